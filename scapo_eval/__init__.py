@@ -1,0 +1,65 @@
+"""Faithful and informative image descriptions: matching, segmentation, rewards and scores.
+
+Public names are loaded when they are first used (PEP 562), so that ``import scapo_eval`` costs nothing
+and never brings torch, spaCy, NLTK or pandas in.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AliasMatcher": "matcher",
+    "CaptionScores": "scoring",
+    "InputError": "errors",
+    "InputErrors": "errors",
+    "Mention": "types",
+    "MissingExtra": "errors",
+    "PresenceOracle": "oracle",
+    "ScapoError": "errors",
+    "Subsentence": "types",
+    "Vocabulary": "vocabulary",
+    "cap_score": "metrics.capscore",
+    "score_captions": "scoring",
+    "split_subsentences": "segment",
+}
+
+__all__ = [
+    "AliasMatcher",
+    "CaptionScores",
+    "InputError",
+    "InputErrors",
+    "Mention",
+    "MissingExtra",
+    "PresenceOracle",
+    "ScapoError",
+    "Subsentence",
+    "Vocabulary",
+    "__version__",
+    "cap_score",
+    "score_captions",
+    "split_subsentences",
+]
+
+if TYPE_CHECKING:
+    from .errors import InputError, InputErrors, MissingExtra, ScapoError
+    from .matcher import AliasMatcher
+    from .metrics.capscore import cap_score
+    from .oracle import PresenceOracle
+    from .scoring import CaptionScores, score_captions
+    from .segment import split_subsentences
+    from .types import Mention, Subsentence
+    from .vocabulary import Vocabulary
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

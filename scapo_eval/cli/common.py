@@ -1,0 +1,352 @@
+"""What the scoring verbs share: output options, and the one way in which results are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import InputError
+from ..io.files import STDIN, atomic_write, dump_json
+from ..results import FORMAT, System, per_image, results
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
+from .main import GATE_MISSED
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The options of :func:`output_options`."""
+
+    as_json: bool
+    output: str | None
+    resamples: int
+    seed: int
+    test: str
+    width: int | None
+    no_color: bool
+    quiet: bool
+    fail_under: tuple[str, ...]
+    fail_above: tuple[str, ...]
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A console for results (or, with ``stderr``, for everything else)."""
+        return Console(
+            stderr=stderr,
+            width=self.width,
+            no_color=self.no_color or None,
+            highlight=False,
+            quiet=stderr and self.quiet,
+        )
+
+    def warn(self, text: str) -> None:
+        """One warning on standard error, unless ``--quiet``."""
+        if not self.quiet:
+            click.echo(f"scapo-eval: warning: {text}", err=True)
+
+
+def output_options(command: Command) -> Command:
+    """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
+    options = [
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object, fractions unrounded."),
+        click.option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Also write a results file (JSON with counts per image) for compare and report.",
+        ),
+        click.option(
+            "--resamples",
+            type=click.IntRange(0, 1_000_000),
+            default=DEFAULT_RESAMPLES,
+            show_default=True,
+            help="Bootstrap resamples; 0 for no intervals.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
+        ),
+        click.option(
+            "--test",
+            type=click.Choice(get_args(Test)),
+            default="approximate_randomization",
+            show_default=True,
+            help="Test of differences to the first system.",
+        ),
+        click.option(
+            "--fail-under",
+            multiple=True,
+            metavar="METRIC=VALUE",
+            help="Exit with 3 if a system's figure (a fraction) is below VALUE.",
+        ),
+        click.option(
+            "--fail-above",
+            multiple=True,
+            metavar="METRIC=VALUE",
+            help="Exit with 3 if a system's figure is above VALUE.",
+        ),
+        click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
+        click.option("--no-color", is_flag=True, help="No colours (NO_COLOR works, too)."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
+    ]
+
+    def wrapper(**kwargs: Any) -> Any:
+        fields = {name: kwargs.pop(name) for name in Output.__slots__}
+        return command(output=Output(**fields), **kwargs)
+
+    wrapper.__name__ = command.__name__
+    wrapper.__doc__ = command.__doc__
+    wrapper.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+    decorated: Any = wrapper
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def system_names(paths: Sequence[str]) -> list[str]:
+    """Short, different names for files: the stem, with as many parent folders as it takes."""
+    plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
+    for depth in range(1, 20):
+        names = ["/".join(Path(path).parts[-depth:]) for path in plain]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name}#{k}" for k, name in enumerate(plain, 1)]
+
+
+def _stem(path: str) -> str:
+    name = Path(path).name
+    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
+        name = name.removesuffix(suffix) or name
+    return name
+
+
+def emit(systems: Sequence[System], output: Output) -> int:
+    """Computes intervals and differences, prints them, writes the results file, checks the gates.
+
+    Returns:
+        The exit code: 0, or 3 where a gate is missed.
+    """
+    gates = [_gate(text, under=True) for text in output.fail_under] + [
+        _gate(text, under=False) for text in output.fail_above
+    ]
+    found = results(systems, resamples=output.resamples, seed=output.seed, test=output.test)  # type: ignore[arg-type]
+    if output.output:
+        tables = [per_image(system) for system in systems]
+        document = {"format": FORMAT, "metric": systems[0].metric.name, **found, "per_image": tables}
+        with atomic_write(output.output) as stream:
+            stream.write(dump_json(document) + b"\n")
+    for system in systems:
+        for note in system.notes:
+            output.warn(f"{system.name}: {note}" if len(systems) > 1 else note)
+    if output.as_json:
+        sys.stdout.write(dump_json(found).decode() + "\n")
+    else:
+        show(
+            found,
+            output,
+            plain_numbers=systems[0].metric.plain_numbers,
+            better=dict(systems[0].metric.higher_is_better),
+        )
+    return _check_gates(found, gates, output)
+
+
+Gate = tuple[str, float, bool]
+
+
+def _gate(text: str, *, under: bool) -> Gate:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value), under
+    except ValueError:
+        raise click.UsageError(f"expected METRIC=VALUE, for example cap_score=0.7, got '{text}'") from None
+
+
+def _check_gates(found: dict[str, Any], gates: list[Gate], output: Output) -> int:
+    missed = 0
+    for name, bound, under in gates:
+        for system in found["systems"]:
+            if name not in system["metrics"]:
+                raise click.UsageError(f"no figure '{name}'; there are {', '.join(system['metrics'])}")
+            value = system["metrics"][name]["value"]
+            if value is None or (value < bound if under else value > bound):
+                missed += 1
+                shown = (
+                    "has no value" if value is None else f"= {value:.4f} is {'under' if under else 'above'} {bound:g}"
+                )
+                click.echo(f"scapo-eval: gate missed: {system['name']}: {name} {shown}", err=True)
+    return GATE_MISSED if missed else 0
+
+
+def number(value: float | None, plain: bool = False, digits: int = 1) -> str:
+    """A figure for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    if value is None:
+        return "n/a"
+    return f"{value:.2f}" if plain else f"{100 * value:.{digits}f}"
+
+
+def show(
+    found: dict[str, Any],
+    output: Output,
+    *,
+    plain_numbers: frozenset[str] = frozenset(),
+    better: dict[str, bool] | None = None,
+) -> None:
+    """A table on a terminal, tab-separated values elsewhere."""
+    if output.console().is_terminal or output.width:
+        _show_table(found, output, plain_numbers, better or {})
+    else:
+        _write_tsv(found, plain_numbers)
+
+
+def _write_tsv(found: dict[str, Any], plain_numbers: frozenset[str]) -> None:
+    differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
+    columns = ["system", "metric", "value", "ci_low", "ci_high"]
+    if differences:
+        columns += ["difference", "difference_low", "difference_high", "p_value", "shared_images"]
+    lines = ["\t".join(columns)]
+    for system in found["systems"]:
+        for name, figure in system["metrics"].items():
+            plain = name in plain_numbers
+            cells = [
+                _cell(system["name"]),
+                name,
+                *(number(figure[key], plain) for key in ("value", "ci_low", "ci_high")),
+            ]
+            if differences:
+                row = differences.get((system["name"], name))
+                cells += (
+                    [
+                        *(number(row[k], plain) for k in ("difference", "ci_low", "ci_high")),
+                        p_text(row),
+                        str(row["n_images"]),
+                    ]
+                    if row
+                    else [""] * 5
+                )
+            lines.append("\t".join(cells))
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())
+
+
+def p_text(row: dict[str, Any]) -> str:
+    """The p-value, corrected where several systems are compared; ``n/a`` where there is no test."""
+    p = row.get("p_holm", row["p_value"])
+    return "n/a" if p is None else f"{p:.4f}"
+
+
+def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[str], better: dict[str, bool]) -> None:
+    console = output.console()
+    differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
+    names = list(found["systems"][0]["metrics"])
+    per_table = max(1, (console.width - 24) // 15)
+    for begin in range(0, len(names), per_table):
+        shown = names[begin : begin + per_table]
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        table.add_column("system", overflow="fold")
+        for name in shown:
+            arrow = (" ↑" if better[name] else " ↓") if name in better else ""
+            table.add_column(name + arrow, justify="right")
+        for system in found["systems"]:
+            cells = [Text(system["name"])]
+            for name in shown:
+                cells.append(
+                    _figure_cell(
+                        system["metrics"][name],
+                        differences.get((system["name"], name)),
+                        name in plain_numbers,
+                        better.get(name),
+                    )
+                )
+            table.add_row(*cells)
+        console.print(table)
+    for system in found["systems"]:
+        sizes = f"{system['n_captions']:,} scored, {system['n_images']:,} images"
+        extra = ", ".join(
+            f"{system['counts'][key]:,} {key.replace('_', ' ')}"
+            for key in ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate")
+            if system["counts"].get(key)
+        )
+        console.print(Text(f"{system['name']}: {sizes}{'; ' + extra if extra else ''}", style="dim"))
+        console.print(Text(system["signature"], style="dim"), soft_wrap=True)
+    if found["comparisons"]:
+        first = found["comparisons"][0]
+        tests = sorted({row["test"] for row in found["comparisons"]} - {None})
+        how = ", ".join(tests) or "no test below 30 shared images"
+        shared = sorted({row["n_images"] for row in found["comparisons"]})
+        images = "-".join(f"{n:,}" for n in dict.fromkeys((shared[0], shared[-1])))
+        line = f"below: difference to {first['baseline']} on {images} shared images; * p < 0.05, ** p < 0.01 ({how})"
+        console.print(Text(line, style="dim"))
+
+
+def _figure_cell(figure: dict[str, Any], difference: dict[str, Any] | None, plain: bool, higher: bool | None) -> Text:
+    cell = Text(number(figure["value"], plain), style="bold")
+    if figure.get("ci_low") is not None:
+        cell.append(f"\n[{number(figure['ci_low'], plain)}, {number(figure['ci_high'], plain)}]", style="not bold dim")
+    if difference and difference["difference"] is not None:
+        p = difference.get("p_holm", difference["p_value"])
+        star = "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
+        value = difference["difference"]
+        good = higher is not None and star and (value > 0) == higher
+        style = "not bold green" if good else "not bold red" if star and higher is not None else "not bold dim"
+        cell.append(f"\n{'+' if value >= 0 else ''}{number(value, plain)}{star}", style=style)
+    return cell
+
+
+@contextmanager
+def progress(output: Output, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error that appears after a second; yields ``advance(bytes)``."""
+    console = output.console(stderr=True)
+    if output.quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    import time
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(Text(description).plain.replace("[", "\\["), total=total)
+    began = time.monotonic()
+    visible = False
+
+    def advance(size: int) -> None:
+        nonlocal visible
+        bar.advance(task, size)
+        if not visible and time.monotonic() - began > 1:
+            visible = True
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        if visible:
+            bar.stop()
+
+
+def input_size(path: str) -> int | None:
+    """Bytes of a plain file; None for standard input and compressed files, whose progress has no end."""
+    if path == STDIN or path.endswith((".gz", ".zst")):
+        return None
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise InputError(
+            path, None, "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        ) from None

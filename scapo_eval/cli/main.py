@@ -1,0 +1,115 @@
+"""``scapo-eval``: the verbs, the default verb ``score``, and what becomes of errors."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from .. import __version__
+from ..errors import ScapoError
+
+VERBS = {
+    "score": ("score", "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb)."),
+    "chair": (
+        "chair",
+        "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
+    ),
+    "phd": ("phd", "PhD index per mode and task; also writes PhD's prompts."),
+    "pope": ("pope", "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category."),
+    "yesno": ("yesno", "The same figures for any yes/no questions."),
+    "mmhal": ("mmhal", "MMHal-Bench score and hallucination rate from a judge's ratings."),
+    "faithscore": ("faithscore", "FaithScore and Avg. Facts from verified facts."),
+    "import": ("import_", "Other tools' captions, answers and results into the project's own files."),
+    "show": ("show", "One image's captions with coloured mentions, verdicts and missed objects."),
+    "compare": ("compare", "Results files side by side, with paired significance."),
+    "oracle": ("oracle", "Convert, check and describe truth files."),
+}
+"""Verb -> (module in this package, one line of help); a verb's module is imported when it is used."""
+
+DEFAULT_VERB = "score"
+BAD_INPUT, GATE_MISSED, SOME_FAILED, INTERRUPTED = 2, 3, 4, 130
+
+
+class Verbs(click.Group):
+    """Loads verbs lazily and takes a first word that is no verb as the file to score."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs in the order of their table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Imports the verb's module."""
+        if name not in VERBS:
+            return None
+        module = import_module(f".{VERBS[name][0]}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, without importing any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the default verb before a first word that is none."""
+        if args and args[0] not in VERBS and args[0] not in ("--help", "-h", "--version"):
+            word = args[0]
+            close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
+            if close and word.isalpha() and not Path(word).exists():
+                raise click.UsageError(f"no file or verb '{word}'; did you mean '{close[0]}'?", ctx)
+            args = [DEFAULT_VERB, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(__version__, package_name="scapo")
+def cli() -> None:
+    """Measure how faithful and how informative image descriptions are.
+
+    scapo-eval captions.jsonl --truth instances_val2014.json
+    """
+
+
+def main() -> None:
+    """Runs the command line and turns every failure into one message and an exit code (SPEC section 7)."""
+    try:
+        sys.exit(_run())
+    except BrokenPipeError:  # the reader of our output has left (| head): nothing to say, nothing to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _run() -> int:
+    try:
+        result = cli.main(prog_name="scapo-eval", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        click.echo(help_text.format_message())
+        return BAD_INPUT
+    except click.ClickException as error:
+        error.show()
+        return BAD_INPUT
+    except ScapoError as error:
+        click.echo(f"scapo-eval: {error}" if "\n" not in str(error) else str(error), err=True)
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("scapo-eval: interrupted; nothing was half-written, run the same command again", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # standard output cannot take the results (disk full)
+        if error.filename is not None:
+            raise
+        click.echo(f"scapo-eval: cannot write the output: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BAD_INPUT
+
+
+if __name__ == "__main__":
+    main()

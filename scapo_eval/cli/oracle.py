@@ -1,0 +1,116 @@
+"""``scapo-eval oracle``: convert, describe and check truth files."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import InputError
+from ..io.captions import iter_blocks, parse_block
+from ..io.files import FaultList, dump_json
+from ..oracle import PresenceOracle, Truth
+from ..vocabulary import Vocabulary
+
+FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
+"""Classes of the paper's label-distribution table: positive images from, up to (exclusive), name."""
+
+
+@click.group("oracle")
+def command() -> None:
+    """Convert, describe and check truth files (COCO instances, DOPA matrices, label maps, AMBER)."""
+
+
+@command.command()
+@click.argument("truth")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
+@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+def convert(truth: str, output: str, vocabulary: str | None) -> None:
+    """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
+    oracle = PresenceOracle.load(truth)
+    if vocabulary:
+        oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
+    oracle.save(output)
+    click.echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
+
+
+@command.command()
+@click.argument("truth")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
+def stats(truth: str, as_json: bool, top: int) -> None:
+    """Images, labels, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
+    oracle = PresenceOracle.load(truth)
+    frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
+    images = len(oracle.image_ids)
+    classes = {
+        name: int(((frequency >= low) & (frequency < (high or np.inf))).sum()) for low, high, name in FREQUENCY_CLASSES
+    }
+    ranked = sorted(zip(frequency.tolist(), oracle.labels, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    summary = {
+        "images": images,
+        "labels": len(oracle.labels),
+        "world": oracle.world,
+        "fingerprint": oracle.fingerprint,
+        "positives": int(frequency.sum()),
+        "positives_per_image": float(frequency.sum() / images),
+        "unknown_cells": len(oracle.unknown),
+        "images_without_positives": int((np.diff(oracle.indptr) == 0).sum()),
+    }
+    if as_json:
+        everything = {**summary, "label_frequency_classes": classes, "label_frequency": {n: f for f, n in ranked}}
+        sys.stdout.write(dump_json(everything).decode() + "\n")
+        return
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in summary.items():
+        table.add_row(
+            key.replace("_", " "),
+            f"{value:,.2f}" if isinstance(value, float) else str(value) if isinstance(value, str) else f"{value:,}",
+        )
+    console.print(table)
+    table = Table("positive images", "labels", "share", box=None, pad_edge=False)
+    for name, count in classes.items():
+        table.add_row(name, str(count), f"{100 * count / max(1, len(oracle.labels)):.1f}%")
+    console.print(table)
+    for count, label in ranked[:top]:
+        console.print(Text(f"{count:>8,}  {label}"))
+
+
+@command.command()
+@click.argument("truth")
+@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="The labels to be scored.")
+@click.option("--captions", multiple=True, metavar="FILE", help="Caption files whose images the truth must have.")
+@click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
+def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:
+    """Says whether TRUTH fits a vocabulary and the images of caption files; exits with 2 if it does not."""
+    labels = Vocabulary.load(vocabulary)
+    seen = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
+    if seen.warning:
+        click.echo(f"warning: {seen.warning}")
+    outside = [label for k, label in enumerate(labels.labels) if (seen.states[:, k] == -1).all()]
+    if outside:
+        click.echo(f"unknown everywhere (no claim about them is counted): {', '.join(outside)}")
+    never = [
+        label for k, label in enumerate(labels.labels) if not (seen.states[:, k] == 1).any() and label not in outside
+    ]
+    if never:
+        click.echo(f"present nowhere: {', '.join(never)}")
+    for path in captions:
+        faults = FaultList()
+        missing: dict[str, int] = {}
+        for block in iter_blocks(path):
+            parsed = parse_block(block, faults)
+            for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
+                if image not in seen.oracle.index:
+                    missing.setdefault(image, number)
+        faults.raise_if_any()
+        if missing:
+            image, number = next(iter(missing.items()))
+            raise InputError(path, number, f"unknown image id '{image}' ({len(missing):,} images are not in {truth})")
+    sizes = f"{len(seen.oracle.image_ids):,} images, {int(seen.n_present.sum()):,} present labels"
+    click.echo(f"{truth}: fits '{labels.name}': {sizes}")

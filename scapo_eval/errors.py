@@ -1,0 +1,69 @@
+"""Errors that users see: one line each, with the place and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class ScapoError(ValueError):
+    """Base of every error that is the user's to mend; the command line prints it and exits with 2."""
+
+
+class InputError(ScapoError):
+    """Input that cannot be used, printed as ``path:line: reason``.
+
+    Args:
+        path: file (or ``<stdin>``, or any name of a source) where the fault lies; None if there is none.
+        line: 1-based line number, None where a file has no lines.
+        reason: what is wrong, in words that say how to mend it.
+    """
+
+    def __init__(self, path: str | Path | None, line: int | None, reason: str) -> None:
+        self.path = None if path is None else str(path)
+        self.line = line
+        self.reason = reason
+        place = ":".join(str(part) for part in (self.path, line) if part is not None)
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str | None, int | None, str]]:
+        return type(self), (self.path, self.line, self.reason)
+
+
+class InputErrors(ScapoError):
+    """Several faults of one input: the first 20 are printed, all are counted.
+
+    Args:
+        errors: the faults in reading order.
+        total: how many there were, if more than ``errors`` holds.
+    """
+
+    SHOWN = 20
+
+    def __init__(self, errors: Iterable[InputError], total: int | None = None) -> None:
+        self.errors = list(errors)
+        self.total = max(total or 0, len(self.errors))
+        lines = [str(error) for error in self.errors[: self.SHOWN]]
+        if self.total > len(lines):
+            lines.append(f"... and {self.total - len(lines)} more errors ({self.total} in total)")
+        super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int]]:
+        return type(self), (self.errors, self.total)
+
+
+class MissingExtra(ScapoError):
+    """An optional part that is not installed, with the command that installs it.
+
+    Args:
+        extra: name of the extra in pyproject.toml.
+        needed_for: what the user asked for.
+    """
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        self.extra = extra
+        self.needed_for = needed_for
+        super().__init__(f"{needed_for} needs the extra '{extra}': pip install 'scapo[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return type(self), (self.extra, self.needed_for)

@@ -1,0 +1,44 @@
+"""One name per image: COCO's and AMBER's spellings of an image id mean the same image."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBERED = re.compile(
+    r"(?:.*[/\\])?(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?0*(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
+    re.IGNORECASE | re.DOTALL | re.ASCII,
+)
+
+
+def canonical_image_id(value: object) -> str:
+    """The one spelling under which an image is looked up.
+
+    ``226988``, ``"226988"``, ``"000000226988"``, ``"COCO_val2014_000000226988.jpg"`` and a path that ends
+    in one of them all give ``"226988"``; ``"AMBER_7.jpg"`` gives ``"7"``. Any other string is its own name.
+
+    Args:
+        value: a JSON value: an integer, a float without fraction (as pandas writes ids), or a string.
+
+    Raises:
+        ValueError: no such value, with the reason.
+    """
+    if isinstance(value, str):
+        match = _NUMBERED.fullmatch(value.strip())
+        if match:
+            return match.group(1)
+        if not value.strip():
+            raise ValueError("is an empty string")
+        return value
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"must be a number or a string, not {'null' if value is None else str(value).lower()}")
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError(f"must not be negative, got {value}")
+        return str(value)
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise ValueError(f"must be a number or a string, not {value}")
+        if value.is_integer() and 0 <= value < 2**53:
+            return str(int(value))
+        raise ValueError(f"must be a whole number, got {value}")
+    raise ValueError(f"must be a number or a string, not {type(value).__name__}")

@@ -1,0 +1,464 @@
+"""Captions to counts: the one path behind ``score_captions`` and ``scapo-eval score``.
+
+A block of lines becomes a block of count rows; blocks are independent, so they run in this process or in
+several, and only per-image sums are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InputError, InputErrors
+from .ids import canonical_image_id
+from .io.captions import Block, Captions, DuplicateIds, iter_blocks, parse_block
+from .io.files import FaultList, display_name, json_type
+from .matcher import AliasMatcher, MentionColumns
+from .metrics.capscore import capscore_metric, caption_counts
+from .oracle import PresenceOracle, Truth
+from .results import System
+from .signature import digest, signature
+from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, CountBuilder, CountTable, bootstrap, figures
+from .types import Interval
+from .vocabulary import Vocabulary
+
+INLINE = "inline objects"
+"""Source name of the truth that captions carry in ``objects``."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Everything that turns captions into counts; picklable, so that worker processes can have one.
+
+    Attributes:
+        truths: the truth, and a second one for the dagger figures (paper, Cap. Score dagger).
+        skip_unknown_images: leave captions of images that a truth does not know out, counted.
+    """
+
+    truths: tuple[Truth, ...]
+    skip_unknown_images: bool = False
+
+    @cached_property
+    def matchers(self) -> tuple[AliasMatcher, ...]:
+        """One matcher per truth."""
+        return tuple(AliasMatcher(truth.vocabulary) for truth in self.truths)
+
+    def count(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
+        """Counts of parsed captions; captions of unknown images go to ``faults`` or are skipped."""
+        rows = [self._rows(truth, captions) for truth in self.truths]
+        known = np.logical_and.reduce([r >= 0 for r in rows])
+        unknown_images = 0
+        if not known.all():
+            for k in np.flatnonzero(~known).tolist():
+                if self.skip_unknown_images:
+                    unknown_images += 1
+                    continue
+                lacking = next(t for t, r in zip(self.truths, rows, strict=True) if r[k] < 0)
+                reason = f"unknown image id '{captions.image_ids[k]}' (not in {lacking.oracle.source})"
+                faults.add(InputError(name, captions.numbers[k], reason))
+            keep = np.flatnonzero(known).tolist()
+            captions = Captions(*([getattr(captions, f)[k] for k in keep] for f in Captions.__slots__))
+            rows = [r[known] for r in rows]
+        found = [matcher.find_batch(captions.captions) for matcher in self.matchers]
+        counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
+        return ScoredBlock(captions, found, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), unknown_images)
+
+    @staticmethod
+    def _rows(truth: Truth, captions: Captions) -> NDArray[np.int64]:
+        index = truth.oracle.index
+        return np.fromiter(
+            (index.get(i, -1) for i in captions.image_ids), dtype=np.int64, count=len(captions.image_ids)
+        )
+
+    def evidence(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
+        """Per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
+        truth, mentions = self.truths[0], block.mentions[0]
+        labels = truth.vocabulary.labels
+        names = capscore_metric().columns
+        for k, image in enumerate(block.captions.image_ids):
+            states = truth.states[truth.oracle.index[image]]
+            rows = mentions.row(k)
+            said = mentions.label_id[rows].tolist()
+            spans = zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), said, strict=True)
+            record: dict[str, Any] = {"line": block.captions.numbers[k], "image_id": image}
+            if block.captions.ids[k] is not None:
+                record["id"] = block.captions.ids[k]
+            record["caption"] = block.captions.captions[k]
+            record["mentions"] = [
+                {"start": start, "end": end, "label": labels[label], "verdict": VERDICTS[int(states[label])]}
+                for start, end, label in spans
+            ]
+            record["missed"] = [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said]
+            record["counts"] = dict(zip(names, block.counts[k, : len(names)].tolist(), strict=True))
+            yield record
+
+
+VERDICTS = {1: "supported", 0: "hallucinated", -1: "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBlock:
+    """Counts of a block of captions.
+
+    Attributes:
+        captions: those that were scored.
+        mentions: per truth, found in them.
+        counts: (captions, columns) int64, see :func:`capscore_metric`.
+        unknown_images: captions left out because a truth does not know their image.
+    """
+
+    captions: Captions
+    mentions: list[MentionColumns]
+    counts: NDArray[np.int64]
+    unknown_images: int
+
+
+@dataclass(frozen=True)
+class CaptionScores:
+    """Scores of a set of captions, with the counts that they come from.
+
+    Attributes:
+        table: counts per image.
+        metric_values: figure name -> value, None where it has none.
+        n_captions: captions scored.
+        skipped: faulty or unknown-image captions that were left out on request.
+        warnings: what a reader of the figures must know.
+        signature: one line that makes the figures reproducible.
+    """
+
+    table: CountTable
+    n_captions: int
+    signature: str
+    skipped: int = 0
+    unknown_images: int = 0
+    warnings: tuple[str, ...] = ()
+    name: str = "captions"
+    resamples: int = DEFAULT_RESAMPLES
+    seed: int = DEFAULT_SEED
+
+    @cached_property
+    def values(self) -> Mapping[str, float | None]:
+        """Figure name -> fraction, None where it has no value."""
+        return figures(self._metric, self.table)
+
+    @cached_property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Figure name -> 95 % bootstrap interval by image."""
+        return bootstrap(self.table, self._metric, resamples=self.resamples, seed=self.seed)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The integers behind the figures."""
+        return self.table.counts()
+
+    @property
+    def _metric(self) -> Any:
+        return capscore_metric(dagger="truth_dagger" in self.table.columns)
+
+    @property
+    def n_images(self) -> int:
+        """Number of different images."""
+        return len(self.table.image_ids)
+
+    @property
+    def hal_rate(self) -> float | None:
+        """Share of claimed labels that are absent (sets)."""
+        return self.values["hal_rate"]
+
+    @property
+    def cover_rate(self) -> float | None:
+        """Share of present labels that are claimed."""
+        return self.values["cover_rate"]
+
+    @property
+    def cap_score(self) -> float | None:
+        """Harmonic mean of 1 - hal_rate and cover_rate."""
+        return self.values["cap_score"]
+
+    @property
+    def chair_i(self) -> float | None:
+        """Share of mentions that are hallucinated (with multiplicity)."""
+        return self.values["chair_i"]
+
+    @property
+    def chair_s(self) -> float | None:
+        """Share of captions with a hallucinated mention."""
+        return self.values["chair_s"]
+
+    def system(self) -> System:
+        """As one system of a results object."""
+        counts = {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        return System(self.name, self.signature, self._metric, self.table, self.n_captions, counts, notes=self.warnings)
+
+
+@dataclass
+class _Tally:
+    """Sums of blocks that come in order."""
+
+    scorer: Scorer
+    name: str
+    builder: CountBuilder
+    duplicates: DuplicateIds
+    n_captions: int = 0
+    skipped: int = 0
+    unknown_images: int = 0
+    claims: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @classmethod
+    def start(cls, scorer: Scorer, name: str) -> _Tally:
+        columns = capscore_metric(dagger=len(scorer.truths) > 1).columns
+        labels = len(scorer.truths[0].vocabulary.labels)
+        return cls(scorer, name, CountBuilder(columns), DuplicateIds(name), claims=np.zeros(labels, dtype=np.int64))
+
+    def add(self, block: ScoredBlock) -> None:
+        self.builder.add(block.captions.image_ids, block.counts)
+        self.duplicates.add(block.captions)
+        self.n_captions += len(block.captions.captions)
+        self.unknown_images += block.unknown_images
+        self.claims += np.bincount(block.mentions[0].label_id, minlength=len(self.claims))
+
+    def finish(self, *, resamples: int, seed: int, note: str | None = None) -> CaptionScores:
+        self.duplicates.check()
+        if not self.n_captions:
+            raise InputError(self.name, None, "no caption is left to score")
+        table = self.builder.table()
+        first, *rest = self.scorer.truths
+        dagger = f"{rest[0].vocabulary.name}@{rest[0].vocabulary.fingerprint}" if rest else None
+        line = signature(
+            "capscore",
+            vocab=f"{first.vocabulary.name}@{first.vocabulary.fingerprint}",
+            oracle=first.oracle.fingerprint,
+            world=first.oracle.world,
+            dagger_vocab=dagger,
+            dagger_oracle=rest[0].oracle.fingerprint if rest else None,
+            n=self.n_captions,
+            ids=digest(table.image_ids),
+            skip=self.skipped + self.unknown_images,
+            bs=resamples,
+            seed=seed,
+        )
+        return CaptionScores(
+            table=table,
+            n_captions=self.n_captions,
+            signature=line,
+            skipped=self.skipped,
+            unknown_images=self.unknown_images,
+            warnings=tuple(text for text in (*self._warnings(), note) if text),
+            name=self.name,
+            resamples=resamples,
+            seed=seed,
+        )
+
+    def _warnings(self) -> Iterator[str]:
+        first, *rest = self.scorer.truths
+        yield from truth_warnings(first, self.claims)
+        yield from (truth.warning for truth in rest if truth.warning)
+
+
+def truth_warnings(truth: Truth, claims: NDArray[np.int64]) -> Iterator[str]:
+    """What a reader of figures against this truth must know, one sentence each.
+
+    Args:
+        truth: the truth.
+        claims: (labels,) how often the captions claim each label of its vocabulary.
+    """
+    if truth.warning:
+        yield truth.warning
+    if truth.oracle.world != "open-axis":
+        return
+    known = (truth.states == 1).any(axis=0)
+    never = [truth.vocabulary.labels[k] for k in np.flatnonzero((claims > 0) & ~known).tolist()]
+    if never:
+        shown = ", ".join(f"'{label}'" for label in never[:10]) + (", ..." if len(never) > 10 else "")
+        yield (
+            f"{truth.oracle.source} names no label axis, so whatever it does not list counts as absent; claimed "
+            f"but never in it: {shown} (give the axis as 'labels' if it was not annotated)"
+        )
+
+
+def score_file(
+    path: str | Path,
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle | None,
+    *,
+    dagger: Truth | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+    skip_unknown_images: bool = False,
+    any_fingerprint: bool = False,
+    workers: int = 1,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    on_block: Callable[[Scorer, ScoredBlock], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> CaptionScores:
+    """Scores a caption file of any length in memory that grows with images only.
+
+    Args:
+        path: JSON Lines (or a JSON array) of captions, compressed or not, ``-`` for standard input.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
+        dagger: a second vocabulary and matrix for the ``*_dagger`` figures.
+        name: of the system; by default the file's display name.
+        skip_bad: leave faulty lines out and count them, in place of stopping.
+        skip_unknown_images: leave captions of images unknown to the truth out and count them.
+        any_fingerprint: see :meth:`Truth.of`.
+        workers: processes that parse and match; 1 is this one.
+        resamples, seed: of the intervals.
+        on_block: called with each scored block in the order of the file.
+        on_progress: called with the number of raw bytes of each block that has been scored.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    source = display_name(path)
+    if oracle is None:
+        oracle = _inline_oracle(path, source, skip_bad)
+    truths = (Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint), *([dagger] if dagger else []))
+    scorer = Scorer(truths, skip_unknown_images)
+    tally = _Tally.start(scorer, name or source)
+    faults = FaultList()
+    for size, outcome in _scored_blocks(scorer, iter_blocks(path), workers):
+        block, errors = outcome
+        if skip_bad:
+            tally.skipped += len(errors)
+        else:
+            for error in errors:
+                faults.add(error)
+        tally.add(block)
+        if on_block is not None and not faults.total:
+            on_block(scorer, block)
+        if on_progress is not None:
+            on_progress(size)
+    faults.raise_if_any()
+    return tally.finish(resamples=resamples, seed=seed)
+
+
+def score_captions(
+    records: Iterable[Mapping[str, Any]],
+    vocabulary: Vocabulary | str = "coco80",
+    oracle: PresenceOracle | str | Path | None = None,
+    *,
+    skip_unknown_images: bool = False,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> CaptionScores:
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory.
+
+    Args:
+        records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
+        vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
+        oracle: a PresenceOracle, a file, or None for inline ``objects``.
+        skip_unknown_images: leave captions of images unknown to the oracle out and count them.
+        resamples, seed: of the intervals.
+
+    Raises:
+        InputErrors: faulty records, named by position.
+    """
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary.load(vocabulary)
+    faults = FaultList()
+    captions = Captions()
+    for number, record in enumerate(records, 1):
+        try:
+            image, caption = canonical_image_id(record["image_id"]), record["caption"]
+        except KeyError as error:
+            faults.add(InputError("records", number, f"missing key {error} (found: {', '.join(map(str, record))})"))
+            continue
+        except ValueError as error:
+            faults.add(InputError("records", number, f"'image_id' {error}"))
+            continue
+        if not isinstance(caption, str):
+            faults.add(InputError("records", number, f"'caption' must be a string, found {json_type(caption)}"))
+            continue
+        captions.image_ids.append(image)
+        captions.captions.append(caption)
+        captions.numbers.append(number)
+        captions.ids.append(record.get("id"))
+        captions.objects.append(record.get("objects"))
+    faults.raise_if_any()
+    if oracle is None:
+        oracle = _oracle_of([captions], "records")
+    elif not isinstance(oracle, PresenceOracle):
+        oracle = PresenceOracle.load(oracle)
+    scorer = Scorer((Truth.of(oracle, vocabulary),), skip_unknown_images)
+    tally = _Tally.start(scorer, "records")
+    tally.add(scorer.count(captions, "records", faults))
+    faults.raise_if_any()
+    return tally.finish(resamples=resamples, seed=seed)
+
+
+Outcome = tuple[ScoredBlock, list[InputError]]
+
+
+def _score_block(scorer: Scorer, block: Block) -> Outcome:
+    errors: list[InputError] = []
+    faults = FaultList(errors.append)
+    return scorer.count(parse_block(block, faults), block.name, faults), errors
+
+
+_worker_scorer: Scorer
+
+
+def _start_worker(scorer: Scorer) -> None:
+    global _worker_scorer
+    _worker_scorer = scorer
+
+
+def _work(block: Block) -> Outcome:
+    return _score_block(_worker_scorer, block)
+
+
+def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Iterator[tuple[int, Outcome]]:
+    """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
+    if workers <= 1:
+        for block in blocks:
+            yield sum(map(len, block.lines)), _score_block(scorer, block)
+        return
+    from collections import deque
+    from concurrent.futures import Future, ProcessPoolExecutor
+
+    with ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer,)) as pool:
+        pending: deque[tuple[int, Future[Outcome]]] = deque()
+        try:
+            for block in blocks:
+                pending.append((sum(map(len, block.lines)), pool.submit(_work, block)))
+                if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
+                    size, future = pending.popleft()
+                    yield size, future.result()
+            for size, future in pending:
+                yield size, future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
+    """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
+    if str(path) == "-":
+        raise InputError(source, None, "give the truth with --truth when captions come from standard input")
+    faults = FaultList()
+    parsed = (parse_block(block, faults) for block in iter_blocks(path))
+    oracle = _oracle_of(parsed, source)
+    if not skip_bad:
+        faults.raise_if_any()
+    return oracle
+
+
+def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
+    objects: dict[str, list[str]] = {}
+    faults = FaultList()
+    for captions in blocks:
+        for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
+            if present is None:
+                faults.add(InputError(source, number, "no truth: give --truth FILE, or 'objects' in every record"))
+            elif set(objects.setdefault(image, present)) != set(present):
+                faults.add(InputError(source, number, f"image {image} has other 'objects' than in an earlier record"))
+    faults.raise_if_any()
+    if not objects:
+        raise InputErrors([InputError(source, None, "no caption is left to score")])
+    return PresenceOracle.from_objects(objects, source=f"{source} ({INLINE})")

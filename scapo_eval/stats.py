@@ -1,0 +1,313 @@
+"""Intervals and paired tests from per-image counts; nothing here ever looks at a caption again.
+
+Images are the unit of resampling, because captions (or questions) of one image are not independent.
+A resample of images is a draw of ROW TYPES: images with equal counts are interchangeable, so drawing
+how often each distinct row occurs (multinomial) has exactly the distribution of drawing images one by
+one, costs less, and does not depend on the order of the input.
+
+Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomisation),
+Holm 1979, McNemar 1947; p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .metrics.base import Floats, Metric
+from .types import Interval
+
+DEFAULT_RESAMPLES = 1000
+DEFAULT_SEED = 12345
+CONFIDENCE = 0.95
+MIN_SHARED_IMAGES = 30
+"""Below this many shared images two systems are not tested."""
+
+Test = Literal["approximate_randomization", "paired_bootstrap", "mcnemar"]
+
+Verdicts = Mapping[str, Mapping[str, bool]]
+"""Figure that is a share of right items -> item id -> whether this system has it right."""
+
+_CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memory of a resampling
+
+
+@dataclass(frozen=True, slots=True)
+class CountTable:
+    """Counts summed per image: all that intervals, tests and reports need of a run.
+
+    Attributes:
+        columns: names of the counts.
+        image_ids: canonical image ids, sorted.
+        rows: (images, columns) int64.
+    """
+
+    columns: tuple[str, ...]
+    image_ids: tuple[str, ...]
+    rows: NDArray[np.int64]
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """(columns,) sums over all images."""
+        return np.asarray(self.rows.sum(axis=0, dtype=np.int64))
+
+    def counts(self) -> dict[str, int]:
+        """Column name -> sum over all images."""
+        return dict(zip(self.columns, self.total.tolist(), strict=True))
+
+    def select(self, image_ids: Iterable[str]) -> CountTable:
+        """The rows of these images, in the order given (KeyError for one that is not there)."""
+        position = {image: k for k, image in enumerate(self.image_ids)}
+        ids = tuple(image_ids)
+        return CountTable(self.columns, ids, self.rows[[position[image] for image in ids]])
+
+
+class CountBuilder:
+    """Adds rows of records up per image; memory grows with images, not with records."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._index: dict[str, int] = {}
+        self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
+
+    def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
+        """Adds one row per record.
+
+        Args:
+            image_ids: canonical id of each record's image.
+            rows: (records, columns) integer counts.
+        """
+        index = self._index
+        where = np.fromiter((index.setdefault(image, len(index)) for image in image_ids), dtype=np.int64)
+        if len(index) > len(self._rows):
+            grown = np.zeros((max(len(index), 2 * len(self._rows)), len(self.columns)), dtype=np.int64)
+            grown[: len(self._rows)] = self._rows
+            self._rows = grown
+        np.add.at(self._rows, where, rows)
+
+    def table(self) -> CountTable:
+        """The table so far, images sorted by id."""
+        ids = sorted(self._index)
+        order = np.fromiter((self._index[image] for image in ids), dtype=np.int64, count=len(ids))
+        return CountTable(self.columns, tuple(ids), self._rows[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure of a system against the baseline, on the images that both have.
+
+    Attributes:
+        metric: name of the figure.
+        difference: system minus baseline; None where one of them has no value.
+        interval: of the difference, by the paired bootstrap.
+        p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
+        test: how the p-value was found, None where there is none.
+        n_images: number of shared images.
+    """
+
+    metric: str
+    difference: float | None
+    interval: Interval
+    p_value: float | None
+    test: str | None
+    n_images: int
+
+
+def bootstrap(
+    table: CountTable,
+    metric: Metric,
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Interval]:
+    """Percentile bootstrap interval of every figure of ``metric``, resampled by image.
+
+    Args:
+        table: per-image counts with the metric's columns.
+        metric: the figures.
+        resamples: number of resamples R; 0 gives empty intervals.
+        seed: seed of numpy's default generator.
+        confidence: share of the resamples inside the interval.
+
+    Returns:
+        Figure name -> Interval; bounds are None where the figure has no value.
+    """
+    types, frequency = _row_types(table.rows)
+    values = metric.score(_bootstrap_sums(types, frequency, resamples, seed))
+    point = metric.score(table.total)
+    return {name: _percentile(values[name], point[name], confidence) for name in metric.measures}
+
+
+def compare(
+    system: CountTable,
+    baseline: CountTable,
+    metric: Metric,
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    confidence: float = CONFIDENCE,
+    test: Test = "approximate_randomization",
+    verdicts: tuple[Verdicts, Verdicts] = ({}, {}),
+) -> list[Comparison]:
+    """Differences of every figure on the shared images, with interval and p-value.
+
+    Args:
+        system, baseline: per-image counts of two systems.
+        metric: the figures.
+        resamples, seed, confidence: as in :func:`bootstrap`.
+        test: where the p-value comes from; the interval is always the paired bootstrap's. ``mcnemar`` (exact) takes
+            items as independent, also those of one image; figures without verdicts fall back to randomisation,
+            and ``Comparison.test`` says which test it was.
+        verdicts: of system and baseline, for McNemar's test.
+
+    Returns:
+        One Comparison per figure, in the metric's order.
+    """
+    shared = sorted(set(system.image_ids) & set(baseline.image_ids))
+    a, b = system.select(shared).rows, baseline.select(shared).rows
+    width = a.shape[1]
+    difference = _difference(metric, a.sum(axis=0), b.sum(axis=0))
+    tested = len(shared) >= MIN_SHARED_IMAGES and resamples > 0
+    drawn: dict[str, Floats] = {}
+    p_values: dict[str, float | None] = dict.fromkeys(metric.measures)
+    if tested:
+        types, frequency = _row_types(np.hstack([a, b]))
+        sums = _bootstrap_sums(types, frequency, resamples, seed)
+        drawn = _difference(metric, sums[:, :width], sums[:, width:])
+        if test == "paired_bootstrap":
+            null = {name: values - difference[name] for name, values in drawn.items()}
+        else:
+            null = _randomized_differences(types, frequency, metric, resamples, seed)
+        p_values = {name: _p_value(null[name], difference[name]) for name in metric.measures}
+    exact = _mcnemar_p_values(*verdicts) if tested and test == "mcnemar" else {}
+    p_values |= exact
+    fallback = "approximate_randomization" if test == "mcnemar" else test
+    return [
+        Comparison(
+            metric=name,
+            difference=_number(difference[name]),
+            interval=_percentile(drawn[name], difference[name], confidence) if tested else Interval(None, None),
+            p_value=p_values[name],
+            test=None if p_values[name] is None else "mcnemar" if name in exact else fallback,
+            n_images=len(shared),
+        )
+        for name in metric.measures
+    ]
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction for several tests (Holm 1979); None stays None."""
+    known = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = list(p_values)
+    running = 0.0
+    for rank, (p, k) in enumerate(known):
+        running = max(running, min(1.0, p * (len(known) - rank)))
+        corrected[k] = running
+    return corrected
+
+
+def mcnemar(only_system: int, only_baseline: int) -> float:
+    """Exact two-sided McNemar test.
+
+    Args:
+        only_system: items that only the system has right.
+        only_baseline: items that only the baseline has right.
+
+    Returns:
+        p-value; 1.0 where the two never disagree.
+    """
+    n = only_system + only_baseline
+    tail = term = 1
+    for k in range(min(only_system, only_baseline)):
+        term = term * (n - k) // (k + 1)  # the next binomial coefficient
+        tail += term
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def _mcnemar_p_values(system: Verdicts, baseline: Verdicts) -> dict[str, float | None]:
+    p_values: dict[str, float | None] = {}
+    for name in system.keys() & baseline.keys():
+        ours, theirs = system[name], baseline[name]
+        shared = ours.keys() & theirs.keys()
+        if shared:
+            won = sum(ours[item] and not theirs[item] for item in shared)
+            lost = sum(theirs[item] and not ours[item] for item in shared)
+            p_values[name] = mcnemar(won, lost)
+    return p_values
+
+
+def _row_types(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct rows (sorted) and how many images have each."""
+    if not len(rows):
+        return rows, np.zeros(0, dtype=np.int64)
+    types, frequency = np.unique(rows, axis=0, return_counts=True)
+    return types, frequency
+
+
+def _chunks(resamples: int, width: int) -> Iterable[int]:
+    size = max(1, _CHUNK // max(1, width))
+    for start in range(0, resamples, size):
+        yield min(size, resamples - start)
+
+
+def _bootstrap_sums(types: NDArray[np.int64], frequency: NDArray[np.int64], resamples: int, seed: int) -> Floats:
+    """(resamples, columns) summed counts of images drawn with replacement."""
+    n = int(frequency.sum())
+    if n == 0 or resamples == 0:
+        return np.zeros((0, types.shape[1]))
+    rng = np.random.default_rng(seed)
+    share = frequency / n
+    values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
+    return np.concatenate([rng.multinomial(n, share, size=size) @ values for size in _chunks(resamples, len(types))])
+
+
+def _randomized_differences(
+    types: NDArray[np.int64], frequency: NDArray[np.int64], metric: Metric, resamples: int, seed: int
+) -> dict[str, Floats]:
+    """Differences after each image's two rows have been swapped with probability 1/2."""
+    width = types.shape[1] // 2
+    a, b = types[:, :width], types[:, width:]
+    gap = (a - b).astype(np.float64)
+    moving = gap.any(axis=1)  # swapping equal rows changes nothing
+    gap, times = gap[moving], frequency[moving]
+    rng = np.random.default_rng(seed)
+    swapped = np.concatenate(
+        [rng.binomial(times, 0.5, size=(size, len(times))) @ gap for size in _chunks(resamples, len(times))]
+    )
+    return _difference(metric, frequency @ a - swapped, frequency @ b + swapped)
+
+
+def _difference(metric: Metric, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
+    ours, theirs = metric.score(system), metric.score(baseline)
+    return {name: ours[name] - theirs[name] for name in metric.measures}
+
+
+def _p_value(null: Floats, observed: Floats) -> float | None:
+    """Two-sided; resamples without a value are left out, an observed difference without one has no p-value."""
+    known = null[~np.isnan(null)]
+    if np.isnan(observed) or not len(known):
+        return None
+    hits = int(np.count_nonzero(np.abs(known) >= abs(float(observed)) - 1e-12))
+    return (hits + 1) / (len(known) + 1)
+
+
+def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
+    known = values[~np.isnan(values)]
+    if np.isnan(point) or not len(known):
+        return Interval(None, None)
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(known, [tail, 100 - tail])
+    return Interval(float(low), float(high))
+
+
+def _number(value: Floats) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def figures(metric: Metric, table: CountTable) -> Mapping[str, float | None]:
+    """Figure name -> value over the whole table, None where it has none."""
+    return {name: _number(value) for name, value in metric.score(table.total).items()}

@@ -1,0 +1,78 @@
+"""How text is read for matching: folding, word characters, and the joins between the words of an alias.
+
+One definition for vocabularies and captions alike (SPEC section 2): letters, digits, combining marks and
+``_`` make words; everything else is a border. Text is compared case-folded in NFC, but every span
+indexes the original string.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+GAP = " "
+"""The join that any run of white space or one hyphen satisfies."""
+
+HYPHENS = "-\u2010\u2011"
+"""Hyphen-minus, hyphen, non-breaking hyphen (which recent models write in ``T-shirt``)."""
+
+_APOSTROPHES = {0x2018: "'", 0x2019: "'"}
+
+
+@lru_cache(maxsize=1)
+def _word_pattern() -> re.Pattern[str]:
+    """Runs of word characters. Built at the first non-ASCII text: the regular `word` class has no combining marks."""
+    blocks = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # where Unicode keeps its marks
+    marks = "".join(chr(c) for block in blocks for c in block if unicodedata.category(chr(c))[0] == "M")
+    return re.compile(f"(?:\\w+|(?![\\x00-\u02ff])[{marks}])+")  # the look-ahead spares ASCII the long class
+
+
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)
+
+
+def fold(word: str) -> str:
+    """The form in which words are compared: case-folded NFC."""
+    if word.isascii():
+        return word.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
+
+
+def join_of(between: str) -> str:
+    """The join that the text between two words makes: GAP, or the literal text with straight apostrophes."""
+    if between.isspace() or (len(between) == 1 and between in HYPHENS):
+        return GAP
+    return between.translate(_APOSTROPHES)
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """``(start, end)`` of every word of an NFC text."""
+    pattern = _ASCII_WORD if text.isascii() else _word_pattern()
+    return [match.span() for match in pattern.finditer(text)]
+
+
+def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
+    """The text in NFC with, per NFC character, the span of the original characters it came from.
+
+    Returns:
+        ``(nfc, starts, ends)``, or None where the text is in NFC already.
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return None
+    pieces: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    begin = 0
+    while begin < len(text):
+        end = begin + 1
+        piece = unicodedata.normalize("NFC", text[begin:end])
+        while end < len(text):  # a piece grows while its next character would combine with it
+            longer = unicodedata.normalize("NFC", text[begin : end + 1])
+            if not unicodedata.combining(text[end]) and longer == piece + unicodedata.normalize("NFC", text[end]):
+                break
+            piece, end = longer, end + 1
+        pieces.append(piece)
+        starts.extend([begin] * len(piece))
+        ends.extend([end] * len(piece))
+        begin = end
+    return "".join(pieces), starts, ends

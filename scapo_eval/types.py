@@ -1,0 +1,76 @@
+"""The few central records: a mention, a subsentence, an answer, an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal[1, 0, -1]
+"""What an oracle says of (image, label): present, absent, unknown."""
+
+Rule = Literal["subsentence", "sentence", "clause", "object", "response"]
+"""How a response is cut into pieces (SPEC section 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A label's alias in a text: ``text[start:end] == surface``.
+
+    Attributes:
+        start: index of the first character in the ORIGINAL string.
+        end: index after the last character.
+        label: canonical label of the vocabulary.
+        surface: the text itself, as written.
+    """
+
+    start: int
+    end: int
+    label: str
+    surface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subsentence:
+    """One piece ``text[start:end]`` of a response; the pieces partition it."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One model's answer to one yes/no question, as read from whichever file the user has.
+
+    Attributes:
+        id: the question's id as written there, numbers as their decimal digits; what answers are joined by.
+        response: the model's own words.
+        image: file name or id of the image, None where the file does not say.
+        question: the question's text.
+        label: ``yes`` or ``no``, None where the file holds no truth.
+        benchmark: ``pope``, ``phd``...
+        category: ``adversarial``, ``popular``, ``random``...
+        mode: PhD's ``base``, ``sec``, ``icc``, ``ccs``.
+        task: PhD's ``object``, ``attribute``...
+        model: who answered.
+        line: 1-based line (or array element, or row) of the file.
+    """
+
+    id: str
+    response: str
+    image: str | None = None
+    question: str | None = None
+    label: str | None = None
+    benchmark: str | None = None
+    category: str | None = None
+    mode: str | None = None
+    task: str | None = None
+    model: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval; both bounds are None where the metric has no value."""
+
+    low: float | None
+    high: float | None

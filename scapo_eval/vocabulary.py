@@ -1,0 +1,245 @@
+"""Vocabularies: canonical labels, the aliases that name them, and phrases that name nothing.
+
+The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: inside the package).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError, InputErrors
+from .io.files import display_name, read_bytes
+from .signature import digest
+from .text import GAP, fold, join_of, word_spans
+
+SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelInfo:
+    """What a vocabulary says of a label beside its aliases.
+
+    Attributes:
+        definition: what counts and what does not, for judges and annotators.
+        group: a coarse class (``person``, ``vehicle``, ``scene region``...).
+        coco: the COCO-80 categories that it belongs to; empty where there is none.
+    """
+
+    definition: str = ""
+    group: str = ""
+    coco: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """An ordered set of labels with a conflict-free alias map.
+
+    Attributes:
+        name: for signatures and messages.
+        labels: canonical labels in order.
+        aliases: alias as written -> label.
+        ignore: phrases that take part in the longest match and yield no mention.
+        info: label -> LabelInfo.
+        version, source: free text of the file.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    aliases: Mapping[str, str]
+    ignore: tuple[str, ...] = ()
+    info: Mapping[str, LabelInfo] = field(default_factory=dict)
+    version: str = ""
+    source: str = ""
+
+    @classmethod
+    def from_mapping(
+        cls,
+        labels: Mapping[str, Iterable[str]],
+        ignore: Iterable[str] = (),
+        name: str = "custom",
+        *,
+        info: Mapping[str, LabelInfo] | None = None,
+        version: str = "",
+        source: str = "",
+    ) -> Vocabulary:
+        """Builds and checks a vocabulary; a label is an alias of itself only if it is listed.
+
+        Args:
+            labels: label -> its aliases.
+            ignore: phrases that name nothing.
+            name: for signatures and messages.
+            info, version, source: see the class.
+
+        Raises:
+            InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
+                empty or malformed alias, a label without any.
+        """
+        table = {label: _texts(label, aliases) for label, aliases in labels.items()}
+        phrases = _texts("ignore", ignore)
+        faults = [InputError(name, None, reason) for reason in _conflicts(table, phrases)]
+        if faults:
+            raise InputErrors(faults)
+        return cls(
+            name=name,
+            labels=tuple(table),
+            aliases={alias: label for label, aliases in table.items() for alias in aliases},
+            ignore=tuple(phrases),
+            info=dict(info or {}),
+            version=version,
+            source=source,
+        )
+
+    @classmethod
+    def load(cls, name_or_path: str | Path) -> Vocabulary:
+        """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
+
+        Raises:
+            InputError: no such vocabulary, or the file is no vocabulary.
+            InputErrors: every conflict of the alias map.
+        """
+        text = str(name_or_path)
+        shipped = shipped_vocabularies()
+        if text in shipped:
+            return _parse(shipped[text].read_bytes(), text)
+        if not Path(text).exists() and Path(text).name == text and "." not in text:
+            raise InputError(None, None, f"no vocabulary '{text}' (shipped: {', '.join(shipped)}; or give a file)")
+        return _parse(read_bytes(name_or_path), display_name(name_or_path))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
+        aliases = sorted({f"{'|'.join(tokenize_alias(alias))}\t{label}" for alias, label in self.aliases.items()})
+        ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
+        return digest([*sorted(self.labels), "aliases", *aliases, "ignore", *ignore])
+
+    @cached_property
+    def label_ids(self) -> Mapping[str, int]:
+        """Label -> its position in ``labels``."""
+        return {label: k for k, label in enumerate(self.labels)}
+
+
+def shipped_vocabularies() -> dict[str, Any]:
+    """Name -> readable resource of the vocabularies that come with the project."""
+    packaged = resources.files(__package__) / "vocab"
+    folder = packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "vocab"
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
+    return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
+
+
+def tokenize_alias(alias: str) -> tuple[str, ...]:
+    """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
+
+    Raises:
+        ValueError: it is empty or does not begin and end with a word character.
+    """
+    text = unicodedata.normalize("NFC", alias).strip()
+    spans = word_spans(text)
+    if not text:
+        raise ValueError("is empty")
+    if not spans or spans[0][0] != 0 or spans[-1][1] != len(text):
+        raise ValueError("must begin and end with a letter or digit")
+    parts = [fold(text[slice(*spans[0])])]
+    for (_, left), (start, end) in zip(spans, spans[1:], strict=False):
+        between = text[left:start]
+        # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
+        parts.append(GAP if not between.strip().strip("-") else join_of(between))
+        parts.append(fold(text[start:end]))
+    return tuple(parts)
+
+
+def _texts(owner: str, aliases: object) -> list[str]:
+    if isinstance(aliases, str) or not isinstance(aliases, Iterable):
+        raise InputError(None, None, f"'{owner}': expected a list of aliases, found {aliases!r}")
+    listed = list(aliases)
+    for alias in listed:
+        if not isinstance(alias, str):
+            raise InputError(None, None, f"'{owner}': alias {alias!r} is no text; put it in quotes")
+    return listed
+
+
+def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str]) -> list[str]:
+    faults: list[str] = []
+    owners: dict[tuple[str, ...], dict[str, str]] = {}
+    for label, aliases in table.items():
+        if not label.strip():
+            faults.append("a label is empty")
+        if not aliases:
+            faults.append(f"label '{label}' has no alias (the label itself counts only if it is listed)")
+        for alias in aliases:
+            try:
+                owners.setdefault(tokenize_alias(alias), {}).setdefault(label, alias)
+            except ValueError as error:
+                faults.append(f"label '{label}': alias {alias!r} {error}")
+    for by_label in owners.values():
+        if len(by_label) > 1:
+            where = " and ".join(f"'{label}'" for label in by_label)
+            faults.append(f"alias '{next(iter(by_label.values()))}' stands under {where}")
+    for phrase in ignore:
+        try:
+            owned = owners.get(tokenize_alias(phrase))
+        except ValueError as error:
+            faults.append(f"ignore phrase {phrase!r} {error}")
+            continue
+        for label, alias in (owned or {}).items():
+            faults.append(f"alias '{alias}' of '{label}' is also the ignore phrase '{phrase}'")
+    return faults
+
+
+def _parse(data: bytes, name: str) -> Vocabulary:
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """Refuses a key that stands twice, which YAML would silently overwrite."""
+
+    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = loader.construct_object(key_node)
+            if key in seen:
+                raise InputError(name, key_node.start_mark.line + 1, f"'{key}' stands twice")
+            seen.add(key)
+        return dict(loader.construct_pairs(node, deep=True))
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    try:
+        document = yaml.load(data.decode("utf-8"), Loader=Loader)
+    except UnicodeDecodeError:
+        raise InputError(name, None, "not UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise InputError(name, mark.line + 1 if mark else None, f"broken YAML: {reason}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
+        raise InputError(name, None, "no vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'")
+    table: dict[str, Any] = {}
+    info: dict[str, LabelInfo] = {}
+    try:
+        for label, entry in document["labels"].items():
+            if not isinstance(label, str):
+                raise InputError(None, None, f"label {label!r} is no text; put it in quotes")
+            fields = entry if isinstance(entry, dict) else {"aliases": entry}
+            table[label] = _texts(label, fields.get("aliases") or [])
+            coco = fields.get("coco") or ()
+            info[label] = LabelInfo(
+                definition=" ".join(str(fields.get("definition") or "").split()),
+                group=str(fields.get("group") or ""),
+                coco=(coco,) if isinstance(coco, str) else tuple(coco),
+            )
+        return Vocabulary.from_mapping(
+            table,
+            ignore=_texts("ignore", document.get("ignore") or []),
+            name=str(document.get("name") or Path(name).stem),
+            info=info,
+            version=str(document.get("version") or ""),
+            source=" ".join(str(document.get("source") or "").split()),
+        )
+    except InputErrors as errors:
+        raise InputErrors([InputError(name, None, fault.reason) for fault in errors.errors], errors.total) from None
+    except InputError as error:
+        raise InputError(name, error.line, error.reason) from None

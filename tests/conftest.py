@@ -1,0 +1,21 @@
+"""Shared fixtures: the folder of real data, which tests may use and the project never needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """``../shared`` beside the checkout; absent: skip, or fail where SCAPO_REQUIRE_SHARED=1."""
+    if (SHARED / "data").is_dir():
+        return SHARED
+    reason = f"no real data at {SHARED}"
+    if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
