@@ -80,6 +80,8 @@ class AliasMatcher:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self._trie = _Trie(vocabulary)
+        decisive = {character for _, join, _ in self._trie.edges for character in join}
+        self._to_ascii = {old: new for old, new in _TO_ASCII.items() if old not in decisive}
         self._fast = _BatchTables(self._trie)
 
     def __reduce__(self) -> tuple[type[AliasMatcher], tuple[Vocabulary]]:
@@ -131,7 +133,7 @@ class AliasMatcher:
         slow: list[int] = []
         for k, text in enumerate(texts):
             if not text.isascii():
-                for character, replacement in _TO_ASCII.items():
+                for character, replacement in self._to_ascii.items():
                     if character in text:
                         text = text.replace(character, replacement)
                 ascii_texts[k] = text
@@ -213,10 +215,31 @@ class _Trie:
             k = best[0] + 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a batch.
+
+    Attributes:
+        joined: the lower-cased texts in one.
+        starts, ends: (words,) span of each word in ``joined``.
+        eight: bytes ``k`` to ``k + 7`` of ``joined`` as one number at ``k``.
+        head: (words,) first eight bytes of each word, zero-padded.
+        slot: (words,) slot of the head in the hash table.
+    """
+
+    joined: bytes
+    starts: Ints
+    ends: Ints
+    eight: NDArray[np.uint64]
+    head: Ints
+    slot: Ints
+
+
 class _BatchTables:
     """The trie as arrays, and the walk over all words of a batch at once."""
 
     _SLOTS = 1 << 16
+    _PAIRS = 1 << 18
     _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
     def __init__(self, trie: _Trie) -> None:
@@ -234,11 +257,23 @@ class _BatchTables:
         # a hash table with chains: slot -> one word, word -> the next word of the same slot
         self._slot = np.full(self._SLOTS, -1, dtype=np.int32)
         self._chain = np.full(len(words), -1, dtype=np.int32)
-        for k, slot in enumerate(self._hash(self._head).tolist()):
+        slots = self._hash(self._head)
+        for k, slot in enumerate(slots.tolist()):
             self._chain[k], self._slot[slot] = self._slot[slot], k
+        # two filters by slot, so that "the", which begins a path everywhere, is looked at only where one may go on:
+        # does a word end an alias by itself, do two neighbours begin one
+        self._alone = np.zeros(self._SLOTS, dtype=bool)
+        self._pairs = np.zeros(self._PAIRS, dtype=bool)
+        root = {node: slots[ids[word]] for word, node in trie.first.items() if word in ids}
+        for word, node in trie.first.items():
+            if word in ids and trie.ends[node] != _NO_END:
+                self._alone[slots[ids[word]]] = True
+        for node, _, word in trie.edges:
+            if node in root and word in ids:
+                self._pairs[self._pair(root[node], slots[ids[word]])] = True
 
         self._ends = np.array(trie.ends, dtype=np.int32)
-        self._first = np.array([trie.first.get(word, -1) for word in words], dtype=np.int32)
+        self._first = np.array([-1, *(trie.first.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
         self._inner = np.zeros(len(trie.ends), dtype=bool)
         self._inner[list(trie.inner)] = True
         self._joins = {join: k for k, join in enumerate(sorted({GAP} | {join for _, join, _ in trie.edges}))}
@@ -257,6 +292,9 @@ class _BatchTables:
         slots: Ints = (head * self._FACTOR) >> np.uint64(48)
         return slots.view(np.int64)
 
+    def _pair(self, left: Any, right: Any) -> Any:
+        return (left * 40503 + right) & (self._PAIRS - 1)
+
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
         return (node * len(self._joins) + join) * self._n_words + word
 
@@ -265,8 +303,11 @@ class _BatchTables:
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths
         starts, ends = self._words(joined)
-        word = self._lookup(joined, starts, ends)
-        first, last, label = self._walk(joined, starts, ends, word)
+        eight = np.ndarray(shape=len(joined), dtype="<u8", buffer=joined + bytes(8), strides=(1,))  # bytes k..k+7 at k
+        # take(mode="clip") is numpy's fast gather; it also clips lengths above 8 to the full mask
+        head: Ints = np.take(eight, starts, mode="clip") & np.take(self._mask, ends - starts, mode="clip")
+        text = _Words(joined, starts, ends, eight, head, self._hash(head))
+        first, last, label = self._walk(text)
         named = label >= 0
         start, end = starts[first[named]], ends[last[named]]
         indptr = np.append(np.searchsorted(start, offsets), len(start))
@@ -281,46 +322,45 @@ class _BatchTables:
         borders = np.flatnonzero(inside[1:] != inside[:-1])
         return borders[0::2] + 1, borders[1::2] + 1
 
-    def _lookup(self, joined: bytes, starts: Ints, ends: Ints) -> Ints:
-        """Vocabulary word of every text word, -1 where there is none. Exact: candidates are compared in full."""
-        eight = np.ndarray(shape=len(joined), dtype="<u8", buffer=joined + bytes(8), strides=(1,))  # bytes k..k+7 at k
-        # take(mode="clip") is numpy's fast gather; it also clips lengths above 8 to the full mask
-        head: Ints = np.take(eight, starts, mode="clip") & np.take(self._mask, ends - starts, mode="clip")
-        word: Ints = np.take(self._slot, self._hash(head), mode="clip")
-        where = np.flatnonzero(word >= 0)
-        candidate, head, length = word[where], head[where], (ends - starts)[where]
-        word[where] = -1
-        tail = np.where(length > 8, eight[np.maximum(ends[where] - 8, 0)], 0).astype(np.uint64)
+    def _lookup(self, text: _Words, at: Ints) -> Ints:
+        """Vocabulary word of the words at some positions, -1 where it is none. Exact: candidates are compared in full."""
+        word: Ints = np.full(len(at), -1, dtype=np.int32)
+        candidate: Any = self._slot[text.slot[at]]
+        where: Any = np.flatnonzero(candidate >= 0)
+        candidate = candidate[where]
         while len(where):
-            same = (
-                (self._length[candidate] == length) & (self._head[candidate] == head) & (self._tail[candidate] == tail)
-            )
+            start, end = text.starts[at[where]], text.ends[at[where]]
+            length = end - start
+            same = self._head[candidate] == text.head[at[where]]  # zero padding: up to 7 bytes, this is the whole word
+            more = np.flatnonzero(same & (length >= 8))
+            tail = np.where(length[more] > 8, text.eight[end[more] - 8], 0)
+            same[more] = (self._length[candidate[more]] == length[more]) & (self._tail[candidate[more]] == tail)
             for k in np.flatnonzero(same & (length > 16)) if self._long else ():  # the middle of very long words
-                begin = starts[where[k]]
-                same[k] = joined[begin : begin + length[k]] == self._long[int(candidate[k])]
+                same[k] = text.joined[start[k] : end[k]] == self._long[int(candidate[k])]
             word[where[same]] = candidate[same]
             candidate = self._chain[candidate]
-            rest = ~same & (candidate >= 0)
-            where, candidate, head, length, tail = (a[rest] for a in (where, candidate, head, length, tail))
+            rest = np.flatnonzero(~same & (candidate >= 0))
+            where, candidate = where[rest], candidate[rest]
         return word
 
-    def _walk(self, joined: bytes, starts: Ints, ends: Ints, word: Ints) -> tuple[Ints, Ints, Ints]:
+    def _walk(self, text: _Words) -> tuple[Ints, Ints, Ints]:
         """First word, last word and label (or _IGNORED) of every match, leftmost then longest."""
-        begin = np.flatnonzero(word >= 0)
-        node = self._first[word[begin]]
+        goes_on = np.append(self._pairs[self._pair(text.slot[:-1], text.slot[1:])], False)[: len(text.slot)]
+        begin = np.flatnonzero(self._alone[text.slot] | goes_on)
+        node: Any = self._first[self._lookup(text, begin) + 1]
         begin, node = begin[node >= 0], node[node >= 0]
         label = self._ends[node]
         last = np.where(label != _NO_END, begin, -1)
-        active = np.flatnonzero(self._inner[node])
+        active: Any = np.flatnonzero(self._inner[node] & goes_on[begin])
         step = 1
         while len(active):  # one step: extend every path that can go on by its next word
-            following = begin[active] + step
-            active = active[following < len(word)]
-            following = begin[active] + step
-            known = word[following] >= 0
-            active, following = active[known], following[known]
-            join = self._join(joined, ends[following - 1], starts[following])
-            key = self._edge(node[active], join, word[following].astype(np.int64))
+            active = active[begin[active] + step < len(text.slot)]
+            following: Any = begin[active] + step
+            word: Any = self._lookup(text, following)
+            known = np.flatnonzero(word >= 0)
+            active, following, word = active[known], following[known], word[known]
+            join = self._join(text.joined, text.ends[following - 1], text.starts[following])
+            key = self._edge(node[active], join, word.astype(np.int64))
             at = np.minimum(np.searchsorted(self._edge_keys, key), len(self._edge_keys) - 1)
             exists = (self._edge_keys[at] == key) & (join >= 0)
             active, following = active[exists], following[exists]

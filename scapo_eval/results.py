@@ -135,7 +135,7 @@ def _system_object(system: System, resamples: int, seed: int, confidence: float)
 
 
 def per_image(system: System) -> dict[str, Any]:
-    """The evidence that lets a later run compare or report without the captions: counts of every image, verdicts of every item."""
+    """What lets a later run compare or report without the captions: every image's counts, every item's verdict."""
     evidence: dict[str, Any] = {
         "columns": list(system.table.columns),
         "image_ids": list(system.table.image_ids),

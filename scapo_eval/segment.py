@@ -145,6 +145,7 @@ def _boundary(text: str, at: int) -> tuple[int, bool] | None:
     if character in _DASHES:
         return _dash_boundary(text, at)
     end = at + 1
+    single = end == len(text) or text[end] not in _SENTENCE_END
     if character in _SENTENCE_END:
         while end < len(text) and text[end] in _SENTENCE_END:
             end += 1
@@ -157,7 +158,7 @@ def _boundary(text: str, at: int) -> tuple[int, bool] | None:
         return None if glued else (_after_space(text, end), False)
     if glued and not _glued_sentence(text, at, end):
         return None
-    if character == "." and end == at + 1 and _is_abbreviation(text, at):
+    if character == "." and single and _is_abbreviation(text, at):
         return None
     return _after_space(text, end), True
 
@@ -299,7 +300,10 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(text, offset)`` of every cut, sorted."""
-    simple = [text if text.isascii() else "" for text in texts]
+    slow = [k for k, text in enumerate(texts) if not text.isascii() or "\0" in text]  # NUL parts the joined texts
+    simple = list(texts)
+    for k in slow:
+        simple[k] = ""
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
@@ -320,24 +324,19 @@ def _batch_cuts(
     cut, sentence, owner, before = cut[keep], sentence[keep], owner[keep], before[keep]
     if rule == "sentence":
         cut, owner = cut[sentence], owner[sentence]
-    elif rule == "subsentence":
+    elif rule == "subsentence" and len(cut):
         ends = np.append(cut[1:], 0)
         last = np.append(owner[1:] != owner[:-1], True)
         ends[last] = base[owner[last]] + widths[owner[last]]
         after = chunks[ends - 1] - chunks[cut - 1]
         # words of the sentence before each cut: since the latest sentence cut of the same text
-        started = (
-            np.maximum.accumulate(np.where(sentence, np.arange(len(cut)), -1))
-            if len(cut)
-            else np.zeros(0, dtype=np.int64)
-        )
-        started = np.append(-1, started[:-1])[: len(cut)]
+        started = np.maximum.accumulate(np.where(sentence, np.arange(len(cut)), -1))
+        started = np.append(-1, started[:-1])
         same = (started >= 0) & (owner[started] == owner)
         in_sentence = before - np.where(same, before[started], 0)
         stays = sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
         cut, owner = cut[stays], owner[stays]
     offset = cut - base[owner]
-    slow = [k for k, text in enumerate(texts) if not text.isascii()]
     if slow:
         found = []
         for k in slow:

@@ -17,7 +17,8 @@ GAP = " "
 HYPHENS = "-\u2010\u2011"
 """Hyphen-minus, hyphen, non-breaking hyphen (which recent models write in ``T-shirt``)."""
 
-_APOSTROPHES = {0x2018: "'", 0x2019: "'"}
+_PLAIN = {0x2018: "'", 0x2019: "'", 0x2010: "-", 0x2011: "-"}
+_SPACES = re.compile(r"\s+")
 
 
 @lru_cache(maxsize=1)
@@ -39,10 +40,10 @@ def fold(word: str) -> str:
 
 
 def join_of(between: str) -> str:
-    """The join that the text between two words makes: GAP, or the literal text with straight apostrophes."""
+    """The join that the text between two words makes: GAP, or its marks in one spelling, ``,  `` as ``, ``."""
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
-    return between.translate(_APOSTROPHES)
+    return _SPACES.sub(" ", between.translate(_PLAIN))
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -65,14 +66,23 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
     begin = 0
     while begin < len(text):
         end = begin + 1
+        while end < len(text) and not text[end].isascii() and _combines(text, begin, end):
+            end += 1
         piece = unicodedata.normalize("NFC", text[begin:end])
-        while end < len(text):  # a piece grows while its next character would combine with it
-            longer = unicodedata.normalize("NFC", text[begin : end + 1])
-            if not unicodedata.combining(text[end]) and longer == piece + unicodedata.normalize("NFC", text[end]):
-                break
-            piece, end = longer, end + 1
         pieces.append(piece)
-        starts.extend([begin] * len(piece))
-        ends.extend([end] * len(piece))
+        if piece == text[begin:end]:
+            starts.extend(range(begin, end))
+            ends.extend(range(begin + 1, end + 1))
+        else:
+            starts.extend([begin] * len(piece))
+            ends.extend([end] * len(piece))
         begin = end
     return "".join(pieces), starts, ends
+
+
+def _combines(text: str, begin: int, at: int) -> bool:
+    """Whether the character at ``at`` is normalised together with ``text[begin:at]``."""
+    if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
+        return True
+    before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))
+    return unicodedata.normalize("NFC", text[begin : at + 1]) != before + character

@@ -16,7 +16,7 @@ from typing import Any
 from .errors import InputError, InputErrors
 from .io.files import display_name, read_bytes
 from .signature import digest
-from .text import GAP, fold, join_of, word_spans
+from .text import GAP, HYPHENS, fold, join_of, word_spans
 
 SUFFIX = ".yaml"
 
@@ -46,6 +46,7 @@ class Vocabulary:
         aliases: alias as written -> label.
         ignore: phrases that take part in the longest match and yield no mention.
         info: label -> LabelInfo.
+        reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
         version, source: free text of the file.
     """
 
@@ -54,6 +55,7 @@ class Vocabulary:
     aliases: Mapping[str, str]
     ignore: tuple[str, ...] = ()
     info: Mapping[str, LabelInfo] = field(default_factory=dict)
+    reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version: str = ""
     source: str = ""
 
@@ -65,6 +67,7 @@ class Vocabulary:
         name: str = "custom",
         *,
         info: Mapping[str, LabelInfo] | None = None,
+        reviewed: Mapping[str, Sequence[str]] | None = None,
         version: str = "",
         source: str = "",
     ) -> Vocabulary:
@@ -74,7 +77,7 @@ class Vocabulary:
             labels: label -> its aliases.
             ignore: phrases that name nothing.
             name: for signatures and messages.
-            info, version, source: see the class.
+            info, reviewed, version, source: see the class.
 
         Raises:
             InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
@@ -91,6 +94,7 @@ class Vocabulary:
             aliases={alias: label for label, aliases in table.items() for alias in aliases},
             ignore=tuple(phrases),
             info=dict(info or {}),
+            reviewed=dict(reviewed or {}),
             version=version,
             source=source,
         )
@@ -136,7 +140,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
 
     Raises:
-        ValueError: it is empty or does not begin and end with a word character.
+        ValueError: it is empty, does not begin and end with a word character, or holds control characters.
     """
     text = unicodedata.normalize("NFC", alias).strip()
     spans = word_spans(text)
@@ -148,7 +152,10 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     for (_, left), (start, end) in zip(spans, spans[1:], strict=False):
         between = text[left:start]
         # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
-        parts.append(GAP if not between.strip().strip("-") else join_of(between))
+        join = GAP if all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
+        if not join.isprintable():
+            raise ValueError("holds a character that cannot be seen")
+        parts.append(join)
         parts.append(fold(text[start:end]))
     return tuple(parts)
 
@@ -201,6 +208,8 @@ def _parse(data: bytes, name: str) -> Vocabulary:
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = loader.construct_object(key_node)
+            if isinstance(key, (list, dict)):
+                raise InputError(name, key_node.start_mark.line + 1, f"a key must be text, not {key!r}")
             if key in seen:
                 raise InputError(name, key_node.start_mark.line + 1, f"'{key}' stands twice")
             seen.add(key)
@@ -226,16 +235,20 @@ def _parse(data: bytes, name: str) -> Vocabulary:
             fields = entry if isinstance(entry, dict) else {"aliases": entry}
             table[label] = _texts(label, fields.get("aliases") or [])
             coco = fields.get("coco") or ()
+            coco = (coco,) if isinstance(coco, str) else tuple(_texts(f"{label}: coco", coco))
             info[label] = LabelInfo(
                 definition=" ".join(str(fields.get("definition") or "").split()),
                 group=str(fields.get("group") or ""),
-                coco=(coco,) if isinstance(coco, str) else tuple(coco),
+                coco=coco,
             )
         return Vocabulary.from_mapping(
             table,
             ignore=_texts("ignore", document.get("ignore") or []),
             name=str(document.get("name") or Path(name).stem),
             info=info,
+            reviewed={
+                str(kind): _texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()
+            },
             version=str(document.get("version") or ""),
             source=" ".join(str(document.get("source") or "").split()),
         )

@@ -20,6 +20,9 @@ from ..results import FORMAT, System, per_image, results
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
 from .main import GATE_MISSED
 
+MANY_FIGURES = 8
+"""From more figures than this on, a table has them as rows."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -249,27 +252,28 @@ def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[
     console = output.console()
     differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
     names = list(found["systems"][0]["metrics"])
-    per_table = max(1, (console.width - 24) // 15)
-    for begin in range(0, len(names), per_table):
-        shown = names[begin : begin + per_table]
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+
+    def heading(name: str) -> str:
+        return name + ((" ↑" if better[name] else " ↓") if name in better else "")
+
+    def cell(system: dict[str, Any], name: str, separator: str) -> Text:
+        difference = differences.get((system["name"], name))
+        return _figure_cell(system["metrics"][name], difference, name in plain_numbers, better.get(name), separator)
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    if len(names) <= MANY_FIGURES:
         table.add_column("system", overflow="fold")
-        for name in shown:
-            arrow = (" ↑" if better[name] else " ↓") if name in better else ""
-            table.add_column(name + arrow, justify="right")
+        for name in names:
+            table.add_column(heading(name), justify="right")
         for system in found["systems"]:
-            cells = [Text(system["name"])]
-            for name in shown:
-                cells.append(
-                    _figure_cell(
-                        system["metrics"][name],
-                        differences.get((system["name"], name)),
-                        name in plain_numbers,
-                        better.get(name),
-                    )
-                )
-            table.add_row(*cells)
-        console.print(table)
+            table.add_row(Text(system["name"]), *(cell(system, name, "\n") for name in names))
+    else:  # figures as rows: a wide table would be cut
+        table.add_column("figure")
+        for system in found["systems"]:
+            table.add_column(Text(system["name"]), overflow="fold")
+        for name in names:
+            table.add_row(heading(name), *(cell(system, name, "  ") for system in found["systems"]))
+    console.print(table)
     for system in found["systems"]:
         sizes = f"{system['n_captions']:,} scored, {system['n_images']:,} images"
         extra = ", ".join(
@@ -289,17 +293,21 @@ def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[
         console.print(Text(line, style="dim"))
 
 
-def _figure_cell(figure: dict[str, Any], difference: dict[str, Any] | None, plain: bool, higher: bool | None) -> Text:
+def _figure_cell(
+    figure: dict[str, Any], difference: dict[str, Any] | None, plain: bool, higher: bool | None, separator: str
+) -> Text:
     cell = Text(number(figure["value"], plain), style="bold")
     if figure.get("ci_low") is not None:
-        cell.append(f"\n[{number(figure['ci_low'], plain)}, {number(figure['ci_high'], plain)}]", style="not bold dim")
+        cell.append(
+            f"{separator}[{number(figure['ci_low'], plain)}, {number(figure['ci_high'], plain)}]", style="not bold dim"
+        )
     if difference and difference["difference"] is not None:
         p = difference.get("p_holm", difference["p_value"])
         star = "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
         value = difference["difference"]
         good = higher is not None and star and (value > 0) == higher
         style = "not bold green" if good else "not bold red" if star and higher is not None else "not bold dim"
-        cell.append(f"\n{'+' if value >= 0 else ''}{number(value, plain)}{star}", style=style)
+        cell.append(f"{separator}{'+' if value >= 0 else ''}{number(value, plain)}{star}", style=style)
     return cell
 
 

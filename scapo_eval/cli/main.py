@@ -19,6 +19,7 @@ VERBS = {
         "chair",
         "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
     ),
+    "amber": ("amber", "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension."),
     "phd": ("phd", "PhD index per mode and task; also writes PhD's prompts."),
     "pope": ("pope", "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category."),
     "yesno": ("yesno", "The same figures for any yes/no questions."),
@@ -27,6 +28,7 @@ VERBS = {
     "import": ("import_", "Other tools' captions, answers and results into the project's own files."),
     "show": ("show", "One image's captions with coloured mentions, verdicts and missed objects."),
     "compare": ("compare", "Results files side by side, with paired significance."),
+    "vocab": ("vocab", "Check, describe, compare, mine, draft and widen vocabularies."),
     "oracle": ("oracle", "Convert, check and describe truth files."),
 }
 """Verb -> (module in this package, one line of help); a verb's module is imported when it is used."""

@@ -1,0 +1,43 @@
+"""``scapo-eval faithscore FACTS``: FaithScore and Avg. Facts, generation settings side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..metrics.judge import Facts, faithscore_system, read_facts, settings_of
+from .common import Output, emit, output_options, system_names
+
+
+@click.command("faithscore")
+@click.argument("facts", nargs=-1, required=True, metavar="[SYSTEM[/SETTING]=]FILE...")
+@output_options
+def command(facts: tuple[str, ...], output: Output) -> int:
+    """Scores verified atomic facts; several systems are compared with the first.
+
+    FILEs are records with facts and verified (lists or counts) and optionally id, image_id and setting, or
+    FaithScore's own atomic_facts and fact_scores. Files under one SYSTEM are one system, for example
+    base/detailed=a.jsonl base/conversation=b.jsonl ours/detailed=c.jsonl; every setting gets its own columns.
+    """
+    labels = [_label(argument) for argument in facts]
+    stems = system_names([path for _, _, path in labels])
+    runs: dict[str, list[Facts]] = {}
+    for stem, (system, setting, path) in zip(stems, labels, strict=True):
+        run = runs.setdefault(system or stem, [])
+        if run and not setting:
+            raise click.UsageError(f"'{system}' has several files: name the setting of each, {system}/SETTING={path}")
+        run.extend(read_facts(path, setting=setting, warn=output.warn))
+    settings = settings_of(runs.values())
+    return emit([faithscore_system(name, run, settings) for name, run in runs.items()], output)
+
+
+def _label(argument: str) -> tuple[str | None, str | None, str]:
+    """System, setting and path; an existing file is its own path whatever its name looks like."""
+    label, equals, path = argument.partition("=")
+    if not equals or not label or Path(argument).exists():
+        return None, None, argument
+    system, _, setting = label.partition("/")
+    if not system or not path:
+        raise click.UsageError(f"expected SYSTEM/SETTING=FILE, got '{argument}'")
+    return system, setting or None, path

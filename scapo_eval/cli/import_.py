@@ -1,0 +1,135 @@
+"""``scapo-eval import FILE -o out.jsonl``: other tools' files into the project's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+
+from ..answers import first_word
+from ..io.answers import answers_of, unique
+from ..io.captions_foreign import captions_of
+from ..io.files import STDIN, atomic_write, dump_json
+from ..io.formats import ForeignCaption, Source, open_source
+from ..io.harness_results import handed_over, is_results, results_object
+from ..metrics.join import join
+from ..metrics.questions import read_questions
+from ..types import Answer
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", default=STDIN, metavar="FILE", help="Where to write; .gz and .zst compress. [default: stdout]"
+)
+@click.option(
+    "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
+)
+@click.option("--labels", metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
+@click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
+@click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognised.")
+def command(
+    files: tuple[str, ...],
+    output: str,
+    kind: str | None,
+    labels: str | None,
+    model: str | None,
+    name: str | None,
+    quiet: bool,
+) -> int:
+    """Converts captions or answers of another tool to JSON Lines, or its finished results to a results file.
+
+    FILES are recognised by content: COCO results, LLaVA, AMBER and POPE answers, samples of lmms-eval,
+    VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
+    VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
+    """
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(f"scapo-eval: {text}", err=True)
+
+    def warn(text: str) -> None:
+        say(f"warning: {text}")
+
+    sources = [open_source(path, warn=warn) for path in files]
+    if all(is_results(source) for source in sources):
+        if kind or labels or model:
+            raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")
+        runs = [handed_over(source, path) for source, path in zip(sources, files, strict=True)]
+        with atomic_write(output) as stream:
+            stream.write(dump_json(results_object(runs, name)) + b"\n")
+        for source, run in zip(sources, runs, strict=True):
+            say(f"{run.path}: {source.format.title}: {len(run.figures):,} figures handed over -> {_shown(output)}")
+        return 0
+    if name:
+        raise click.UsageError("--name is for finished results")
+    if len(files) > 1:
+        raise click.UsageError("one file of captions or answers at a time")
+    source = sources[0]
+    kind = kind or _kind(source, answers=bool(labels))
+    if kind == "captions" and labels:
+        raise click.UsageError("captions have no labels")
+    if kind == "captions":
+        records: Iterable[dict[str, Any]] = map(_caption_record, captions_of(source, model=model, warn=warn))
+    else:
+        answers: Iterable[Answer] = answers_of(source, model=model)
+        if labels:
+            run_of = join(list(answers), read_questions(labels), lambda _: None, source=source.rows.path)
+            for note in run_of.notes:
+                warn(note)
+            answers = [
+                replace(
+                    item.answer,
+                    label=item.question.label,
+                    image=item.answer.image or item.question.image,
+                    question=item.question.text or item.answer.question,
+                    category=item.answer.category or item.question.category,
+                )
+                for item in run_of.graded
+            ]
+        records = map(_answer_record, unique(answers, source.rows.path))
+    count = 0
+    with atomic_write(output) as stream:
+        for record in records:
+            stream.write(dump_json(record) + b"\n")
+            count += 1
+    say(f"{source.rows.path}: {source.format.title}: {count:,} {kind} -> {_shown(output)}")
+    return 0
+
+
+def _kind(source: Source, *, answers: bool) -> str:
+    """Answers where the first record has a label, says yes or no, or names no image; captions otherwise."""
+    layout = source.format
+    if layout.answer is None or layout.captions is None:
+        return "captions" if layout.captions else "answers"
+    if answers:
+        return "answers"
+    try:
+        answer = layout.answer(source.rows.first, 1)
+        if answer.label is not None or first_word(answer.response) is not None:
+            return "answers"
+    except ValueError:
+        pass
+    try:
+        return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
+    except ValueError:
+        return "answers"
+
+
+def _shown(output: str) -> str:
+    return "standard output" if output == STDIN else output
+
+
+def _caption_record(caption: ForeignCaption) -> dict[str, Any]:
+    return _filled({"image_id": caption.image_id, **asdict(caption)})
+
+
+def _answer_record(answer: Answer) -> dict[str, Any]:
+    return _filled(asdict(answer))
+
+
+def _filled(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if value is not None and key != "line"}

@@ -1,0 +1,51 @@
+"""``scapo-eval phd ANSWERS --data data.json``: the PhD index per mode and task; also PhD's prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..io.files import atomic_write, dump_json
+from ..metrics.phd import mode_and_task, phd_metric, read_phd, read_phd_answers
+from ..metrics.questions import Question
+from .common import Output, output_options
+from .yesno import reading_options, score
+
+
+@click.command("phd")
+@click.argument("answers", nargs=-1)
+@click.option("--data", metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks.")
+@click.option("--prompts", metavar="FILE", help="Write the prompts of all modes as JSON Lines and stop (needs --data).")
+@reading_options
+@output_options
+def command(answers: tuple[str, ...], data: str | None, prompts: str | None, output: Output, **reading: Any) -> int:
+    """Scores answers to PhD; several files are compared with the first.
+
+    ANSWERS are own JSON Lines with ids as --prompts writes them (phd/MODE/IMAGE/yes), or with mode, image and
+    question.
+    """
+    if prompts:
+        if data is None or answers:
+            raise click.UsageError("--prompts takes --data and no answers")
+        with atomic_write(prompts) as stream:
+            stream.writelines(dump_json(prompt(question)) + b"\n" for question in read_phd(data))
+        return 0
+    if not answers:
+        raise click.UsageError("no answers to score (or --prompts FILE to write the prompts)")
+    truth = read_phd(data) if data else None
+    return score(answers, truth, read_phd_answers, phd_metric, mode_and_task, output, **reading)
+
+
+def prompt(question: Question) -> dict[str, Any]:
+    """A question as the record that an engine answers."""
+    record = {
+        "id": question.id,
+        "benchmark": "phd",
+        "mode": question.mode,
+        "task": question.task,
+        "image": question.image,
+        "question": question.prompt,
+        "label": question.label,
+    }
+    return {key: value for key, value in record.items() if value is not None}

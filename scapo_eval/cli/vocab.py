@@ -1,0 +1,182 @@
+"""``scapo-eval vocab``: check, describe, compare, mine, draft and widen vocabularies."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from ..errors import InputError
+from ..io.files import atomic_write, dump_json, iter_records
+from ..lint import check as findings
+from ..lint import difference, variants
+from ..mining import Candidate, cluster, mine
+from ..vocabulary import Vocabulary, shipped_vocabularies
+
+
+@click.group("vocab")
+def command() -> None:
+    """Check, describe, compare, mine, draft and widen vocabularies (format: docs/vocabulary.md)."""
+
+
+@command.command()
+@click.argument("vocabulary", nargs=-1)
+@click.pass_context
+def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
+    """Lists what deserves a look; exits with 2 if there is anything. Without a name: the shipped ones."""
+    total = 0
+    for name in vocabulary or tuple(shipped_vocabularies()):
+        loaded = Vocabulary.load(name)
+        found = findings(loaded)
+        for finding in found:
+            click.echo(f"{name}: {finding.kind}: {finding.text}")
+        reviewed = sum(map(len, loaded.reviewed.values()))
+        sizes = f"{len(loaded.labels)} labels, {len(loaded.aliases)} aliases, {len(loaded.ignore)} ignore phrases"
+        click.echo(f"{name}: {len(found) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
+        total += len(found)
+    return 2 if total else 0
+
+
+@command.command()
+@click.argument("vocabulary")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def stats(vocabulary: str, as_json: bool) -> None:
+    """Labels, aliases, groups, fingerprint."""
+    loaded = Vocabulary.load(vocabulary)
+    per_label = Counter(loaded.aliases.values())
+    groups = Counter(info.group for info in loaded.info.values() if info.group)
+    summary = {
+        "name": loaded.name,
+        "version": loaded.version,
+        "source": loaded.source,
+        "fingerprint": loaded.fingerprint,
+        "labels": len(loaded.labels),
+        "aliases": len(loaded.aliases),
+        "aliases_per_label": len(loaded.aliases) / len(loaded.labels),
+        "ignore": len(loaded.ignore),
+        "with_definition": sum(bool(info.definition) for info in loaded.info.values()),
+        "coco_categories": len({coco for info in loaded.info.values() for coco in info.coco}),
+        "groups": dict(groups.most_common()),
+    }
+    if as_json:
+        sys.stdout.write(dump_json({**summary, "aliases_by_label": dict(per_label)}).decode() + "\n")
+        return
+    for key, value in summary.items():
+        shown = ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else value
+        click.echo(
+            f"{key.replace('_', ' ')}\t{shown:.2f}" if isinstance(shown, float) else f"{key.replace('_', ' ')}\t{shown}"
+        )
+
+
+@command.command()
+@click.argument("old")
+@click.argument("new")
+def diff(old: str, new: str) -> None:
+    """What changed from OLD to NEW."""
+    changed = difference(Vocabulary.load(old), Vocabulary.load(new))
+    for label in changed.labels_removed:
+        click.echo(f"- label {label}")
+    for label in changed.labels_added:
+        click.echo(f"+ label {label}")
+    for alias, label in changed.aliases_removed:
+        click.echo(f"- {label}: {alias}")
+    for alias, label in changed.aliases_added:
+        click.echo(f"+ {label}: {alias}")
+    for alias, before, after in changed.aliases_moved:
+        click.echo(f"~ {alias}: {before} -> {after}")
+    for phrase in changed.ignore_removed:
+        click.echo(f"- ignore {phrase}")
+    for phrase in changed.ignore_added:
+        click.echo(f"+ ignore {phrase}")
+    if not changed:
+        click.echo("no difference", err=True)
+
+
+@command.command("mine")
+@click.argument("rollouts", nargs=-1, required=True)
+@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="What is covered already.")
+@click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Leave rarer phrases out.")
+@click.option("--spacy", "spacy_model", metavar="MODEL", help="Use this spaCy pipeline's noun chunks, not the rules.")
+@click.option("-o", "--output", metavar="FILE", default="-", help="JSON Lines that `vocab build` reads.")
+def mine_command(
+    rollouts: tuple[str, ...], vocabulary: str, min_captions: int, spacy_model: str | None, output: str
+) -> None:
+    """Noun phrases of ROLLOUTS (captions or responses) that the vocabulary does not cover, with examples."""
+    texts = (text for path in rollouts for text in _texts(path))
+    found = mine(texts, Vocabulary.load(vocabulary), min_captions=min_captions, spacy_model=spacy_model)
+    with atomic_write(output) as stream:
+        for candidate in found:
+            forms = dict(sorted(candidate.forms.items()))
+            row = {
+                "phrase": candidate.phrase,
+                "captions": candidate.captions,
+                "forms": forms,
+                "examples": candidate.examples,
+            }
+            stream.write(dump_json(row) + b"\n")
+    click.echo(f"{len(found)} phrases", err=True)
+
+
+def _texts(path: str) -> Iterator[str]:
+    for line, record in iter_records(path):
+        text = record.get("caption", record.get("response"))
+        if not isinstance(text, str):
+            found = ", ".join(map(str, record))
+            raise InputError(path, line, f"missing key 'caption' or 'response' (found: {found})")
+        yield text
+
+
+@command.command()
+@click.argument("candidates")
+@click.option("--name", default="draft", show_default=True, help="Name of the new vocabulary.")
+@click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Leave rarer labels out.")
+@click.option("-o", "--output", required=True, metavar="FILE.yaml", help="A vocabulary to be read and cut by a person.")
+def build(candidates: str, name: str, min_captions: int, output: str) -> None:
+    """Clusters mined CANDIDATES into a draft vocabulary; each label says where it comes from."""
+    read = []
+    for line, record in iter_records(candidates):
+        try:
+            forms: Counter[str] = Counter(record["forms"])
+            read.append(Candidate(record["phrase"], int(record["captions"]), forms, list(record.get("examples", []))))
+        except (KeyError, TypeError, ValueError):
+            raise InputError(candidates, line, "no candidate of `scapo-eval vocab mine`") from None
+    drafts = [draft for draft in cluster(read) if draft.captions >= min_captions]
+    if not drafts:
+        raise InputError(candidates, None, f"no phrase occurs in {min_captions} captions or more")
+    lines = [
+        "# A draft: delete what is no visible object, merge what is one thing, write definitions,",
+        "# then run: scapo-eval vocab check FILE",
+        f"name: {_quoted(name)}",
+        'version: "0"',
+        f"source: {_quoted(f'mined from {candidates}')}",
+        "labels:",
+    ]
+    for draft in drafts:
+        lines.append(f"  {_quoted(draft.label)}:  # {draft.captions} captions")
+        lines += [f"    #   {example}" for example in draft.examples]
+        lines.append(f"    aliases: [{', '.join(map(_quoted, draft.aliases))}]")
+        lines.append('    definition: ""')
+    lines.append("ignore: []")
+    with atomic_write(output) as stream:
+        stream.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+    Vocabulary.load(output)
+    click.echo(f"{output}: {len(drafts)} draft labels", err=True)
+
+
+@command.command()
+@click.argument("vocabulary")
+def expand(vocabulary: str) -> None:
+    """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
+    for label, found in variants(Vocabulary.load(vocabulary)).items():
+        click.echo(f"{_quoted(label)}: [{', '.join(map(_quoted, found))}]")
+
+
+def _quoted(text: str) -> str:
+    """A YAML scalar that is always text; JSON's quoting is YAML's, too."""
+    return (
+        text
+        if text.isalpha() and text not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+        else dump_json(text).decode()
+    )

@@ -1,0 +1,69 @@
+"""Captions from other tools' files; the project's own lines have a faster reader, ``io/captions.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import InputError
+from .containers import OnError, Warn, warn_user
+from .files import FaultList
+from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
+
+
+def read_foreign_captions(
+    path: str | Path, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[tuple[int, str, str]]:
+    """Captions of a file in any understood layout (the project's own too), in its order.
+
+    Args:
+        path: file or ``-``.
+        model: only this model's captions, for a file that mixes several.
+        on_error: called with each unreadable record, and reading goes on; without it the first 20 are
+            raised together at the end.
+        warn: told of damage that does not prevent reading (cut cells of a workbook).
+
+    Yields:
+        (line, canonical image id, caption); several captions of one image are several samples.
+
+    Raises:
+        InputError: no known layout, a layout without captions, or several models in one file.
+        InputErrors: unreadable records.
+    """
+    source = open_source(path, on_error=on_error, warn=warn)
+    for caption in captions_of(source, model=model, on_error=on_error, warn=warn):
+        yield caption.line, caption.image_id, caption.caption
+
+
+def captions_of(
+    source: Source, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[ForeignCaption]:
+    """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`."""
+    layout, path = source.format, source.rows.path
+    if layout.captions is None:
+        raise wrong_kind(source, "captions")
+    faults = FaultList(on_error)
+    first: ForeignCaption | None = None
+    questions = 0
+    for line, record in source.rows:
+        try:
+            captions = list(layout.captions(record, line))
+        except ValueError as error:
+            faults.add(InputError(path, line, str(error)))
+            continue
+        questions += not captions
+        for caption in captions:
+            if model is not None and caption.model != model:
+                continue
+            first = first or caption
+            if caption.model != first.model:
+                reason = f"a caption by {caption.model!r} after one by {first.model!r} (line {first.line})"
+                raise InputError(path, line, f"{reason}: one file, one model; choose one by its name")
+            yield caption
+    faults.raise_if_any()
+    others = f"AMBER's ids above {AMBER_DESCRIPTIONS} are yes/no questions"
+    if first is None:
+        reason = f"no caption by the model {model!r}" if model else "no caption"
+        raise InputError(path, None, f"{reason}: {others}" if questions else reason)
+    if questions:
+        warn(f"{path}: {questions:,} answers are no captions and left out: {others}")

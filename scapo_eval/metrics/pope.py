@@ -1,0 +1,146 @@
+"""POPE: is there an OBJECT in the image? Three ways to choose the absent objects (Li et al. 2023).
+
+Question files are the official ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines), whose ids
+start at 1 in each file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..answers import Parser
+from ..errors import InputError
+from ..io.containers import Warn, warn_user
+from ..io.files import display_name
+from ..types import Answer
+from .base import Metric
+from .join import Run, join
+from .provenance import answers_to, benchmark_of
+from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
+from .yesno import FIGURES, groups_in, mean, over, yesno_metric
+
+CATEGORIES = ("adversarial", "popular", "random")
+
+LLAVA_STEP = 10_000_000
+LLAVA_CATEGORIES = ("adversarial", "random", "popular")
+"""LLaVA numbers all questions through: an official id plus 0, 10,000,000 or 20,000,000."""
+
+
+def read_pope_questions(paths: Iterable[str | Path]) -> list[Question]:
+    """All questions of the given files, ids ``category/question_id``.
+
+    The category is the record's own, or the one in the file's name.
+
+    Raises:
+        InputErrors: a file that holds something else.
+        InputError: two files with the same ids.
+    """
+    questions: dict[str, Question] = {}
+    for path in paths:
+        for question in read_questions(path, _category_in(Path(path).name)):
+            if question.id in questions:
+                raise InputError(
+                    display_name(path),
+                    None,
+                    f"the id {question.id!r} is in an earlier question file, too; score each data set on its own, and "
+                    f"let the file's name (or a field 'category') say {', '.join(CATEGORIES)}",
+                )
+            questions[question.id] = question
+    return list(questions.values())
+
+
+def _category_in(text: str) -> str | None:
+    return next((name for name in CATEGORIES if name in text.casefold()), None)
+
+
+def read_pope(
+    path: str | Path,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> Run:
+    """One system's answers, joined.
+
+    Args:
+        path: answers in any understood layout.
+        questions: as of :func:`read_pope_questions`; None takes the answers' own labels and categories.
+        parse: how answers are read.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`join` and :func:`questions_of`; a file of another benchmark.
+    """
+    source, answers = answers_to("pope", path, model=model, warn=warn)
+    if questions is not None:
+        key = pope_key(answers, questions, source)
+        not_asked = set(CATEGORIES).difference(question.category or "" for question in questions)
+        categories = [key(answer).split("/", 1)[0] for answer in answers]
+        without = [name for name in CATEGORIES if name in not_asked.intersection(categories)]
+        kept = [answer for answer, name in zip(answers, categories, strict=True) if name not in without]
+        left = len(answers) - len(kept)
+        notes = [f"{left:,} answers left out: no question file for {', '.join(without)}"] if left else []
+        if not kept:
+            raise InputError(source, None, f"nothing to score: {notes[0]}")
+        return join(kept, questions, parse, source=source, benchmark="pope", key=key, out_of_scope=left, notes=notes)
+    if not any(benchmark_of(answer) for answer in answers) and any(answer.question for answer in answers):
+        raise InputError(source, None, "these are not POPE's questions; score other yes/no questions with yesno")
+    own, key = questions_of(
+        answers, source=source, remedy="give POPE's question files with --questions", benchmark="pope"
+    )
+    return join(answers, own, parse, source=source, benchmark="pope", key=key, notes=[OWN_LABELS])
+
+
+def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
+    """How one file's ids name the questions: ``pope/adversarial/7``, 7 beside a category, or LLaVA's numbers.
+
+    Args:
+        answers: all of the file, which together show whether they are numbered through.
+        questions: as of :func:`read_pope_questions`.
+        source: the file's name, which may hold the category.
+    """
+    categories = list(dict.fromkeys(question.category for question in questions))
+    in_name = _category_in(Path(source).name)
+    only = categories[0] if len(categories) == 1 else None
+    beyond = any((_number(answer.id) or 0) > LLAVA_STEP for answer in answers)
+    numbered_through = beyond or (len(categories) > 1 and in_name is None)
+
+    def key(answer: Answer) -> str:
+        number = _number(answer.id)
+        if number is None:
+            return plain_id(answer.id)
+        category = answer.category if answer.category in categories else _category_in(f"{answer.category} {answer.id}")
+        if category is None and numbered_through:
+            step, number = divmod(number, LLAVA_STEP)
+            category = LLAVA_CATEGORIES[step] if step < len(LLAVA_CATEGORIES) else None
+        if categories == [None]:
+            return str(number)
+        return f"{category or in_name or only}/{number}"
+
+    return key
+
+
+def _number(identifier: str) -> int | None:
+    match = re.fullmatch(r"(?:.*(?:pope|adversarial|popular|random)\D+)?(\d+)", plain_id(identifier), re.ASCII | re.I)
+    return int(match.group(1)) if match else None
+
+
+def pope_metric(groups: Sequence[str]) -> Metric:
+    """Figures over all questions, the categories' plain mean of accuracy and F1, then figures per category."""
+    metric = yesno_metric(groups, "pope")
+    named = [group for group in groups if group]
+    if len(named) < 2:
+        return metric
+    means = {f"mean_{name}": mean([over([group], FIGURES[name]) for group in named]) for name in ("accuracy", "f1")}
+    pooled = {name: metric.measures[name] for name in FIGURES}
+    better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
+    return Metric("pope", metric.columns, {**pooled, **means, **metric.measures}, better)
+
+
+def metric_for(columns: Sequence[str]) -> Metric:
+    """The metric of a results file, rebuilt from the names of its counts."""
+    return pope_metric(groups_in(columns))

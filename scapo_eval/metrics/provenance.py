@@ -1,0 +1,84 @@
+"""Which benchmark a file of answers belongs to, as far as the answers themselves tell."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import InputError
+from ..io.answers import read_answers
+from ..io.containers import Warn, warn_user
+from ..io.files import display_name
+from ..io.formats import AMBER_DESCRIPTIONS
+from ..types import Answer
+
+AMBER_QUESTIONS = 15220
+"""The highest id among AMBER's queries."""
+
+
+def answers_to(
+    benchmark: str | None, path: str | Path, *, model: str | None = None, warn: Warn = warn_user
+) -> tuple[str, list[Answer]]:
+    """All answers of a file, and the file's name for messages.
+
+    Args:
+        benchmark: what they should answer; None takes any.
+        path: a file in any understood layout.
+        model: see :func:`read_answers`.
+        warn: see :func:`read_answers`.
+
+    Raises:
+        InputError: most of them are answers to another benchmark.
+    """
+    source = display_name(path)
+    answers = list(read_answers(path, model=model, warn=warn))
+    foreign = [answer for answer in answers if benchmark_of(answer) not in (None, benchmark)]
+    if benchmark and 2 * len(foreign) > len(answers):
+        reason = f"these look like {looks_like(foreign)}, not like {benchmark} answers"
+        raise InputError(source, foreign[0].line or None, reason)
+    return source, answers
+
+
+_PHD_MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
+_POPE_QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
+
+
+def benchmark_of(answer: Answer) -> str | None:
+    """``pope``, ``phd``... as far as the record itself tells; None where it does not.
+
+    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), PhD's mode,
+    or POPE's wording.
+    """
+    name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
+    match = re.match(r"(pope|phd|amber)(?![a-z])", name.casefold())
+    if match or answer.benchmark:
+        return match.group(1) if match else answer.benchmark
+    if answer.mode and _PHD_MODE.fullmatch(answer.mode):
+        return "phd"
+    return "pope" if answer.question and _POPE_QUESTION.search(answer.question) else None
+
+
+def looks_like(answers: Sequence[Answer]) -> str | None:
+    """Which benchmark a pile of answers comes from, as far as its ids and texts tell; None for "cannot say"."""
+    named = Counter(name for answer in answers if (name := benchmark_of(answer)))
+    if named:
+        name = named.most_common(1)[0][0]
+        return f"{name} answers" + (f" (scapo-eval {name})" if name in ("pope", "phd", "amber") else "")
+    if any(answer.question for answer in answers):
+        return None
+    numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
+    length = sum(len(answer.response) for answer in answers) / max(1, len(answers))
+    if numbers and len(numbers) == len(answers):
+        if min(numbers) > AMBER_DESCRIPTIONS and max(numbers) <= AMBER_QUESTIONS:
+            return "AMBER's discriminative answers (scapo-eval amber)"
+        if max(numbers) <= AMBER_DESCRIPTIONS and length > 60:
+            return "AMBER's descriptions (scapo-eval amber)"
+    return "captions (scapo-eval score)" if length > 150 else None
+
+
+def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
+    """``; the file looks like ...`` where it looks like something else than it should be, otherwise nothing."""
+    looks = looks_like(answers)
+    return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""

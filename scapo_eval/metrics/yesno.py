@@ -1,0 +1,276 @@
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+
+The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
+denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
+nowhere here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..answers import Parser, Said
+from ..io.containers import Warn, warn_user
+from ..results import System
+from ..signature import digest, signature
+from ..stats import CountTable
+from ..types import Answer
+from .base import Floats, Measure, Metric, Sums, divide
+from .join import Graded, Run, join
+from .provenance import answers_to
+from .questions import OWN_LABELS, Question, plain_id, questions_of
+
+Unparsed = Literal["wrong", "drop"]
+"""What becomes of an answer that says neither yes nor no: wrong, or left out of every figure."""
+
+GroupOf = Callable[[Question], str]
+"""Question -> the group whose counts it adds to."""
+
+_CELLS: Mapping[tuple[Said, Said | None], str] = {
+    ("yes", "yes"): "tp",
+    ("no", "yes"): "fp",
+    ("no", "no"): "tn",
+    ("yes", "no"): "fn",
+    ("yes", None): "yes_unparsed",
+    ("no", None): "no_unparsed",
+}  # (truth, said) -> name of the count
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Summed counts of some questions; every field has the shape of the sums."""
+
+    tp: Floats
+    fp: Floats
+    tn: Floats
+    fn: Floats
+    yes_unparsed: Floats
+    no_unparsed: Floats
+
+
+def accuracy(c: Cells) -> Floats:
+    """Share of right answers."""
+    return divide(c.tp + c.tn, _n(c))
+
+
+def precision(c: Cells) -> Floats:
+    """Share of right ones among the answers that say yes."""
+    return divide(c.tp, c.tp + c.fp)
+
+
+def recall(c: Cells) -> Floats:
+    """Share of the "yes" questions answered yes."""
+    return divide(c.tp, c.tp + c.fn + c.yes_unparsed)
+
+
+def no_recall(c: Cells) -> Floats:
+    """Share of the "no" questions answered no."""
+    return divide(c.tn, c.tn + c.fp + c.no_unparsed)
+
+
+def f1(c: Cells) -> Floats:
+    """Harmonic mean of precision and recall, 0 where nothing is right."""
+    return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
+
+
+def yes_ratio(c: Cells) -> Floats:
+    """Share of the answers that say yes."""
+    return divide(c.tp + c.fp, _n(c))
+
+
+def _n(c: Cells) -> Floats:
+    return np.asarray(c.tp + c.fp + c.tn + c.fn + c.yes_unparsed + c.no_unparsed)
+
+
+FIGURES: Mapping[str, Callable[[Cells], Floats]] = {
+    "accuracy": accuracy,
+    "precision": precision,
+    "recall": recall,
+    "f1": f1,
+    "yes_ratio": yes_ratio,
+}
+
+
+def over(groups: Sequence[str], figure: Callable[[Cells], Floats]) -> Measure:
+    """A figure of several groups' counts, pooled; no value where there is no group."""
+
+    def measure(sums: Sums) -> Floats:
+        zero = np.zeros(np.shape(next(iter(sums.values()))))
+        return figure(Cells(*(sum((sums[_column(group, cell)] for group in groups), zero) for cell in _CELLS.values())))
+
+    return measure
+
+
+def mean(measures: Sequence[Measure]) -> Measure:
+    """The plain mean of figures; no value where one of them has none, or where there are none."""
+
+    def measure(sums: Sums) -> Floats:
+        if not measures:
+            return np.full(np.shape(next(iter(sums.values()))), np.nan)
+        return np.asarray(np.mean([figure(sums) for figure in measures], axis=0))
+
+    return measure
+
+
+def _column(group: str, cell: str) -> str:
+    return f"{group}_{cell}" if group else cell
+
+
+def columns(groups: Iterable[str]) -> tuple[str, ...]:
+    """Names of the counts of these groups; the group without a name has the bare ones."""
+    return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
+
+
+def yesno_metric(groups: Sequence[str], name: str = "yesno") -> Metric:
+    """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
+
+    Args:
+        groups: the categories; ``""`` holds questions without one.
+        name: the benchmark.
+    """
+    groups = sorted(groups)
+    measures = {figure: over(groups, function) for figure, function in FIGURES.items()}
+    for group in filter(None, groups):
+        measures |= {f"{group}_{figure}": over([group], function) for figure, function in FIGURES.items()}
+    better = {figure: True for figure in measures if not figure.endswith("yes_ratio")}
+    return Metric(name, columns(groups), measures, better)
+
+
+def metric_for(columns: Sequence[str]) -> Metric:
+    """The metric of a results file, rebuilt from the names of its counts."""
+    return yesno_metric(groups_in(columns))
+
+
+def groups_in(columns: Sequence[str]) -> list[str]:
+    """The groups that the names of counts belong to."""
+    cell = _CELLS["yes", "yes"]
+    return [name.removesuffix(cell).removesuffix("_") for name in columns if name == cell or name.endswith(f"_{cell}")]
+
+
+def part_of(question: Question) -> str:
+    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    return question.part
+
+
+def count(items: Sequence[Graded], metric: Metric, group_of: GroupOf) -> CountTable:
+    """Counts per image: every answer adds one to one column of ``metric``."""
+    units = [item.question.unit for item in items]
+    ids = sorted(set(units))
+    row = {unit: k for k, unit in enumerate(ids)}
+    position = {name: k for k, name in enumerate(metric.columns)}
+    where = [position[_column(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
+    rows = np.zeros((len(ids), len(metric.columns)), dtype=np.int64)
+    np.add.at(rows, ([row[unit] for unit in units], where), 1)
+    return CountTable(metric.columns, tuple(ids), rows)
+
+
+def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
+    """For every accuracy among the figures: question id -> answered right (what McNemar's test compares)."""
+    right: dict[str, dict[str, bool]] = {"accuracy": {}}
+    for item in items:
+        right["accuracy"][item.question.id] = item.correct
+        if item.question.part:
+            right.setdefault(f"{item.question.part}_accuracy", {})[item.question.id] = item.correct
+    return right
+
+
+def read_yesno(
+    path: str | Path,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> Run:
+    """One system's answers to any yes/no questions, joined by plain ids.
+
+    Args:
+        path: answers in any understood layout.
+        questions: as of :func:`read_questions`; None takes the answers' own labels.
+        parse: how answers are read.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`join` and :func:`questions_of`.
+    """
+    source, answers = answers_to(None, path, model=model, warn=warn)
+    if questions is None:
+        own, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
+        return join(answers, own, parse, source=source, key=own_key, notes=[OWN_LABELS])
+    known = {question.id for question in questions}
+
+    def key(answer: Answer) -> str:
+        plain = plain_id(answer.id)
+        in_category = f"{answer.category}/{plain}"
+        return in_category if in_category in known else plain
+
+    return join(answers, questions, parse, source=source, key=key)
+
+
+def systems(
+    runs: Mapping[str, Run],
+    metric_of: Callable[[Sequence[str]], Metric],
+    group_of: GroupOf,
+    *,
+    parser: str,
+    unparsed: Unparsed = "wrong",
+    resamples: int,
+    seed: int,
+) -> list[System]:
+    """Runs of one benchmark as systems of a results object.
+
+    Args:
+        runs: system name -> its answers; all share one set of figures, over the groups that any of them has.
+        metric_of: groups -> the figures.
+        group_of: question -> its group.
+        parser: name of the rule that read the answers, for the signature.
+        unparsed: what becomes of answers that say neither.
+        resamples, seed: of the intervals, for the signature.
+    """
+    groups = list(dict.fromkeys(group_of(question) for run in runs.values() for question in run.questions))
+    metric = metric_of(groups)
+    made = [_system(name, run, metric, group_of, parser, unparsed, resamples, seed) for name, run in runs.items()]
+    first = made[0]
+    return [first, *(replace(system, notes=(*system.notes, *_not_paired(system, first))) for system in made[1:])]
+
+
+def _not_paired(system: System, first: System) -> Iterable[str]:
+    alone = len(system.verdicts["accuracy"].keys() ^ first.verdicts["accuracy"].keys())
+    if alone:
+        yield (
+            f"{alone:,} questions are answered by only one of it and {first.name}; differences take all answers to the "
+            "images that both have"
+        )
+
+
+def _system(
+    name: str, run: Run, metric: Metric, group_of: GroupOf, parser: str, unparsed: Unparsed, resamples: int, seed: int
+) -> System:
+    items = [item for item in run.graded if item.said is not None or unparsed == "wrong"]
+    table = count(items, metric, group_of)
+    counts = run.counts
+    notes = list(run.notes)
+    if counts["unparsed"]:
+        fate = "they count as wrong" if unparsed == "wrong" else "they are left out"
+        notes.append(
+            f"{counts['unparsed']:,} of {len(run.graded):,} answers say neither yes nor no to the parser "
+            f"'{parser}'; {fate}"
+        )
+    line = signature(
+        metric.name,
+        parser=parser,
+        unparsed=unparsed,
+        n=len(items),
+        questions=digest(sorted(f"{question.id} {question.label}" for question in run.questions)),
+        ids=digest(table.image_ids),
+        missing=counts["missing"],
+        bs=resamples,
+        seed=seed,
+    )
+    return System(name, line, metric, table, len(items), counts, verdicts=verdicts(items), notes=tuple(notes))

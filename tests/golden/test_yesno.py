@@ -1,0 +1,98 @@
+"""Yes/no answers on real data: every parser, every figure, every layout (``shared/data/pope``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval.answers import PARSERS
+from scapo_eval.metrics.join import Run
+from scapo_eval.metrics.pope import read_pope, read_pope_questions
+from scapo_eval.metrics.yesno import part_of, read_yesno, systems, yesno_metric
+from scapo_eval.stats import figures
+
+RULES = {
+    "pope": "pope_official",
+    "lmms": "lmms_eval_exact_match",
+    "vlmevalkit": "vlmevalkit_exactly_one_word",
+    "amber": "amber_strict_Yes_No",
+    "default": "first_word",
+    "contains": "first_yes_or_no_word_anywhere",
+}
+FIGURES = ("accuracy", "precision", "recall", "f1", "yes_ratio")
+
+
+@pytest.fixture(scope="session")
+def pope(shared: Path) -> Path:
+    return shared / "data" / "pope"
+
+
+@pytest.fixture(scope="session")
+def expected(pope: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((pope / "expected.json").read_text())
+    return found
+
+
+def check(run: Run, wanted: dict[str, Any]) -> None:
+    """Counts exactly, figures to the 12 digits that the expected ones are printed with."""
+    system = systems({"a": run}, yesno_metric, part_of, parser="any", resamples=0, seed=0)[0]
+    totals = dict.fromkeys(("tp", "fp", "tn", "fn", "yes_unparsed", "no_unparsed"), 0)
+    for name, n in system.table.counts().items():
+        cell = next(cell for cell in totals if name == cell or name.endswith(f"_{cell}"))
+        totals[cell] += n
+    unparsed = totals["yes_unparsed"] + totals["no_unparsed"]
+    assert [totals["tp"], totals["fp"], totals["tn"], totals["fn"], unparsed] == [
+        wanted[key] for key in ("TP", "FP", "TN", "FN", "unknown")
+    ]
+    values = figures(system.metric, system.table)
+    for name in FIGURES:
+        value = values[name]
+        assert (None if value is None else round(value, 12)) == wanted[name], name
+
+
+def test_parse_cases(pope: Path) -> None:
+    columns = {"pope": "pope_official", "vlmevalkit": "vlmevalkit", "lmms": "lmms_eval_pope", "amber": "amber_official"}
+    cases = json.loads((pope / "parse_cases.json").read_text())["cases"]
+    assert len(cases) == 30
+    for case in cases:
+        for name, column in columns.items():
+            assert (PARSERS[name](case["response"]) or "unknown") == case[column], (name, case["response"])
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_254_verbose_answers_under_every_rule(pope: Path, expected: dict[str, Any], name: str) -> None:
+    run = read_yesno(pope / "hallusionbench_verbose_254.jsonl", None, PARSERS[name])
+    check(run, expected["hallusionbench_verbose_254.jsonl"]["rules"][RULES[name]])
+
+
+LAYOUTS = [
+    "llava_answers.jsonl",
+    "lmms_eval_v0.2_pope.json",
+    "lmms_eval_v0.3_samples_pope.jsonl",
+    "lmms_eval_v0.5_samples_pope.jsonl",
+    "lmms_eval_v0.7_samples_pope.jsonl",
+    "pope_official_answers.json",
+    "trl_completions_00001.parquet",
+    "unified_yesno.jsonl",
+    "verl_rollout_1.jsonl",
+    "vlmevalkit_LLaVA-13B_POPE.json",
+    "vlmevalkit_LLaVA-13B_POPE.tsv",
+    "vlmevalkit_LLaVA-13B_POPE.xlsx",
+]
+WITHOUT_LABELS = ("llava_answers.jsonl", "pope_official_answers.json")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("truth", ["own labels", "all of POPE"])
+def test_the_same_answers_in_every_layout(pope: Path, expected: dict[str, Any], layout: str, truth: str) -> None:
+    questions = None
+    if truth == "all of POPE":
+        questions = read_pope_questions(sorted(pope.glob("coco_pope_*.json")))
+    elif layout in WITHOUT_LABELS:
+        questions = read_pope_questions([pope / "formats" / "labels.jsonl"])
+    run = read_pope(pope / "formats" / layout, questions, PARSERS["default"])
+    check(run, expected["formats"]["all_files_same_18_rows"])
+    assert run.counts["missing"] == (8910 - 18 if truth == "all of POPE" else 0)

@@ -1,0 +1,293 @@
+"""MMHal-Bench ratings and FaithScore facts: parsing, figures, the verbs, bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scapo_eval.cli.main import main
+from scapo_eval.errors import InputError, InputErrors, ScapoError
+from scapo_eval.metrics.judge import (
+    MMHAL_TYPES,
+    SHARE_UNIT,
+    Facts,
+    Rating,
+    faithscore_metric,
+    faithscore_system,
+    mmhal_system,
+    parse_rating,
+    read_facts,
+    read_ratings,
+    settings_of,
+)
+from scapo_eval.results import results
+from scapo_eval.stats import figures
+
+
+def lines(path: Path, records: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def completion(text: str) -> dict[str, Any]:
+    return {"model": "gpt-4-0314", "choices": [{"message": {"role": "assistant", "content": text}}]}
+
+
+def verdicts(total: int, hallucinated: int) -> list[int]:
+    """96 ratings with this sum, this many of them below 3."""
+    ratings = [0] * hallucinated + [3] * (96 - hallucinated)
+    for k in range(96):
+        room = 2 if k < hallucinated else 3
+        step = max(0, min(room, total - sum(ratings)))
+        ratings[k] += step
+    assert sum(ratings) == total
+    return ratings
+
+
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, args)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    out, err = capfd.readouterr()
+    return int(left.value.code or 0), out, err
+
+
+# --- MMHal-Bench ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rating"),
+    [
+        ("Fine.\n\n- Rating: 6, very informative, no hallucination", 6),
+        ("**RATING: 0**", 0),
+        ("Rating: 3. Again, Rating: 3.", 3),
+        ("Rating: 3 or Rating: 4", None),
+        ("I would rate it 5.", None),
+        ("Rating:5", None),  # the official rule wants the space
+        ("Rating: 7", None),
+        ("", None),
+    ],
+)
+def test_rating_by_the_official_rule(text: str, rating: int | None) -> None:
+    assert parse_rating(text) == rating
+
+
+@pytest.mark.parametrize(
+    ("total", "score", "hallucinated", "rate"),
+    [
+        (313, 3.26, 38, 39.6), (331, 3.45, 33, 34.4), (338, 3.52, 32, 33.3),
+        (334, 3.48, 32, 33.3), (327, 3.41, 36, 37.5), (332, 3.46, 33, 34.4),
+    ],
+)  # fmt: skip
+def test_the_papers_scores_are_ninety_sixths(
+    tmp_path: Path, total: int, score: float, hallucinated: int, rate: float
+) -> None:
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps([completion(f"- Rating: {r}, x") for r in verdicts(total, hallucinated)]))
+    system = mmhal_system("x", read_ratings(path))
+    found = figures(system.metric, system.table)
+    assert found["mmhal_score"] == total / 96
+    assert round(total / 96, 2) == score
+    assert found["mmhal_hal"] == hallucinated / 96
+    assert round(100 * hallucinated / 96, 1) == rate
+    assert system.printed["mmhal_score"] == score
+    assert "judge:gpt-4-0314" in system.signature
+
+
+def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
+    ratings = [k % 8 % 7 for k in range(96)]
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps([f"rating: {rating}" for rating in ratings]))
+    by_order = read_ratings(path)
+    assert [rating.question_type for rating in by_order[:9]] == [*MMHAL_TYPES, "attribute"]
+    system = mmhal_system("x", by_order)
+    found = figures(system.metric, system.table)
+    assert [found[f"{t}_score"] for t in MMHAL_TYPES] == [0, 1, 2, 3, 4, 5, 6, 0]
+    assert [found[f"{t}_hal"] for t in MMHAL_TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
+    named = lines(tmp_path / "named.jsonl", [{"rating": 4, "question_type": "Holistic"}, {"rating": 2}])
+    assert [rating.question_type for rating in read_ratings(named)] == ["holistic", None]
+
+
+def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
+    texts = ["rating: 6"] * 94 + [None, "rating: 1 or rating: 2"]
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps(texts))
+    system = mmhal_system("x", read_ratings(path))
+    assert figures(system.metric, system.table)["mmhal_score"] == 6
+    assert system.counts == {"unparsed": 2, "missing": 0}
+    assert system.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
+    assert "2 verdicts" in system.notes[0]
+
+
+def test_a_partial_run_says_its_share() -> None:
+    system = mmhal_system("x", [Rating(k, str(k), 5, None) for k in range(48)])
+    assert system.counts["missing"] == 48
+    assert system.notes == ("48 of MMHal-Bench's 96 questions (50%)",)
+    assert not system.printed
+    assert figures(system.metric, system.table)["attribute_score"] is None
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([{"rating": 7}], "1: 'rating' must be a whole number from 0 to 6, got 7"),
+        ([{"rating": 3.5}], "1: 'rating' must be a string or a whole number, not 3.5"),
+        ([{"rating": True}], "1: 'rating' must be"),
+        ([{"rating": 1}, {"question": "x"}], "2: neither 'rating' nor 'judge_text' (found: question)"),
+        ([{"question": "x"}] * 3, "1: neither 'rating' nor 'judge_text' (found: question); none of the 3 records"),
+        ([{"model_answer": "x"}], "these are answers, judge them first"),
+        ([{"choices": []}], "a chat completion without choices[0].message.content"),
+        ([{"rating": 1, "question_type": "odd"}], "unknown question_type 'odd'"),
+        ([{"judge_text": "good"}], "none of the 1 verdicts gives a rating (Rating: 0 to 6)"),
+        ([{"rating": 1, "image_id": "a"}, {"rating": 2, "image_id": "a"}], "2: the question of line 1 is rated again"),
+        ([{"rating": 1, "model": "a"}, {"rating": 2, "model": "b"}], "2: an answer of 'b' after one of 'a'"),
+        ([[["x"]]], "1: the judge's text must be a string, not an array"),
+    ],
+)
+def test_ratings_that_cannot_be_used(tmp_path: Path, records: list[Any], reason: str) -> None:
+    with pytest.raises(ScapoError) as refused:
+        read_ratings(lines(tmp_path / "r.jsonl", records))
+    assert reason in str(refused.value)
+
+
+def test_an_empty_array_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text("[]")
+    with pytest.raises(InputError, match="holds no record"):
+        read_ratings(tmp_path / "r.json")
+
+
+def test_mmhal_verb(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    a = lines(tmp_path / "a.jsonl", [{"rating": r, "image_id": f"i{k}"} for k, r in enumerate(verdicts(313, 38))])
+    b = lines(tmp_path / "b.jsonl", [{"rating": r, "image_id": f"i{k}"} for k, r in enumerate(verdicts(338, 32))])
+    code, out, _ = run(capfd, monkeypatch, "mmhal", a, b, "--json", "--resamples", 50)
+    found = json.loads(out)
+    assert code == 0
+    assert [system["metrics"]["mmhal_score"]["value"] for system in found["systems"]] == [313 / 96, 338 / 96]
+    difference = next(row for row in found["comparisons"] if row["metric"] == "mmhal_score")
+    assert difference["difference"] == pytest.approx(25 / 96, abs=1e-12)
+    assert difference["n_images"] == 96
+    code, out, err = run(capfd, monkeypatch, "mmhal", tmp_path / "absent.json")
+    assert (code, out) == (2, "")
+    assert "absent.json: no such file" in err
+
+
+# --- FaithScore -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "facts", "verified"),
+    [
+        ({"facts": ["a", "b", "c"], "verified": [1, 0, True]}, 3, 2),
+        ({"facts": ["a", "b", "c"], "verified": ["c", "a"]}, 3, 2),
+        ({"facts": 12, "verified": 10}, 12, 10),
+        ({"facts": ["a", "b"], "verified": 1}, 2, 1),
+        ({"facts": [], "verified": []}, 0, 0),
+        ({"atomic_facts": ["a", "b"], "fs_list": [0, 1], "faith_score": 0.5}, 2, 1),
+        ({"fact_scores": [1, 1, 0]}, 3, 2),
+    ],
+)
+def test_facts_of_every_shape(tmp_path: Path, record: dict[str, Any], facts: int, verified: int) -> None:
+    (found,) = read_facts(lines(tmp_path / "f.jsonl", [record]))
+    assert (found.facts, found.verified) == (facts, verified)
+
+
+def test_the_official_fact_scores_alone(tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text("[[1, 0], [], [1]]")
+    assert [(f.facts, f.verified) for f in read_facts(tmp_path / "scores.json")] == [(2, 1), (0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([{"facts": 2, "verified": 3}], "1: 3 verified of 2 facts"),
+        ([{"facts": ["a"], "verified": [1, 1]}], "1: 2 verdicts on 1 facts"),
+        ([{"facts": ["a"], "verified": ["b"]}], "list of some of the facts"),
+        ([{"facts": -1, "verified": 0}], "'facts' must be a list or a count"),
+        ([{"facts": ["a"]}], "missing key 'verified' (found: facts)"),
+        ([{"id": 1, "facts": 1, "verified": 1}] * 2, "2: id '1' stands here again (first on line 1)"),
+        ([{"faithscore": 0.9, "num_samples": 10}], "only FaithScore's mean"),
+    ],
+)
+def test_facts_that_cannot_be_used(tmp_path: Path, records: list[Any], reason: str) -> None:
+    with pytest.raises(InputErrors) as refused:
+        read_facts(lines(tmp_path / "f.jsonl", records))
+    assert reason in str(refused.value)
+
+
+def test_a_mean_of_ratios_not_a_ratio_of_sums() -> None:
+    run_ = [Facts(1, "a", 10, 10), Facts(2, "b", 2, 1), Facts(3, "c", 0, 0)]
+    system = faithscore_system("x", run_, [])
+    assert figures(system.metric, system.table) == {"faithscore": 0.75, "avg_facts": 4.0}
+    assert system.printed == {"faithscore": 0.5}  # the official script takes an answer without facts as 0
+    assert system.counts == {"without_facts": 1}
+
+
+@given(st.lists(st.tuples(st.integers(1, 200), st.floats(0, 1)), min_size=1, max_size=50))
+def test_fixed_point_agrees_with_fractions(answers: list[tuple[int, float]]) -> None:
+    run_ = [Facts(k, f"i{k}", facts, round(facts * share)) for k, (facts, share) in enumerate(answers)]
+    exact = sum((Fraction(f.verified, f.facts) for f in run_), Fraction()) / len(run_)
+    system = faithscore_system("x", run_, [])
+    found = figures(system.metric, system.table)["faithscore"]
+    assert found == pytest.approx(float(exact), abs=1e-12)
+    if all(f.facts <= 30 for f in run_):
+        assert Fraction(system.table.counts()["share"], SHARE_UNIT) / len(run_) == exact
+
+
+def test_answers_without_names_are_never_paired(tmp_path: Path) -> None:
+    nameless = [Facts(k, None, 2, 1) for k in range(1, 41)]
+    systems = [faithscore_system(name, nameless, []) for name in "ab"]
+    found = results(systems, resamples=50)
+    assert {row["n_images"] for row in found["comparisons"]} == {0}
+    assert "|ids:none|" in systems[0].signature
+    numbered = read_facts(lines(tmp_path / "f.jsonl", [{"id": 7, "facts": 1, "verified": 1}]))
+    assert numbered[0].image == "7"
+    part = [Rating(k, None, 5, None) for k in range(1, 41)]
+    assert not set(mmhal_system("a", part).table.image_ids) & set(mmhal_system("b", part).table.image_ids)
+    full = [Rating(k, None, 5, None) for k in range(1, 97)]  # the benchmark's own order is an id
+    assert mmhal_system("a", full).table.image_ids == mmhal_system("b", full).table.image_ids
+
+
+def test_settings_side_by_side() -> None:
+    run_ = [Facts(1, "a", 4, 4, "detailed"), Facts(2, "b", 4, 2, "detailed"), Facts(3, "c", 2, 1, "coco_cap")]
+    other = [Facts(1, "a", 8, 4, "detailed")]
+    settings = settings_of([run_, other])
+    assert settings == ["detailed", "coco_cap"]
+    systems = [faithscore_system("a", run_, settings), faithscore_system("b", other, settings)]
+    first, second = results(systems, resamples=0)["systems"]
+    assert first["metrics"]["detailed_faithscore"]["value"] == 0.75
+    assert first["metrics"]["detailed_avg_facts"]["value"] == 4
+    assert first["metrics"]["coco_cap_faithscore"]["value"] == 0.5
+    assert second["metrics"]["coco_cap_faithscore"]["value"] is None
+    assert faithscore_metric(settings).plain_numbers == {"avg_facts", "detailed_avg_facts", "coco_cap_avg_facts"}
+
+
+def test_an_answer_without_facts_has_no_share() -> None:
+    system = faithscore_system("x", [Facts(1, "a", 0, 0)], [])
+    assert figures(system.metric, system.table) == {"faithscore": None, "avg_facts": 0.0}
+    assert np.array_equal(system.table.total, [1, 0, 0, 0, 0])
+
+
+def test_faithscore_verb(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    a = lines(tmp_path / "a.jsonl", [{"id": 1, "facts": 4, "verified": 3}])
+    b = lines(tmp_path / "b.jsonl", [{"id": 1, "facts": 2, "verified": 1}])
+    code, out, _ = run(capfd, monkeypatch, "faithscore", f"x/detailed={a}", f"x/brief={b}", f"y/detailed={b}", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [system["name"] for system in found["systems"]] == ["x", "y"]
+    assert found["systems"][0]["metrics"]["detailed_faithscore"]["value"] == 0.75
+    assert found["systems"][0]["metrics"]["brief_avg_facts"]["value"] == 2
+    assert found["systems"][1]["metrics"]["brief_avg_facts"]["value"] is None
+    code, out, err = run(capfd, monkeypatch, "faithscore", f"x={a}", f"x={b}")
+    assert (code, out) == (2, "")
+    assert "name the setting of each" in err
+    code, _, err = run(capfd, monkeypatch, "faithscore", f"/detailed={a}")
+    assert code == 2
+    assert "expected SYSTEM/SETTING=FILE" in err
