@@ -113,8 +113,11 @@ def plural_of(engine: Any, alias: str) -> str | None:
         return None
     if last.endswith((*_IRREGULAR.values(), "folk", "by", "staff", "personnel")) or engine.singular_noun(last):
         return None
-    irregular = next((k for k in ("woman", *_IRREGULAR) if last.endswith(k) and not last.endswith(_NO_MEN)), None)
-    plural = last.removesuffix(irregular) + _IRREGULAR[irregular] if irregular else str(engine.plural_noun(last))
+    irregular = next((ending for ending in ("woman", *_IRREGULAR) if last.endswith(ending)), None)
+    if last.endswith(_NO_MEN):
+        plural = f"{last}s"
+    else:
+        plural = last.removesuffix(irregular) + _IRREGULAR[irregular] if irregular else str(engine.plural_noun(last))
     return None if plural == last else " ".join([*before, plural])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,7 @@ def shipped_vocabularies() -> dict[str, Any]:
     return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
 
 
+@lru_cache(maxsize=1 << 15)
 def tokenize_alias(alias: str) -> tuple[str, ...]:
     """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
 

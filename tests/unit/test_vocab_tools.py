@@ -1,0 +1,155 @@
+"""``scapo-eval vocab``: what check, diff, expand, mine and build say about small vocabularies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from scapo_eval import InputErrors, Vocabulary
+from scapo_eval.cli.main import cli
+from scapo_eval.lint import check, difference, variants
+from scapo_eval.mining import cluster, mine
+
+PETS = {"dog": ["dog", "dogs"], "cat": ["cat", "cats"]}
+
+
+def kinds(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    return [(finding.kind, finding.subject) for finding in check(vocabulary)]
+
+
+def test_clean_vocabulary_has_no_findings() -> None:
+    assert kinds(Vocabulary.from_mapping(PETS, ignore=["hot dog", "cat walk", "dog days"])) == []
+
+
+def test_each_kind_of_finding() -> None:
+    vocabulary = Vocabulary.from_mapping(
+        {
+            "shirt": ["t shirt", "t-shirt", "t shirts"],
+            "umbrella": ["umbrella"],
+            "orange": ["orange", "oranges"],
+            "wine glass": ["wine glass", "wine glasses"],
+            "glass of wine": ["glass wine", "glass wines"],
+        }
+    )
+    assert ("twice", "t-shirt") in kinds(vocabulary)
+    assert ("plural", "umbrella") in kinds(vocabulary)
+    assert ("ambiguous", "orange") in kinds(vocabulary)
+    assert ("similar", "wine glass / glass wine") in kinds(vocabulary)
+    assert {kind for kind, _ in kinds(vocabulary)} == {"twice", "plural", "ambiguous", "similar"}
+
+
+def test_reviewed_findings_are_silent() -> None:
+    labels = {"umbrella": ["umbrella"], "orange": ["orange", "oranges"]}
+    reviewed = {"plural": ["umbrella"], "ambiguous": ["orange"]}
+    assert kinds(Vocabulary.from_mapping(labels, reviewed=reviewed)) == []
+
+
+@pytest.mark.parametrize(
+    ("alias", "plural"),
+    [("snowman", "snowmen"), ("toddler boy", "toddler boys"), ("salesperson", "salespeople"), ("german", "germans")],
+)
+def test_missing_plurals_are_proposed(alias: str, plural: str) -> None:
+    assert variants(Vocabulary.from_mapping({"x": [alias]})) == {"x": [plural]}
+
+
+@pytest.mark.parametrize("alias", ["women", "schoolchildren", "passersby", "crowd of people", "fire crew staff"])
+def test_plurals_and_phrases_need_none(alias: str) -> None:
+    assert kinds(Vocabulary.from_mapping({"x": [alias]})) == []
+
+
+def test_difference_names_every_change() -> None:
+    old = Vocabulary.from_mapping({**PETS, "bird": ["bird"]}, ignore=["hot dog"])
+    new = Vocabulary.from_mapping(
+        {"dog": ["dog", "puppy", "cat"], "cat": ["cats"], "fish": ["fish"]}, ignore=["dogfish"]
+    )
+    changed = difference(old, new)
+    assert (changed.labels_added, changed.labels_removed) == (["fish"], ["bird"])
+    assert changed.aliases_added == [("fish", "fish"), ("puppy", "dog")]
+    assert changed.aliases_removed == [("bird", "bird"), ("dogs", "dog")]
+    assert changed.aliases_moved == [("cat", "cat", "dog")]
+    assert (changed.ignore_added, changed.ignore_removed) == (["dogfish"], ["hot dog"])
+    assert not difference(old, old)
+
+
+def test_mine_counts_uncovered_nouns_and_keeps_examples() -> None:
+    texts = [
+        "A dog sits near a wooden fence.",
+        "Two fences behind the dog.",
+        "There is a fence.",
+        "A hot dog on a plate.",
+    ]
+    found = mine(texts, Vocabulary.from_mapping(PETS, ignore=["hot dog"]), min_captions=1)
+    by_phrase = {candidate.phrase: candidate for candidate in found}
+    assert by_phrase["fence"].captions == 3
+    assert dict(by_phrase["fence"].forms) == {"fence": 2, "fences": 1}
+    assert by_phrase["plate"].captions == 1
+    assert not {"dog", "hot dog"} & by_phrase.keys()
+    assert found[0].phrase == "fence"
+    assert "fence" in found[0].examples[0]
+
+
+def test_cluster_joins_forms_spellings_and_kinds() -> None:
+    vocabulary = Vocabulary.from_mapping(PETS)
+    texts = ["A fence and a picket fence.", "Some fences.", "A hair dryer.", "A hairdryer.", "A hairdryer here."]
+    drafts = {draft.label: draft for draft in cluster(mine(texts, vocabulary, min_captions=1))}
+    assert {"fence", "fences", "picket fence", "picket fences"} <= set(drafts["fence"].aliases)
+    assert "hair dryer" in drafts["hairdryer"].aliases
+
+
+def test_mine_and_build_make_a_vocabulary_that_loads(tmp_path: Path) -> None:
+    rollouts, candidates, draft = (tmp_path / name for name in ("r.jsonl", "c.jsonl", "d.yaml"))
+    rows = [{"image_id": k, "response": f'A red fence near the "no. {k}" sign.'} for k in range(6)]
+    rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = CliRunner()
+    mined = run.invoke(cli, ["vocab", "mine", str(rollouts), "-o", str(candidates)])
+    assert mined.exit_code == 0, mined.output
+    built = run.invoke(cli, ["vocab", "build", str(candidates), "-o", str(draft)])
+    assert built.exit_code == 0, built.output
+    assert "fence" in Vocabulary.load(draft).labels
+    assert "6 captions" in draft.read_text()
+
+
+def test_fingerprint_ignores_comments_order_and_reviewed(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("name: x\nlabels:\n  dog: [dog, dogs]  # yes\n  cat: [cat]\nignore: [hot dog, cat walk]\n")
+    two.write_text(
+        "labels:\n  cat: {aliases: [cat]}\n  dog: [dogs, dog]\nignore: [cat-walk, hot dog]\nreviewed: {plural: [cat]}\n"
+    )
+    assert Vocabulary.load(one).fingerprint == Vocabulary.load(two).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("labels:\n  dog: [dog]\n  dog: [dogs]\n", ":3: 'dog' stands twice"),
+        ("labels:\n  dog: [no]\n", "alias False is no text; put it in quotes"),
+        ("labels: [dog]\n", "no vocabulary"),
+        ("labels:\n  dog: [dog\n", "broken YAML"),
+        ("labels:\n  dog: dog\n", "expected a list of aliases"),
+    ],
+)
+def test_faulty_files_are_named(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "v.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"v\.yaml") as caught:
+        Vocabulary.load(path)
+    assert reason in str(caught.value)
+
+
+def test_every_conflict_is_listed() -> None:
+    with pytest.raises(InputErrors) as caught:
+        Vocabulary.from_mapping({"a": ["x", "y", ""], "b": ["X", "z"], "c": []}, ignore=["y", "-"])
+    text = str(caught.value)
+    assert all(
+        part in text
+        for part in (
+            "'x' stands under 'a' and 'b'",
+            "'y' of 'a' is also the ignore phrase",
+            "is empty",
+            "'c' has no alias",
+        )
+    )
+    assert len(caught.value.errors) == 5
