@@ -1,0 +1,83 @@
+"""``scapo-eval amber RESPONSES --data AMBER_DIR``: AMBER's generative and discriminative figures."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+
+from ..io.files import atomic_write, dump_json
+from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
+from .common import Output, emit, output_options, progress, system_names
+
+
+@click.command("amber")
+@click.argument("responses", nargs=-1, required=True)
+@click.option("--data", required=True, metavar="DIR", help="Checkout of AMBER's repository, or its data folder.")
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(Mode)),
+    default="embedded",
+    show_default=True,
+    help="parity: NLTK's nouns and the official script's digits; embedded: neither NLTK nor spaCy.",
+)
+@click.option(
+    "--similarity",
+    default="none",
+    show_default=True,
+    metavar="none|spacy:MODEL|FILE",
+    help="Which words count as the same: a spaCy model's (computed once, kept), or a JSON file of pairs.",
+)
+@click.option(
+    "--answers",
+    type=click.Choice(list(ANSWERS)),
+    help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
+)
+@click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature.")
+@click.option("--per-answer", metavar="FILE", help="Write the verdict on every answer as JSON Lines (one system only).")
+@click.option("--noun-cache", metavar="FILE", help="Keep NLTK's nouns in a file, for the next run with --mode parity.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Processes that tag in --mode parity.  [default: one per processor]"
+)
+@output_options
+def command(
+    responses: tuple[str, ...],
+    data: str,
+    mode: Mode,
+    similarity: str,
+    answers: str | None,
+    skip_bad: bool,
+    per_answer: str | None,
+    noun_cache: str | None,
+    workers: int | None,
+    output: Output,
+) -> int:
+    """Scores AMBER responses; several files are compared with the first.
+
+    RESPONSES are JSON arrays or JSON Lines of {"id", "response"}, plain, .gz or .zst. A task that is not in the
+    file has no value; precision and recall have "no" as their positive class.
+    """
+    if per_answer and len(responses) > 1:
+        raise click.UsageError("--per-answer takes one file of responses at a time")
+    benchmark = AmberData.load(data)
+    scorer = Amber(
+        benchmark,
+        mode,
+        similarity=Similarity.load(similarity, benchmark.words),
+        answers=answers,
+        tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
+    )
+    read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for path in responses]
+    runs = []
+    for name, found in zip(system_names(responses), read, strict=True):
+        with progress(output, name, sum(len(response.text) for response in found.scored)) as advance:
+            runs.append(scorer.score(found, name, resamples=output.resamples, seed=output.seed, on_progress=advance))
+    items = [{response.number for response in found.scored} for found in read]
+    for run, answered in zip(runs, items, strict=True):
+        if answered != items[0]:
+            names = f"{run.system.name} and {runs[0].system.name}"
+            output.warn(f"{names} answer different items; differences compare all their answers on shared images")
+    if per_answer:
+        with atomic_write(per_answer) as stream:
+            stream.writelines(dump_json(record) + b"\n" for record in runs[0].records())
+    return emit([run.system for run in runs], output)

@@ -1,0 +1,311 @@
+"""Nouns of AMBER's closed vocabulary in an answer, found without NLTK (``--mode embedded``).
+
+The official script tags every word with NLTK, keeps the nouns, lemmatises them with WordNet and then drops all
+that are not among the 418 words of ``relation.json``. Only those last words matter, so this finder goes the
+other way round: a table of the words' forms and, for the forms that the tagger often takes for a verb or an
+adjective, the contexts in which it does (``to watch the``, ``a laptop computer``, ``the sheep appears``).
+``benchmarks/amber.py`` measures what that costs.
+
+Two habits of the official script are kept, because figures depend on them: case matters (``Trees`` at the start
+of a sentence is no tree), and WordNet's shortest lemma wins (``men`` stays ``men``, ``vases`` become ``vas``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_IRREGULAR = {
+    "bookshelf": ("bookshelves",),
+    "bus": ("buses", "busses"),
+    "child": ("children",),
+    "goose": ("geese",),
+    "knife": ("knives",),
+    "man": (),  # WordNet knows "men" as a word of its own
+    "mouse": ("mice",),
+    "potato": ("potatoes",),
+    "scarf": ("scarves", "scarfs"),
+    "shelf": ("shelves",),
+    "snowman": ("snowmen",),
+    "tomato": ("tomatoes",),
+    "vase": (),  # WordNet prefers the shorter "vas"
+    "woman": ("women",),
+}
+"""Plurals that spelling does not give, and words whose plural leads elsewhere."""
+
+_NO_PLURAL = frozenset(
+    [
+        "TV",
+        "air-conditioning",
+        "baconic",
+        "bedsheet",
+        "cann",
+        "cathole",
+        "closestool",
+        "cooktop",
+        "doghole",
+        "e-book",
+        "earing",
+        "ebook",
+        "electrombile",
+        "hot",
+        "kiwifruit",
+        "leave",
+        "paraglider",
+        "pissoir",
+        "rpoe",
+        "sanitizer",
+        "scoon",
+        "seegull",
+        "showerpuff",
+        "streetlamp",
+        "waterfont",
+    ]
+)
+"""Words that WordNet lacks, so that it leaves their plural as it is (or, ``leaves``, gives another word)."""
+
+_LEMMATISED_AWAY = frozenset(["chopsticks", "earrings", "slippers", "sunglasses"])
+"""Plurals in the vocabulary that are lemmatised to their singular, which is not: never found."""
+
+_NEVER_NOUNS = frozenset(["can", "hot", "net", "sled", "urinal"])
+"""Words of the vocabulary that the tagger hardly ever calls a noun."""
+
+_SUBJECTS = frozenset(
+    [
+        "to",
+        "they",
+        "They",
+        "he",
+        "He",
+        "she",
+        "She",
+        "we",
+        "We",
+        "you",
+        "who",
+        "I",
+        "not",
+        "can",
+        "could",
+        "will",
+        "would",
+        "may",
+        "might",
+        "should",
+        "must",
+    ]
+)
+_OBJECTS = frozenset(["the", "a", "an", "this", "that", "his", "her", "their", "its", "them", "him", "it", "each"])
+"""Between a subject and an object every form is a verb."""
+
+_UNFAMILIAR = frozenset(
+    [
+        "armrest",
+        "bear",
+        "cafe",
+        "couch",
+        "elephant",
+        "fish",
+        "forest",
+        "geese",
+        "goose",
+        "hose",
+        "individual",
+        "insect",
+        "kite",
+        "laptop",
+        "light",
+        "napkin",
+        "necktie",
+        "oven",
+        "paddle",
+        "pear",
+        "pen",
+        "quilt",
+        "saddle",
+        "sheep",
+        "signal",
+        "ski",
+        "snow",
+        "turtle",
+        "umbrella",
+        "umbrellas",
+    ]
+)
+_PREDICATES = frozenset(
+    [
+        "appear",
+        "appears",
+        "come",
+        "create",
+        "creates",
+        "displaying",
+        "itself",
+        "make",
+        "makes",
+        "occupies",
+        "occupying",
+        "provide",
+        "provides",
+        "serves",
+        "spans",
+        "stands",
+        "suggests",
+        "surrounding",
+    ]
+)
+"""Before these verbs the tagger takes an unfamiliar noun for an adjective."""
+
+_CONTEXTS = """
+    bat         | to
+    beach       | lively
+    bear        | panda | cake close dolls wearing
+    bottle      |  | held sits
+    bowls       |  | contain containing
+    broccoli    | be displaying has to | inside mixed stalks toppings
+    brushes     | he she
+    camera      | to | angle
+    cheese      |  | balls | and_,
+    couch       | A | beside can close located next visible | a_, a_situated a_with
+    drawing     | , and is are | attention the
+    drink       | and they to | from water
+    drinks      | he she
+    elephant    | stuffed | as down partially standing statue swimming towards toy
+    fish        | of orange have two | flavorings swimming
+    forest      |  | area below cabins canopy path scene | The_setting the_, the_setting
+    geese       | and of | , resting
+    individual  | and several their | fruits pieces stands walking standing
+    kite        |  | enthusiasts high strings
+    knife       |  | creating serving
+    laptop      | black open several | computer computers displaying enthusiasts open screen user | A_can a_keyboard
+    lemon       |  | slices wedge
+    light       | a against multiple or | brown fixture gray pole post shining source sources
+    microwave   | and like | convection
+    napkin      |  | nearby
+    orange      | is are was | ones | and_bus and_cat and_flowers ,_house ,_fox
+    oven        | microwave toaster | mounted placed sits sitting situated timer towards | top_, ,_, an_. an_below
+    painting    | during is are woman man
+    panda       |  | bear
+    pen         |  | area extending
+    pineapple   |  | design
+    range       | they
+    ring        | to
+    sailing     | , be boats is are seen ship
+    sheep       | 14 Both a several thirteen | across closer grazing standing visible
+    shore       | to | extending
+    signal      | to
+    sink        |  | area
+    ski         | a another holding several the The they to two wearing | down gear jump lift pole resort slope
+    skis        | she he
+    snow        |  | covering visible
+    soccer      | lively
+    string      | its
+    surfboard   |  | beneath leaning rack underneath
+    table       |  | occupies settings surface | The_setting the_setting a_setting a_next small_next dining_next
+    tie         | man | his
+    toilet      | two three | | A_paper a_paper
+    toy         | several various | duck plane spaceships truck
+    tree        | fallen | branch branches providing trunk trunks
+    tub         |  | area
+    umbrellas   | multiple six | providing visible
+    volleyball  | beach
+    watch       | and easily others people they to
+    watches     |  | the
+    waterfront  |  | area
+    wine        | A The drinking over several three two Two | bottles cellar tasting tastings
+"""
+"""Per form, tokens before it | after it | before_after, that go with a verb or an adjective in NLTK's eyes."""
+
+_QUOTES_AND_SIGNS = r"""\[\](){}<>;@#$%&?!*"«»“”‘’„`‒-―"""
+_CLITIC = r"'(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE)(?![\w'-])"
+_TOKEN = re.compile(
+    rf"{_CLITIC}|\.\.+|--|[:,](?!\d)|[{_QUOTES_AND_SIGNS}]|'|\.(?=[{_QUOTES_AND_SIGNS}']*$)"
+    rf"|(?:[^{_QUOTES_AND_SIGNS}:,.'-]|(?<!^)[:,](?=\d)|\.(?!\.|[{_QUOTES_AND_SIGNS}']*$)|-(?!-)|(?!{_CLITIC})'(?=\w))+|."
+)
+"""Tokens of one white-space chunk, as far as they can be words of the vocabulary or stand next to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Neighbours beside which a form is no noun."""
+
+    before: frozenset[str]
+    after: frozenset[str]
+    between: frozenset[tuple[str, str]]
+
+
+def _read_contexts(table: str) -> dict[str, _Context]:
+    contexts = {}
+    for line in table.strip().splitlines():
+        form, before, after, between = (*(part.split() for part in line.split("|")), [], [])[:4]
+        pairs = frozenset((left, right) for left, _, right in (pair.partition("_") for pair in between))
+        contexts[form[0]] = _Context(frozenset(before), frozenset(after), pairs)
+    return contexts
+
+
+def noun_forms(words: Iterable[str]) -> dict[str, str]:
+    """Every form under which the official script finds a word of the vocabulary.
+
+    Args:
+        words: the closed vocabulary.
+
+    Returns:
+        Form as written in an answer -> word.
+    """
+    forms: dict[str, str] = {}
+    for word in words:
+        if word in _LEMMATISED_AWAY:
+            continue
+        for plural in () if word in _NO_PLURAL else _IRREGULAR.get(word, (_regular_plural(word),)):
+            forms.setdefault(plural, word)
+        forms[word] = word
+    return forms
+
+
+def _regular_plural(word: str) -> str:
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+class NounFinder:
+    """Finds the vocabulary's nouns in answers; one finder serves many answers.
+
+    Args:
+        words: the closed vocabulary.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._forms = {form: word for form, word in noun_forms(words).items() if form not in _NEVER_NOUNS}
+        self._contexts = _read_contexts(_CONTEXTS)
+        self._tokens: dict[str, Sequence[str]] = {}
+
+    def find(self, text: str) -> list[str]:
+        """Words of the vocabulary that the answer uses as nouns, in order, with repetitions."""
+        tokens = [""]
+        known = self._tokens
+        for chunk in text.split():
+            parts = known.get(chunk)
+            if parts is None:
+                parts = known[chunk] = (chunk,) if chunk.isalpha() else tuple(_TOKEN.findall(chunk))
+            tokens += parts
+        tokens.append("")
+        forms = self._forms
+        return [
+            forms[token]
+            for k, token in enumerate(tokens)
+            if token in forms and self._is_noun(tokens[k - 1], token, tokens[k + 1])
+        ]
+
+    def _is_noun(self, before: str, form: str, after: str) -> bool:
+        if before in _SUBJECTS and after in _OBJECTS:
+            return False
+        if after in _PREDICATES and form in _UNFAMILIAR:
+            return False
+        context = self._contexts.get(form)
+        return context is None or not (
+            before in context.before or after in context.after or (before, after) in context.between
+        )

@@ -1,0 +1,247 @@
+"""A system's answers to AMBER: read, checked, and joined with the items by id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...answers import Parser, Said, amber, contains, first_word
+from ...errors import InputError, InputErrors
+from ...ids import canonical_image_id
+from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
+from .data import AmberData, Description, Item
+
+FEW = 20
+"""Answers of one task below which their look says nothing about the benchmark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer.
+
+    Attributes:
+        line: line or array element of the file, from 1.
+        number: the item's id.
+        item: the item.
+        text: the answer; empty stands for the null that the official script takes for a wrong answer.
+    """
+
+    line: int
+    number: int
+    item: Item
+    text: str
+
+
+@dataclass(slots=True)
+class Responses:
+    """All answers of one file.
+
+    Attributes:
+        scored: the answers in the file's order.
+        duplicate: answers to an item answered before; left out, or (official reading) scored like any other.
+        unknown: answers whose id is no AMBER id; left out, or (official reading) scored as Python's negative
+            index makes of them.
+        skipped: faulty records that were left out.
+        notes: what a reader of the figures should know.
+    """
+
+    scored: list[Response] = field(default_factory=list)
+    duplicate: int = 0
+    unknown: int = 0
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_responses(path: str | Path, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:
+    """Reads ``{"id", "response"}`` records: a JSON array or JSON Lines, plain or compressed.
+
+    Args:
+        path: file or ``-``.
+        data: the benchmark.
+        official: read as the official script does wherever it gets through: repeated items count repeatedly,
+            ids 0, -1... count from the end, true is 1, a null answers a question wrongly, an empty list is a run.
+        skip_bad: leave faulty records out, counted.
+
+    Raises:
+        InputErrors: faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text,
+            different answers to one item, an image that is not the item's, several models.
+        InputError: the file holds something else, or nothing that can be scored.
+    """
+    name = display_name(path)
+    found = Responses()
+    reader = _Reader(name, data, official, found)
+    faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
+    if official and _is_empty_list(path):
+        return found
+    for line, record in iter_records(path, on_error=faults.add):
+        if not (found.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
+            raise InputError(name, line, f"these are no AMBER answers{hint}")
+        try:
+            reader.take(line, record)
+        except ValueError as error:
+            faults.add(InputError(name, line, str(error)))
+    if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
+        line, value = reader.strangers[0]
+        raise InputError(name, line, f"none of the ids is AMBER's (first: {value}){_hint(path)}")
+    faults.raise_if_any()
+    if not found.scored:
+        raise InputError(name, None, f"no answer can be scored, {found.skipped:,} records are faulty")
+    _refuse_other_benchmarks(name, found.scored)
+    return found
+
+
+def _skip(found: Responses) -> None:
+    found.skipped += 1
+
+
+def _is_empty_list(path: str | Path) -> bool:
+    small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
+    return small and b"".join(read_bytes(path).split()) == b"[]"
+
+
+class _Reader:
+    """Takes record after record; remembers what was answered where."""
+
+    def __init__(self, name: str, data: AmberData, official: bool, found: Responses) -> None:
+        self.strangers: list[tuple[int, str]] = []
+        self._name, self._data, self._official, self._found = name, data, official, found
+        self._first: dict[int, Response] = {}
+        self._model: object = None
+
+    def take(self, line: int, record: Mapping[str, Any]) -> None:
+        """Adds a record's answer.
+
+        Raises:
+            ValueError: with the reason why it cannot be used.
+        """
+        number = self._number(line, record)
+        item = self._data.items[number - 1]
+        response = Response(line, number, item, self._text(record, item))
+        if not self._official:
+            self._check(record, number)
+        earlier = self._first.setdefault(number, response)
+        if earlier is not response:
+            if earlier.text != response.text and not self._official:
+                raise ValueError(f"id {number} has another answer on line {earlier.line}")
+            self._found.duplicate += 1
+            if not self._official:
+                return
+        self._found.scored.append(response)
+
+    def _number(self, line: int, record: Mapping[str, Any]) -> int:
+        value = _value(record, "id")
+        number = int(value) if isinstance(value, bool) and self._official else _whole_number(value)
+        n = len(self._data.items)
+        if number is not None and 1 <= number <= n:
+            return number
+        self._found.unknown += 1
+        if number is None or not -n < number < 1 or not self._official:
+            self.strangers.append((line, repr(value)))
+            raise ValueError(f"id {value!r} is none of AMBER's (1 to {n:,})")
+        note = f"ids below 1 count from the end (0 is {n:,}), as in the official script"
+        if note not in self._found.notes:
+            self._found.notes.append(note)
+        return n + number
+
+    def _text(self, record: Mapping[str, Any], item: Item) -> str:
+        value = _value(record, "response")
+        if isinstance(value, str):
+            return value
+        if self._official and not isinstance(item, Description):
+            return ""
+        raise ValueError(f"'response' must be a string, found {json_type(value)}")
+
+    def _check(self, record: Mapping[str, Any], number: int) -> None:
+        image = record.get("image")
+        if isinstance(image, str) and self._data.images and canonical_image_id(image) != self._data.images[number - 1]:
+            raise ValueError(
+                f"id {number} asks about image {self._data.images[number - 1]}, this answer is about {image}"
+            )
+        model = record.get("model", record.get("model_id"))
+        if model is not None and self._model not in (None, model):
+            raise ValueError(f"an answer of {model!r} after one of {self._model!r}: one file, one model")
+        self._model = self._model or model
+
+
+def _value(record: Mapping[str, Any], key: str) -> Any:
+    try:
+        return record[key]
+    except KeyError:
+        raise ValueError(f"missing key {key!r} (found: {', '.join(record) or 'nothing'})") from None
+
+
+def _whole_number(value: object) -> int | None:
+    """``7``, ``7.0``, ``"7"`` and ``"007"`` are 7; None for what is no whole number."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value, re.ASCII):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _hint(path: str | Path) -> str:
+    """What the file looks like instead, as far as its layout, ids and texts tell."""
+    if str(path) == STDIN:
+        return ""
+    from ...io.answers import answers_of
+    from ...io.formats import open_source
+    from ..provenance import looks_like
+
+    try:
+        source = open_source(path, warn=lambda message: None)
+        if source.format.answer is None:
+            return f"; they look like {source.format.title}"
+        looks = looks_like(list(answers_of(source)))
+    except (InputError, InputErrors):
+        return ""
+    return f"; they look like {looks or source.format.title}"
+
+
+def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
+    """Answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
+    described = [r.text for r in scored if isinstance(r.item, Description)]
+    if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
+        reason = (
+            "most answers to 'Describe this image.' (ids 1 to 1004) are a bare yes or no: these look like the answers"
+        )
+        raise InputError(name, None, f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)")
+    answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
+    if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
+        reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
+        raise InputError(name, None, f"{reason} (scapo-eval score or chair)")
+
+
+def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, texts)) / len(texts)
+
+
+def _is_bare_yes_or_no(text: str) -> bool:
+    return len(text) < 20 and first_word(text) is not None
+
+
+_LETTERS = re.compile(r"[A-Za-z]+")
+_SAID: Mapping[str, Said] = {"yes": "yes", "no": "no"}
+
+
+def first_letters(response: str) -> Said | None:
+    """The first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
+    match = _LETTERS.search(response)
+    return _SAID.get(match.group().lower()) if match else None
+
+
+ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
+"""How yes/no answers are read: to the letter, as the official script does, or by their first word."""
+
+
+def coverage(scored: Sequence[Response], data: AmberData) -> Iterator[str]:
+    """One sentence per task that is answered in part."""
+    answered: dict[str, set[int]] = {"generative": set(), "discriminative": set()}
+    for response in scored:
+        answered["generative" if isinstance(response.item, Description) else "discriminative"].add(response.number)
+    for task, numbers in answered.items():
+        size = data.sizes[task]
+        if 0 < len(numbers) < size:
+            yield f"partial run: {len(numbers):,} of {size:,} {task} items answered ({100 * len(numbers) / size:.1f} %)"
