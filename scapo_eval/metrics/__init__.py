@@ -8,13 +8,17 @@ from importlib import import_module
 from ..errors import InputError
 from .base import Metric
 
-_MODULES = {
-    "capscore": ".capscore",
-    "phd": ".phd",
-    "pope": ".pope",
-    "yesno": ".yesno",
+_HOMES = {
+    "amber": (".amber", "AMBER"),
+    "capscore": (".capscore", "metric_for"),
+    "chair": (".chair", "METRIC"),
+    "faithscore": (".judge", "faithscore_metric_for"),
+    "mmhal": (".judge", "MMHAL"),
+    "phd": (".phd", "metric_for"),
+    "pope": (".pope", "metric_for"),
+    "yesno": (".yesno", "metric_for"),
 }
-"""Metric name -> module whose ``metric_for(columns)`` rebuilds the metric of a results file."""
+"""Metric name -> where it lives: a Metric, or a function of a table's columns where runs differ in theirs."""
 
 
 def by_name(name: str, columns: Sequence[str]) -> Metric:
@@ -27,9 +31,11 @@ def by_name(name: str, columns: Sequence[str]) -> Metric:
     Raises:
         InputError: this version has no such metric, or its columns are others.
     """
-    if name not in _MODULES:
-        raise InputError(None, None, f"this version knows no metric '{name}' (known: {', '.join(_MODULES)})")
-    metric: Metric = import_module(_MODULES[name], __name__).metric_for(tuple(columns))
+    if name not in _HOMES:
+        raise InputError(None, None, f"this version knows no metric '{name}' (known: {', '.join(_HOMES)})")
+    module, attribute = _HOMES[name]
+    found = getattr(import_module(module, __name__), attribute)
+    metric: Metric = found if isinstance(found, Metric) else found(tuple(columns))
     if metric.columns != tuple(columns):
         raise InputError(None, None, f"the results' counts are not those of '{name}' in this version")
     return metric

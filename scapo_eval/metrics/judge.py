@@ -370,6 +370,12 @@ def faithscore_metric(settings: Sequence[str]) -> Metric:
     )
 
 
+def faithscore_metric_for(columns: Sequence[str]) -> Metric:
+    """The metric of a table with these columns."""
+    ending = f"_{_FACT_COLUMNS[0]}"
+    return faithscore_metric([column.removesuffix(ending) for column in columns if column.endswith(ending)])
+
+
 def _mean_share(share: str, scored: str) -> Measure:
     return lambda sums: divide(sums[share], sums[scored]) / SHARE_UNIT
 
