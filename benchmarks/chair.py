@@ -1,0 +1,113 @@
+"""CHAIR's profiles beside a plain transcription of the scripts' loops, on the same captions, in one run.
+
+    NLTK_DATA=... python benchmarks/chair.py CAPTIONS.jsonl... --truth TRUTH --synonyms synonyms.txt
+
+Without arguments: the captions of ../shared. One process, CPU time, from captions in memory to counts per
+caption; every profile starts with empty tables. The plain loops use NLTK's word_tokenize where its data is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from chair_plain import PlainChair, Tokenize
+
+from scapo_eval.errors import ScapoError
+from scapo_eval.io.captions import Captions, iter_blocks, parse_block
+from scapo_eval.io.files import FaultList
+from scapo_eval.metrics.capscore import COLUMNS
+from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
+from scapo_eval.metrics.chair.tokens import tokens
+from scapo_eval.oracle import PresenceOracle, Truth
+from scapo_eval.vocabulary import Vocabulary
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "coco_chair"
+ROUNDS = 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("captions", nargs="*", type=Path, default=sorted(SHARED.glob("captions/*.jsonl")))
+    parser.add_argument("--truth", type=Path, default=SHARED / "ground_truth.json.gz")
+    parser.add_argument("--synonyms", type=Path)
+    parser.add_argument("--vocabulary", default="coco80")
+    arguments = parser.parse_args()
+    captions = _captions(arguments.captions)
+    oracle = PresenceOracle.load(arguments.truth)
+    synonyms = Synonyms.load(arguments.synonyms) if arguments.synonyms else _shared_synonyms()
+    n = len(captions.captions)
+
+    tokenize, tokenizer = _tokenizer()
+    plain = PlainChair(synonyms, {image: sorted(oracle.present(image)) for image in captions.image_ids}, tokenize)
+    began = time.process_time()
+    expected = plain.counts(captions.image_ids, captions.captions)
+    baseline = (time.process_time() - began) / n
+    print(f"{n} captions, {sum(map(len, captions.captions)) / n:.0f} characters each; CPU time")
+    print(f"{'way':<34}{'captions/s':>12}{'times plain':>13}")
+    print(f"{f'plain loops ({tokenizer})':<34}{1 / baseline:>12,.0f}{1:>13.0f}")
+
+    makers: dict[str, Callable[[], Profile]] = {
+        "reference": lambda: Reference(synonyms),
+        "native": lambda: Native(Vocabulary.load(arguments.vocabulary)),
+        "opera (one process)": lambda: Opera(synonyms, workers=1),
+    }
+    for name, make in makers.items():
+        try:
+            rounds = [_measure(make(), oracle, captions) for _ in range(1 if "opera" in name else ROUNDS)]
+        except ScapoError as error:
+            print(f"{name:<34}{'-':>12}  {error}")
+            continue
+        seconds = min(seconds for seconds, _ in rounds) / n
+        print(f"{name:<34}{1 / seconds:>12,.0f}{baseline / seconds:>13,.0f}")
+        if name == "reference":
+            found = rounds[0][1]
+            same = all(found[key] == value for key, value in expected.items() if key != "words")
+            print(f"{'':<34}counts {'equal to' if same else 'DIFFER from'} the plain loops'")
+
+
+def _measure(profile: Profile, oracle: PresenceOracle, captions: Captions) -> tuple[float, dict[str, int]]:
+    scorer = ChairScorer((Truth.of(oracle, profile.vocabulary),), profile=profile)
+    began = time.process_time()
+    block = scorer.count(captions, "benchmark", FaultList())
+    seconds = time.process_time() - began
+    return seconds, dict(zip(COLUMNS, block.counts.sum(axis=0).tolist(), strict=True))
+
+
+def _captions(paths: list[Path]) -> Captions:
+    if not paths:
+        sys.exit("give caption files, --truth and --synonyms: ../shared is not there")
+    joined = Captions()
+    for path in paths:
+        for block in iter_blocks(path):
+            parsed = parse_block(block, FaultList())
+            for name in Captions.__slots__:
+                getattr(joined, name).extend(getattr(parsed, name))
+    return joined
+
+
+def _shared_synonyms() -> Synonyms:
+    aliases = json.loads((SHARED / "vocabulary.json").read_text())["aliases"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "synonyms.txt"
+        path.write_text("\n".join(", ".join(words) for words in aliases.values()))
+        return Synonyms.load(path)
+
+
+def _tokenizer() -> tuple[Tokenize, str]:
+    try:
+        import nltk
+
+        nltk.word_tokenize("two dogs")
+    except (ImportError, LookupError):
+        return tokens, "own tokeniser"
+    return nltk.word_tokenize, "NLTK tokeniser"
+
+
+if __name__ == "__main__":
+    main()

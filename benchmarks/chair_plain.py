@@ -1,0 +1,94 @@
+"""CHAIR as plainly as its scripts do it, word by word and list by list: baseline of the benchmark, oracle of the tests.
+
+The project's own transcription of the ALGORITHM. It keeps what makes the scripts slow: the set of all words is
+built anew for every word, singularising walks through word lists, nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from scapo_eval.metrics.chair import singular
+from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, Synonyms
+
+Tokenize = Callable[[str], list[str]]
+
+ENDINGS = [(re.compile(f"(?:{ending})$"), cut, add) for ending, cut, add in singular.ENDINGS]
+
+
+def singularize(word: str) -> str:
+    """The singular, by linear search through every list."""
+    parts = word.split("-")
+    if len(parts) > 1 and parts[1] in list(singular.PREPOSITIONS):
+        return singularize(parts[0]) + "-" + "-".join(parts[1:])
+    if word.endswith("'"):
+        return singularize(word[:-1]) + "'s"
+    for unchanged in singular.UNCHANGED:
+        if unchanged.endswith(word):
+            return word
+    for plural in singular.PLURALS_IN_IES:
+        if word.endswith(plural):
+            return word
+    for plural, replacement in singular.IRREGULAR.items():
+        if word.endswith(plural):
+            return re.sub(f"{plural}$", replacement, word)
+    if word[:4] == "oxen":
+        return "ox" + word[4:]
+    for ending, cut, add in ENDINGS:
+        if ending.search(word):
+            return word[: len(word) - cut] + add
+    return word
+
+
+class PlainChair:
+    """The scripts' class.
+
+    Args:
+        synonyms: what counts as which object.
+        truth: image id -> objects in it.
+        tokenize: lower-cased caption -> tokens.
+    """
+
+    def __init__(self, synonyms: Synonyms, truth: Mapping[str, Sequence[str]], tokenize: Tokenize) -> None:
+        self.node_words = dict(synonyms.words)
+        self.all_words = list(synonyms.words)
+        self.truth = truth
+        self.tokenize = tokenize
+
+    def objects(self, caption: str) -> tuple[list[str], int]:
+        """Node words in text order with multiplicity, and the number of words after merging."""
+        words = [singularize(word) for word in self.tokenize(caption.lower())]
+        merged: list[str] = []
+        i = 0
+        while i < len(words):
+            pair = " ".join(words[i : i + 2])
+            if pair in DOUBLE_WORDS and i + 1 < len(words):
+                merged.append(DOUBLE_WORDS[pair])
+                i += 2
+            else:
+                merged.append(words[i])
+                i += 1
+        kept = merged
+        if "toilet" in merged and "seat" in merged:
+            kept = [word for word in merged if word != "seat"]
+        positions = [i for i, word in enumerate(kept) if word in set(self.all_words)]
+        found = [word for word in kept if word in set(self.all_words)]
+        assert len(positions) == len(found)
+        return [self.node_words[word] for word in found], len(merged)
+
+    def counts(self, image_ids: Sequence[str], captions: Sequence[str]) -> dict[str, int]:
+        """The integers behind the scripts' figures."""
+        names = ("hallucinated_captions", "mentions", "hallucinated_mentions", "covered", "truth", "words")
+        counts = dict.fromkeys(names, 0)
+        for image, caption in zip(image_ids, captions, strict=True):
+            present = self.truth[image]
+            objects, length = self.objects(caption)
+            hallucinated = [word for word in objects if word not in present]
+            counts["mentions"] += len(objects)
+            counts["hallucinated_mentions"] += len(hallucinated)
+            counts["hallucinated_captions"] += bool(hallucinated)
+            counts["covered"] += len({word for word in objects if word in present})
+            counts["truth"] += len(present)
+            counts["words"] += length
+        return counts
