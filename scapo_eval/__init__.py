@@ -19,8 +19,11 @@ _HOME = {
     "Mention": "types",
     "MissingExtra": "errors",
     "PresenceOracle": "oracle",
+    "RewardConfig": "reward",
+    "RewardResult": "reward",
     "ScapoError": "errors",
     "Subsentence": "types",
+    "SubsentenceReward": "reward",
     "Vocabulary": "vocabulary",
     "cap_score": "metrics.capscore",
     "score_captions": "scoring",
@@ -35,8 +38,11 @@ __all__ = [
     "Mention",
     "MissingExtra",
     "PresenceOracle",
+    "RewardConfig",
+    "RewardResult",
     "ScapoError",
     "Subsentence",
+    "SubsentenceReward",
     "Vocabulary",
     "__version__",
     "cap_score",
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from .matcher import AliasMatcher
     from .metrics.capscore import cap_score
     from .oracle import PresenceOracle
+    from .reward import RewardConfig, RewardResult, SubsentenceReward
     from .scoring import CaptionScores, score_captions
     from .segment import split_subsentences
     from .types import Mention, Subsentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral
 
 _NUMBERED = re.compile(
     r"(?:.*[/\\])?(?:COCO_(?:train|val|test)\d{4}_|AMBER_)?0*(\d+)(?:\.(?:jpe?g|png|webp|bmp|gif|tiff?))?",
@@ -31,7 +32,7 @@ def canonical_image_id(value: object) -> str:
         return value
     if isinstance(value, bool) or value is None:
         raise ValueError(f"must be a number or a string, not {'null' if value is None else str(value).lower()}")
-    if isinstance(value, int):
+    if isinstance(value, Integral):  # numpy's and pandas' integers, too
         if value < 0:
             raise ValueError(f"must not be negative, got {value}")
         return str(value)

@@ -10,6 +10,7 @@ equal to a third, slow and obvious one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,11 +236,16 @@ class _Words:
     slot: Ints
 
 
+def _gather(table: Any, index: Ints) -> Any:
+    """``table[index]``, faster; an index beyond the end gives the last entry."""
+    return np.take(table, index, mode="clip")
+
+
 class _BatchTables:
     """The trie as arrays, and the walk over all words of a batch at once."""
 
     _SLOTS = 1 << 16
-    _PAIRS = 1 << 18
+    _HOPES = 1 << 20
     _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
     def __init__(self, trie: _Trie) -> None:
@@ -260,17 +266,18 @@ class _BatchTables:
         slots = self._hash(self._head)
         for k, slot in enumerate(slots.tolist()):
             self._chain[k], self._slot[slot] = self._slot[slot], k
-        # two filters by slot, so that "the", which begins a path everywhere, is looked at only where one may go on:
-        # does a word end an alias by itself, do two neighbours begin one
-        self._alone = np.zeros(self._SLOTS, dtype=bool)
-        self._pairs = np.zeros(self._PAIRS, dtype=bool)
-        root = {node: slots[ids[word]] for word, node in trie.first.items() if word in ids}
-        for word, node in trie.first.items():
-            if word in ids and trie.ends[node] != _NO_END:
-                self._alone[slots[ids[word]]] = True
-        for node, _, word in trie.edges:
-            if node in root and word in ids:
-                self._pairs[self._pair(root[node], slots[ids[word]])] = True
+        # a filter by slots, so that "in the", which begins an alias everywhere, is looked at only where one may go on:
+        # the aliases of one and two words, and the first three words of longer ones
+        self._hopes = np.zeros(self._HOPES, dtype=bool)
+        paths: dict[int, tuple[int, ...]] = {
+            node: (int(slots[ids[word]]),) for word, node in trie.first.items() if word in ids
+        }
+        for (node, _, word), target in trie.edges.items():  # an edge into a node stands before the edges out of it
+            if node in paths and word in ids:
+                paths[target] = (*paths[node], int(slots[ids[word]]))
+        for node, path in paths.items():
+            if len(path) == 3 or (len(path) < 3 and trie.ends[node] != _NO_END):
+                self._hopes[functools.reduce(self._hope, path)] = True
 
         self._ends = np.array(trie.ends, dtype=np.int32)
         self._first = np.array([-1, *(trie.first.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
@@ -278,6 +285,8 @@ class _BatchTables:
         self._inner[list(trie.inner)] = True
         self._joins = {join: k for k, join in enumerate(sorted({GAP} | {join for _, join, _ in trie.edges}))}
         self._join_of_byte = np.array([self._joins.get(join_of(chr(c)), -1) for c in range(128)], dtype=np.int64)
+        begins = {join[0] for join in self._joins if len(join) > 1}
+        self._begins_join = np.array([chr(c).isspace() or chr(c) in begins for c in range(128)])
         self._n_words = len(words)
         edges = sorted(
             (self._edge(node, self._joins[join], ids[word]), target)
@@ -286,14 +295,13 @@ class _BatchTables:
         )
         self._edge_keys = np.array([key for key, _ in edges], dtype=np.int64)
         self._edge_targets = np.array([target for _, target in edges], dtype=np.int32)
-        self._is_word = bytes(chr(c).isalnum() or c == ord("_") for c in range(128)) + bytes(128)
 
     def _hash(self, head: Ints) -> Ints:
         slots: Ints = (head * self._FACTOR) >> np.uint64(48)
         return slots.view(np.int64)
 
-    def _pair(self, left: Any, right: Any) -> Any:
-        return (left * 40503 + right) & (self._PAIRS - 1)
+    def _hope(self, before: Any, slot: Any) -> Any:
+        return (before * 40503 + slot) & (self._HOPES - 1)
 
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
         return (node * len(self._joins) + join) * self._n_words + word
@@ -304,8 +312,7 @@ class _BatchTables:
         offsets = np.cumsum(lengths + 1) - lengths
         starts, ends = self._words(joined)
         eight = np.ndarray(shape=len(joined), dtype="<u8", buffer=joined + bytes(8), strides=(1,))  # bytes k..k+7 at k
-        # take(mode="clip") is numpy's fast gather; it also clips lengths above 8 to the full mask
-        head: Ints = np.take(eight, starts, mode="clip") & np.take(self._mask, ends - starts, mode="clip")
+        head: Ints = _gather(eight, starts) & _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
         text = _Words(joined, starts, ends, eight, head, self._hash(head))
         first, last, label = self._walk(text)
         named = label >= 0
@@ -316,14 +323,17 @@ class _BatchTables:
             indptr, (start - shift).astype(np.int32), (end - shift).astype(np.int32), label[named].astype(np.int32)
         )
 
-    def _words(self, joined: bytes) -> tuple[Ints, Ints]:
+    @staticmethod
+    def _words(joined: bytes) -> tuple[Ints, Ints]:
         """Start and end of every word, by comparing each byte's class with its neighbour's."""
-        inside = np.frombuffer(joined.translate(self._is_word), dtype=np.uint8)
+        byte = np.frombuffer(joined, dtype=np.uint8)
+        # lower-cased ASCII; unsigned differences wrap, so that each range is one comparison
+        inside = (byte - ord("a") < 26) | (byte - ord("0") < 10) | (byte == ord("_"))
         borders = np.flatnonzero(inside[1:] != inside[:-1])
         return borders[0::2] + 1, borders[1::2] + 1
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
-        """Vocabulary word of the words at some positions, -1 where it is none. Exact: candidates are compared in full."""
+        """Vocabulary word of the words at some positions, -1 where there is none. Exact: compared in full."""
         word: Ints = np.full(len(at), -1, dtype=np.int32)
         candidate: Any = self._slot[text.slot[at]]
         where: Any = np.flatnonzero(candidate >= 0)
@@ -345,8 +355,12 @@ class _BatchTables:
 
     def _walk(self, text: _Words) -> tuple[Ints, Ints, Ints]:
         """First word, last word and label (or _IGNORED) of every match, leftmost then longest."""
-        goes_on = np.append(self._pairs[self._pair(text.slot[:-1], text.slot[1:])], False)[: len(text.slot)]
-        begin = np.flatnonzero(self._alone[text.slot] | goes_on)
+        goes_on = np.zeros(len(text.slot), dtype=bool)
+        path = text.slot
+        for depth in (1, 2):
+            path = self._hope(path[:-1], text.slot[depth:])
+            goes_on[: len(path)] |= _gather(self._hopes, path)
+        begin = np.flatnonzero(_gather(self._hopes, text.slot) | goes_on)
         node: Any = self._first[self._lookup(text, begin) + 1]
         begin, node = begin[node >= 0], node[node >= 0]
         label = self._ends[node]
@@ -377,19 +391,26 @@ class _BatchTables:
 
     def _join(self, joined: bytes, left: Ints, right: Ints) -> Ints:
         """Join id of the text between two neighbouring words, -1 where no alias has such a join."""
-        text = np.frombuffer(joined, dtype=np.uint8)
-        join = self._join_of_byte[text[left]]
-        for k in np.flatnonzero(right - left > 1):  # rare: double spaces, ", " and the like before a known word
+        byte = np.frombuffer(joined, dtype=np.uint8)[left]
+        longer = right - left > 1
+        join = np.where(longer, -1, self._join_of_byte[byte])
+        for k in np.flatnonzero(longer & self._begins_join[byte]):  # rare: line breaks, double spaces
             join[k] = self._joins.get(join_of(joined[left[k] : right[k]].decode("ascii")), -1)
         return join
 
     @staticmethod
-    def _leftmost(begin: Ints, last: Ints) -> NDArray[np.bool_]:
+    def _leftmost(begin: Ints, last: Ints) -> Ints:
         """Which matches stay when each one hides those that begin inside it."""
-        kept = np.ones(len(begin), dtype=bool)
-        for k in np.flatnonzero(begin[1:] <= last[:-1]).tolist():
-            hidden = k + 1
-            while kept[k] and hidden < len(begin) and begin[hidden] <= last[k]:
-                kept[hidden] = False
-                hidden += 1
-        return kept
+        touched = np.flatnonzero(begin[1:] <= np.maximum.accumulate(last)[:-1]) + 1  # by any match before it
+        starts_anew = np.append(True, np.diff(touched) > 1)[: len(touched)]
+        columns = (touched, starts_anew, last[touched - 1], begin[touched], last[touched])
+        hidden: list[int] = []
+        reach = -1
+        for k, anew, last_before, first, final in zip(*(column.tolist() for column in columns), strict=True):
+            if anew:  # the match before it is untouched, so it stays
+                reach = last_before
+            if first <= reach:
+                hidden.append(k)
+            else:
+                reach = final
+        return np.delete(np.arange(len(begin)), hidden)

@@ -8,7 +8,7 @@ and does not list is absent, a label outside the axis is unknown. DOPA matrices 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from .io.files import (
     atomic_write,
     display_name,
     dump_json,
-    json_reason,
+    json_fault,
     json_type,
     parse_json,
     read_bytes,
@@ -206,10 +206,11 @@ class PresenceOracle:
     def save(self, path: str | Path) -> None:
         """Writes ``.npz``, ``.parquet`` (both int8 matrices, SPEC section 8) or ``.jsonl`` by the name's ending.
 
-        An open-axis map becomes closed over the labels that occur in it when it is written as a matrix.
+        An open-axis map becomes closed over the labels that occur in it when it is written as a matrix;
+        JSON Lines hold no axis, so a truth written to them is read back as an open-axis map.
 
         Raises:
-            InputError: another ending, or the file cannot be written.
+            InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
         """
         name = str(path).removesuffix(".gz").removesuffix(".zst")
         if name.endswith(".npz"):
@@ -225,6 +226,8 @@ class PresenceOracle:
         elif name.endswith(".parquet"):
             self._save_parquet(path)
         elif name.endswith((".jsonl", ".json")):
+            if len(self.unknown):
+                raise InputError(str(path), None, "JSON cannot hold unknown cells; end the name in .npz or .parquet")
             with atomic_write(path) as stream:
                 if name.endswith(".json"):
                     objects = {image: sorted(self.present(image)) for image in self.image_ids}
@@ -424,9 +427,9 @@ def _from_json(data: bytes, name: str) -> PresenceOracle:
         return _from_coco(data, name)
     first_line = text.split(b"\n", 1)[0].strip()
     if text[:1] == b"[":
-        return _from_records(records_of(data, name), name)
+        return _from_records(data, name)
     if first_line[:1] == b"{" and (first_line.endswith(b"}") and b"image_id" in first_line):
-        return _from_records(records_of(data, name), name)
+        return _from_records(data, name)
     document = _parsed(data, name)
     if not isinstance(document, dict):
         raise InputError(name, None, f"no truth: expected an object or a list, found {json_type(document)}")
@@ -450,28 +453,32 @@ def _parsed(data: bytes, name: str) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
-        raise InputError(name, getattr(error, "lineno", None), f"broken JSON: {json_reason(error)}") from None
+        raise json_fault(name, data, error) from None
 
 
-def _from_records(records: Iterator[tuple[int, dict[str, Any]]], name: str) -> PresenceOracle:
+def _from_records(data: bytes, name: str) -> PresenceOracle:
     faults = FaultList()
     rows = _Rows(name, faults)
     amber_words: set[str] = set()
     amber = False
-    for number, record in records:
+    for number, record in records_of(data, name, on_error=faults.add):
         if "image_id" in record and "objects" in record:
             rows.add(number, record["image_id"], record["objects"])
         elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
             amber = True
             if record["type"] == "generative":
                 rows.add(number, record["id"], record.get("truth"))
-                amber_words.update(record.get("truth") or (), record.get("hallu") or ())
+                hallu = record.get("hallu") or []
+                if isinstance(hallu, list) and all(isinstance(word, str) for word in hallu):
+                    amber_words.update(hallu)
+                else:
+                    faults.add(InputError(name, number, "'hallu' must be a list of strings"))
         else:
             found = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
             faults.add(InputError(name, number, f"missing key {missing} (found: {found})"))
     faults.raise_if_any()
-    return rows.oracle(sorted(amber_words) if amber else None)
+    return rows.oracle(sorted(amber_words.union(*rows.rows.values())) if amber else None)
 
 
 def _from_coco(data: bytes, name: str) -> PresenceOracle:
@@ -481,7 +488,8 @@ def _from_coco(data: bytes, name: str) -> PresenceOracle:
         raise InputError(name, None, f"no COCO instances file: {error}") from None
     labels = [category.name for category in coco.categories]
     position = {category.id: k for k, category in enumerate(coco.categories)}
-    row_of = {image.id: k for k, image in enumerate(coco.images)}
+    _refuse_doubles("category", labels, name)
+    row_of = {image: k for k, image in enumerate(dict.fromkeys(image.id for image in coco.images))}
     try:
         cells = np.fromiter(
             (row_of[a.image_id] * len(labels) + position[a.category_id] for a in coco.annotations),
@@ -523,10 +531,8 @@ def _from_matrix(
         ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in image_ids)
     except ValueError as error:
         raise InputError(name, None, f"image id {error}") from None
-    for kind, values in (("image", ids), ("label", names)):
-        if len(set(values)) != len(values):
-            twice = next(value for k, value in enumerate(values) if value in values[:k])
-            raise InputError(name, None, f"{kind} '{twice}' stands twice")
+    _refuse_doubles("image", ids, name)
+    _refuse_doubles("label", names, name)
     rows, columns = np.nonzero(matrix == 1)
     return PresenceOracle(
         source=name,
@@ -540,8 +546,15 @@ def _from_matrix(
     )
 
 
+def _refuse_doubles(kind: str, values: Sequence[str], name: str) -> None:
+    if len(set(values)) != len(values):
+        twice = next(value for k, value in enumerate(values) if value in values[:k])
+        raise InputError(name, None, f"{kind} '{twice}' stands twice")
+
+
 def _from_npz(data: bytes, name: str) -> PresenceOracle:
     import zipfile
+    import zlib
 
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -550,7 +563,7 @@ def _from_npz(data: bytes, name: str) -> PresenceOracle:
                 raise InputError(name, None, f"no DOPA matrix: missing {', '.join(sorted(missing))}")
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
             return _from_matrix(arrays["matrix"], arrays["image_ids"], arrays["labels"], fingerprint, name)
-    except (zipfile.BadZipFile, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise InputError(name, None, f"damaged npz file: {error}") from None
     except InputError:
         raise
@@ -586,15 +599,15 @@ def _from_parquet(data: bytes, name: str) -> PresenceOracle:
     pa, pq = _pyarrow("reading a parquet matrix")
     try:
         table = pq.read_table(pa.BufferReader(data))
-    except pa.ArrowException as error:
-        raise InputError(name, None, f"unreadable parquet file: {str(error).splitlines()[0]}") from None
-    if "image_id" not in table.column_names:
-        raise InputError(
-            name, None, f"no DOPA matrix: missing column 'image_id' (found: {', '.join(table.column_names[:5])})"
-        )
-    labels = [column for column in table.column_names if column != "image_id"]
-    metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
-    columns = [table.column(label).to_numpy() for label in labels]
-    matrix = np.stack(columns, axis=1) if columns else np.zeros((table.num_rows, 0), dtype=np.int8)
-    fingerprint = str(metadata.get("vocabulary_fingerprint", ""))
-    return _from_matrix(matrix, table.column("image_id").to_pylist(), labels, fingerprint, name)
+        names = table.column_names
+        columns = [column.to_numpy() for column in table.columns]
+        metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
+    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
+        raise InputError(name, None, f"damaged parquet file: {str(error).splitlines()[0]}") from None
+    if "image_id" not in names:
+        raise InputError(name, None, f"no DOPA matrix: missing column 'image_id' (found: {', '.join(names[:5])})")
+    image_ids = columns.pop(names.index("image_id")).tolist()
+    names.remove("image_id")
+    matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
+    fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
+    return _from_matrix(matrix, image_ids, names, fingerprint, name)

@@ -6,7 +6,8 @@ several, and only per-image sums are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .claims import Claims, claimed
 from .errors import InputError, InputErrors
-from .ids import canonical_image_id
-from .io.captions import Block, Captions, DuplicateIds, iter_blocks, parse_block
-from .io.files import FaultList, display_name, json_type
+from .io.captions import Block, Captions, DuplicateIds, captions_of, iter_blocks, parse_block
+from .io.files import STDIN, FaultList, display_name
 from .matcher import AliasMatcher, MentionColumns
 from .metrics.capscore import capscore_metric, caption_counts
 from .oracle import PresenceOracle, Truth
@@ -39,10 +40,12 @@ class Scorer:
     Attributes:
         truths: the truth, and a second one for the dagger figures (paper, Cap. Score dagger).
         skip_unknown_images: leave captions of images that a truth does not know out, counted.
+        claims: which mentions count: all, or without the negated (and hedged) ones.
     """
 
     truths: tuple[Truth, ...]
     skip_unknown_images: bool = False
+    claims: Claims = "all"
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
@@ -65,7 +68,8 @@ class Scorer:
             keep = np.flatnonzero(known).tolist()
             captions = Captions(*([getattr(captions, f)[k] for k in keep] for f in Captions.__slots__))
             rows = [r[known] for r in rows]
-        found = [matcher.find_batch(captions.captions) for matcher in self.matchers]
+        texts = captions.captions
+        found = [claimed(texts, matcher.find_batch(texts), self.claims) for matcher in self.matchers]
         counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
         return ScoredBlock(captions, found, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), unknown_images)
 
@@ -202,7 +206,7 @@ class _Tally:
     """Sums of blocks that come in order."""
 
     scorer: Scorer
-    name: str
+    source: str
     builder: CountBuilder
     duplicates: DuplicateIds
     n_captions: int = 0
@@ -211,10 +215,10 @@ class _Tally:
     claims: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def start(cls, scorer: Scorer, name: str) -> _Tally:
+    def start(cls, scorer: Scorer, source: str) -> _Tally:
         columns = capscore_metric(dagger=len(scorer.truths) > 1).columns
         labels = len(scorer.truths[0].vocabulary.labels)
-        return cls(scorer, name, CountBuilder(columns), DuplicateIds(name), claims=np.zeros(labels, dtype=np.int64))
+        return cls(scorer, source, CountBuilder(columns), DuplicateIds(source), claims=np.zeros(labels, dtype=np.int64))
 
     def add(self, block: ScoredBlock) -> None:
         self.builder.add(block.captions.image_ids, block.counts)
@@ -223,10 +227,10 @@ class _Tally:
         self.unknown_images += block.unknown_images
         self.claims += np.bincount(block.mentions[0].label_id, minlength=len(self.claims))
 
-    def finish(self, *, resamples: int, seed: int, note: str | None = None) -> CaptionScores:
+    def finish(self, *, resamples: int, seed: int, name: str | None = None) -> CaptionScores:
         self.duplicates.check()
         if not self.n_captions:
-            raise InputError(self.name, None, "no caption is left to score")
+            raise InputError(self.source, None, "no caption is left to score")
         table = self.builder.table()
         first, *rest = self.scorer.truths
         dagger = f"{rest[0].vocabulary.name}@{rest[0].vocabulary.fingerprint}" if rest else None
@@ -237,6 +241,7 @@ class _Tally:
             world=first.oracle.world,
             dagger_vocab=dagger,
             dagger_oracle=rest[0].oracle.fingerprint if rest else None,
+            claims=None if self.scorer.claims == "all" else self.scorer.claims,
             n=self.n_captions,
             ids=digest(table.image_ids),
             skip=self.skipped + self.unknown_images,
@@ -249,8 +254,8 @@ class _Tally:
             signature=line,
             skipped=self.skipped,
             unknown_images=self.unknown_images,
-            warnings=tuple(text for text in (*self._warnings(), note) if text),
-            name=self.name,
+            warnings=tuple(self._warnings()),
+            name=name or self.source,
             resamples=resamples,
             seed=seed,
         )
@@ -291,6 +296,7 @@ def score_file(
     name: str | None = None,
     skip_bad: bool = False,
     skip_unknown_images: bool = False,
+    claims: Claims = "all",
     any_fingerprint: bool = False,
     workers: int = 1,
     resamples: int = DEFAULT_RESAMPLES,
@@ -307,6 +313,7 @@ def score_file(
         name: of the system; by default the file's display name.
         skip_bad: leave faulty lines out and count them, in place of stopping.
         skip_unknown_images: leave captions of images unknown to the truth out and count them.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
         any_fingerprint: see :meth:`Truth.of`.
         workers: processes that parse and match; 1 is this one.
         resamples, seed: of the intervals.
@@ -320,23 +327,23 @@ def score_file(
     if oracle is None:
         oracle = _inline_oracle(path, source, skip_bad)
     truths = (Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint), *([dagger] if dagger else []))
-    scorer = Scorer(truths, skip_unknown_images)
-    tally = _Tally.start(scorer, name or source)
+    scorer = Scorer(truths, skip_unknown_images, claims)
+    tally = _Tally.start(scorer, source)
     faults = FaultList()
-    for size, outcome in _scored_blocks(scorer, iter_blocks(path), workers):
-        block, errors = outcome
-        if skip_bad:
-            tally.skipped += len(errors)
-        else:
-            for error in errors:
-                faults.add(error)
-        tally.add(block)
-        if on_block is not None and not faults.total:
-            on_block(scorer, block)
-        if on_progress is not None:
-            on_progress(size)
+    with closing(_scored_blocks(scorer, iter_blocks(path), workers)) as outcomes:
+        for size, (block, errors) in outcomes:
+            if skip_bad:
+                tally.skipped += len(errors)
+            else:
+                for error in errors:
+                    faults.add(error)
+            tally.add(block)
+            if on_block is not None and not faults.total:
+                on_block(scorer, block)
+            if on_progress is not None:
+                on_progress(size)
     faults.raise_if_any()
-    return tally.finish(resamples=resamples, seed=seed)
+    return tally.finish(resamples=resamples, seed=seed, name=name)
 
 
 def score_captions(
@@ -345,6 +352,7 @@ def score_captions(
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
+    claims: Claims = "all",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
@@ -355,6 +363,7 @@ def score_captions(
         vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
         oracle: a PresenceOracle, a file, or None for inline ``objects``.
         skip_unknown_images: leave captions of images unknown to the oracle out and count them.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
         resamples, seed: of the intervals.
 
     Raises:
@@ -363,30 +372,13 @@ def score_captions(
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary.load(vocabulary)
     faults = FaultList()
-    captions = Captions()
-    for number, record in enumerate(records, 1):
-        try:
-            image, caption = canonical_image_id(record["image_id"]), record["caption"]
-        except KeyError as error:
-            faults.add(InputError("records", number, f"missing key {error} (found: {', '.join(map(str, record))})"))
-            continue
-        except ValueError as error:
-            faults.add(InputError("records", number, f"'image_id' {error}"))
-            continue
-        if not isinstance(caption, str):
-            faults.add(InputError("records", number, f"'caption' must be a string, found {json_type(caption)}"))
-            continue
-        captions.image_ids.append(image)
-        captions.captions.append(caption)
-        captions.numbers.append(number)
-        captions.ids.append(record.get("id"))
-        captions.objects.append(record.get("objects"))
+    captions = captions_of("records", enumerate(records, 1), faults)
     faults.raise_if_any()
     if oracle is None:
         oracle = _oracle_of([captions], "records")
     elif not isinstance(oracle, PresenceOracle):
         oracle = PresenceOracle.load(oracle)
-    scorer = Scorer((Truth.of(oracle, vocabulary),), skip_unknown_images)
+    scorer = Scorer((Truth.of(oracle, vocabulary),), skip_unknown_images, claims)
     tally = _Tally.start(scorer, "records")
     tally.add(scorer.count(captions, "records", faults))
     faults.raise_if_any()
@@ -399,22 +391,26 @@ Outcome = tuple[ScoredBlock, list[InputError]]
 def _score_block(scorer: Scorer, block: Block) -> Outcome:
     errors: list[InputError] = []
     faults = FaultList(errors.append)
-    return scorer.count(parse_block(block, faults), block.name, faults), errors
+    scored = scorer.count(parse_block(block, faults), block.name, faults)
+    return scored, sorted(errors, key=lambda error: error.line or 0)
 
 
 _worker_scorer: Scorer
 
 
 def _start_worker(scorer: Scorer) -> None:
+    import signal
+
     global _worker_scorer
     _worker_scorer = scorer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
 def _work(block: Block) -> Outcome:
     return _score_block(_worker_scorer, block)
 
 
-def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Iterator[tuple[int, Outcome]]:
+def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
@@ -423,24 +419,24 @@ def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Ite
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
 
-    with ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer,)) as pool:
-        pending: deque[tuple[int, Future[Outcome]]] = deque()
-        try:
-            for block in blocks:
-                pending.append((sum(map(len, block.lines)), pool.submit(_work, block)))
-                if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
-                    size, future = pending.popleft()
-                    yield size, future.result()
-            for size, future in pending:
+    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer,))
+    pending: deque[tuple[int, Future[Outcome]]] = deque()
+    try:
+        for block in blocks:
+            pending.append((sum(map(len, block.lines)), pool.submit(_work, block)))
+            if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
+                size, future = pending.popleft()
                 yield size, future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for size, future in pending:
+            yield size, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if str(path) == "-":
-        raise InputError(source, None, "give the truth with --truth when captions come from standard input")
+    if str(path) == STDIN or Path(path).is_fifo():
+        raise InputError(source, None, "give the truth with --truth: inline 'objects' take a file that is read twice")
     faults = FaultList()
     parsed = (parse_block(block, faults) for block in iter_blocks(path))
     oracle = _oracle_of(parsed, source)

@@ -391,6 +391,8 @@ def _byte_boundaries(
         cut[moving] += 1
         moving = moving[_SPACE_BYTES[text[cut[moving]]]]
     sentence = kind[yes] != 2
+    whole = (text[at[yes]] != ord(".")) | (text[cut] != ord("."))  # else a mark inside a spaced ellipsis
+    cut, sentence = cut[whole], sentence[whole]
     if len(asked):
         owner = np.searchsorted(base, at[asked], side="right") - 1
         extra = [

@@ -142,6 +142,13 @@ def bootstrap(
     return {name: _percentile(values[name], point[name], confidence) for name in metric.measures}
 
 
+def resampled_totals(
+    table: CountTable, *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED
+) -> NDArray[np.float64]:
+    """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its figures of."""
+    return _bootstrap_sums(*_row_types(table.rows), resamples, seed)
+
+
 def compare(
     system: CountTable,
     baseline: CountTable,

@@ -140,6 +140,9 @@ def emit(systems: Sequence[System], output: Output) -> int:
     gates = [_gate(text, under=True) for text in output.fail_under] + [
         _gate(text, under=False) for text in output.fail_above
     ]
+    for name, _, _ in gates:
+        if name not in systems[0].metric.measures:
+            raise click.UsageError(f"no figure '{name}'; there are {', '.join(systems[0].metric.measures)}")
     found = results(systems, resamples=output.resamples, seed=output.seed, test=output.test)  # type: ignore[arg-type]
     if output.output:
         tables = [per_image(system) for system in systems]
@@ -150,7 +153,7 @@ def emit(systems: Sequence[System], output: Output) -> int:
         for note in system.notes:
             output.warn(f"{system.name}: {note}" if len(systems) > 1 else note)
     if output.as_json:
-        sys.stdout.write(dump_json(found).decode() + "\n")
+        click.echo(dump_json(found))
     else:
         show(
             found,
@@ -167,7 +170,10 @@ Gate = tuple[str, float, bool]
 def _gate(text: str, *, under: bool) -> Gate:
     name, _, value = text.partition("=")
     try:
-        return name, float(value), under
+        bound = float(value)
+        if bound != bound:
+            raise ValueError
+        return name, bound, under
     except ValueError:
         raise click.UsageError(f"expected METRIC=VALUE, for example cap_score=0.7, got '{text}'") from None
 
@@ -176,8 +182,6 @@ def _check_gates(found: dict[str, Any], gates: list[Gate], output: Output) -> in
     missed = 0
     for name, bound, under in gates:
         for system in found["systems"]:
-            if name not in system["metrics"]:
-                raise click.UsageError(f"no figure '{name}'; there are {', '.join(system['metrics'])}")
             value = system["metrics"][name]["value"]
             if value is None or (value < bound if under else value > bound):
                 missed += 1
@@ -251,7 +255,10 @@ def p_text(row: dict[str, Any]) -> str:
 def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[str], better: dict[str, bool]) -> None:
     console = output.console()
     differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
-    names = list(found["systems"][0]["metrics"])
+    figures = list(found["systems"][0]["metrics"])
+    names = [name for name in figures if any(s["metrics"][name]["value"] is not None for s in found["systems"])]
+    if not names:
+        names = figures
 
     def heading(name: str) -> str:
         return name + ((" ↑" if better[name] else " ↓") if name in better else "")
@@ -274,6 +281,8 @@ def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[
         for name in names:
             table.add_row(heading(name), *(cell(system, name, "  ") for system in found["systems"]))
     console.print(table)
+    if absent := len(figures) - len(names):
+        console.print(Text(f"{absent} more without a value (--json lists them)", style="dim"))
     for system in found["systems"]:
         sizes = f"{system['n_captions']:,} scored, {system['n_images']:,} images"
         extra = ", ".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 from importlib import import_module
@@ -25,9 +26,17 @@ VERBS = {
     "yesno": ("yesno", "The same figures for any yes/no questions."),
     "mmhal": ("mmhal", "MMHal-Bench score and hallucination rate from a judge's ratings."),
     "faithscore": ("faithscore", "FaithScore and Avg. Facts from verified facts."),
+    "augmented": ("augmented", "Plain against description-augmented answers: accuracy, precision, recall, F1, tests."),
+    "describe": ("describe", "Have a model describe images (any server, vLLM, transformers)."),
+    "answer": ("answer", "Have a model answer a benchmark's questions, plain or with its own descriptions."),
+    "judge": ("judge", "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore)."),
+    "reward": ("reward", "SCAPO's reward of every response and subsentence of a rollout file."),
+    "density": ("density", "Annotated objects and rewarded subsentences per response, for vocabularies and rules."),
     "import": ("import_", "Other tools' captions, answers and results into the project's own files."),
     "show": ("show", "One image's captions with coloured mentions, verdicts and missed objects."),
     "compare": ("compare", "Results files side by side, with paired significance."),
+    "report": ("report", "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV."),
+    "plot": ("plot", "Frontier, labels and training curves as PNG, SVG or PDF."),
     "vocab": ("vocab", "Check, describe, compare, mine, draft and widen vocabularies."),
     "oracle": ("oracle", "Convert, check and describe truth files."),
 }
@@ -79,6 +88,14 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command line and turns every failure into one message and an exit code (SPEC section 7)."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (lives as long as the process)
+    if sys.stdout is None:
+        click.echo("scapo-eval: standard output is closed", err=True)
+        sys.exit(BAD_INPUT)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a narrow encoding, or a lone surrogate, costs a character only
     try:
         sys.exit(_run())
     except BrokenPipeError:  # the reader of our output has left (| head): nothing to say, nothing to flush
@@ -88,9 +105,13 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        result = cli.main(prog_name="scapo-eval", standalone_mode=False)
+        # not cli.main(): that turns a closed pipe into exit code 1
+        with cli.make_context("scapo-eval", sys.argv[1:]) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as leaving:  # --help, --version
+        return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as help_text:
         click.echo(help_text.format_message())
         return BAD_INPUT

@@ -35,6 +35,10 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
     oracle.save(output)
+    if oracle.world != "open-axis" and output.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+        click.echo(
+            f"warning: {output} cannot carry the label axis: what it does not list will count as absent", err=True
+        )
     click.echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
 
 

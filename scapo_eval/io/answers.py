@@ -48,12 +48,26 @@ def answers_of(source: Source, *, model: str | None = None, on_error: OnError | 
             continue
         first = first or answer
         if answer.model != first.model:
-            reason = f"an answer of {answer.model!r} after one of {first.model!r} (line {first.line})"
-            raise InputError(source.rows.path, answer.line, f"{reason}: one file, one model; choose one by its name")
+            raise mixed_models(
+                source.rows.path, answer.line, [first.model, answer.model, *(other.model for other, _ in answers)]
+            )
         yield answer
     faults.raise_if_any()
     if first is None:
         raise InputError(source.rows.path, None, f"no answer of the model {model!r}" if model else "no answer")
+
+
+def mixed_models(path: str, line: int | None, models: Iterable[str | None]) -> InputError:
+    """The error for a file that holds several models' work.
+
+    Args:
+        path: the file.
+        line: where the second model begins.
+        models: of all records, in their order; None where a record names none.
+    """
+    named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
+    reason = f"several models in one file ({', '.join(named)}); choose one with --model NAME"
+    return InputError(path, line, reason)
 
 
 def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import orjson
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
-from .files import FaultList, display_name, dump_json, iter_lines, json_type, line_reason, parse_json
+from .files import FaultList, display_name, dump_json, iter_line_blocks, json_fault, json_type, parse_array, parse_json
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
+
+ARRAY_BLOCK = 2048
+"""Records per block of a file that is one JSON array."""
 
 
 _FAULTY: Any = object()
@@ -60,43 +64,24 @@ class Captions:
 
 
 def iter_blocks(path: str | Path) -> Iterator[Block]:
-    """The file in blocks of about BLOCK_BYTES, in order.
+    """The lines of a file, or the elements of its one JSON array, in blocks and in order.
 
     Raises:
         InputError: the file cannot be read, or holds no record.
     """
-    lines: list[bytes] = []
-    numbers: list[int] = []
-    size = 0
-    for number, line in _record_lines(path):
-        lines.append(line)
-        numbers.append(number)
-        size += len(line)
-        if size >= BLOCK_BYTES:
-            yield Block(display_name(path), lines, numbers)
-            lines, numbers, size = [], [], 0
-    if lines:
-        yield Block(display_name(path), lines, numbers)
-
-
-def _record_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, or the elements of its one JSON array written as lines."""
-    source = iter_lines(path)
-    first = next(source, None)
+    name = display_name(path)
+    blocks = iter_line_blocks(path, BLOCK_BYTES)
+    first = next(blocks, None)
     if first is None:
-        raise InputError(display_name(path), None, "the file holds no record (empty or only blank lines)")
-    if first[1][:1] != b"[":
-        yield first
-        yield from source
+        raise InputError(name, None, "the file holds no record (empty or only blank lines)")
+    blocks = chain([first], blocks)
+    if first[1][0][:1] != b"[":
+        yield from (Block(name, lines, numbers) for numbers, lines in blocks)
         return
-    data = b"\n".join([first[1], *(line for _, line in source)])
-    try:
-        values = parse_json(data)
-    except ValueError as error:
-        raise InputError(display_name(path), first[0], line_reason(data, error)) from None
-    if not values:
-        raise InputError(display_name(path), None, "the file holds no record (an empty JSON array)")
-    yield from ((index, dump_json(value)) for index, value in enumerate(values, 1))
+    values = parse_array(name, chain.from_iterable(zip(numbers, lines, strict=True) for numbers, lines in blocks))
+    for k in range(0, len(values), ARRAY_BLOCK):
+        lines = [dump_json(value) for value in values[k : k + ARRAY_BLOCK]]
+        yield Block(name, lines, list(range(k + 1, k + 1 + len(lines))))
 
 
 def parse_block(block: Block, faults: FaultList) -> Captions:
@@ -105,9 +90,14 @@ def parse_block(block: Block, faults: FaultList) -> Captions:
         records = [orjson.loads(line) for line in block.lines]
     except orjson.JSONDecodeError:  # a fault, or a lone surrogate, somewhere
         records = [_parse_line(block, k, faults) for k in range(len(block.lines))]
+    return captions_of(block.name, zip(block.numbers, records, strict=True), faults)
+
+
+def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
+    """Checks numbered records; faulty ones go to ``faults`` and are left out."""
     out = Captions()
     canonical: dict[Any, str] = {}
-    for number, record in zip(block.numbers, records, strict=True):
+    for number, record in records:
         if record is _FAULTY:
             continue
         try:
@@ -118,11 +108,11 @@ def parse_block(block: Block, faults: FaultList) -> Captions:
             if type(caption) is not str:
                 raise TypeError
         except (KeyError, TypeError, ValueError) as error:
-            faults.add(InputError(block.name, number, _record_reason(record, error)))
+            faults.add(InputError(name, number, _record_reason(record, error)))
             continue
         objects = record.get("objects")
         if objects is not None and not (isinstance(objects, list) and all(isinstance(o, str) for o in objects)):
-            faults.add(InputError(block.name, number, "'objects' must be a list of strings"))
+            faults.add(InputError(name, number, "'objects' must be a list of strings"))
             continue
         out.image_ids.append(image)
         out.captions.append(caption)
@@ -136,12 +126,12 @@ def _parse_line(block: Block, k: int, faults: FaultList) -> Any:
     try:
         return parse_json(block.lines[k])
     except ValueError as error:
-        faults.add(InputError(block.name, block.numbers[k], line_reason(block.lines[k], error)))
+        faults.add(json_fault(block.name, block.lines[k], error, [block.numbers[k]]))
         return _FAULTY
 
 
 def _record_reason(record: Any, error: Exception) -> str:
-    if not isinstance(record, dict):
+    if not isinstance(record, Mapping):
         return f"expected a JSON object, found {json_type(record)}"
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
     for key in ("image_id", "caption"):

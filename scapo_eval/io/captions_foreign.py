@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
+from .answers import mixed_models
 from .containers import OnError, Warn, warn_user
 from .files import FaultList
 from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
@@ -57,8 +59,7 @@ def captions_of(
                 continue
             first = first or caption
             if caption.model != first.model:
-                reason = f"a caption by {caption.model!r} after one by {first.model!r} (line {first.line})"
-                raise InputError(path, line, f"{reason}: one file, one model; choose one by its name")
+                raise mixed_models(path, line, [first.model, caption.model, *_models_of_the_rest(source)])
             yield caption
     faults.raise_if_any()
     others = f"AMBER's ids above {AMBER_DESCRIPTIONS} are yes/no questions"
@@ -67,3 +68,10 @@ def captions_of(
         raise InputError(path, None, f"{reason}: {others}" if questions else reason)
     if questions:
         warn(f"{path}: {questions:,} answers are no captions and left out: {others}")
+
+
+def _models_of_the_rest(source: Source) -> Iterator[str | None]:
+    assert source.format.captions is not None
+    for line, record in source.rows:
+        with suppress(ValueError):
+            yield from (caption.model for caption in source.format.captions(record, line))

@@ -13,8 +13,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -43,20 +45,18 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         InputError: there is no such file, it is a directory, or it may not or cannot be read.
     """
     name = display_name(path)
+    if str(path) == STDIN and sys.stdin is None:
+        raise InputError(name, None, "standard input is closed")
     try:
         raw: BinaryIO = sys.stdin.buffer if str(path) == STDIN else open(path, "rb")  # noqa: SIM115
     except OSError as error:
         raise InputError(name, None, _os_reason(error)) from None
     try:
         yield _decompressed(raw)
-    except (OSError, EOFError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise InputError(name, None, _os_reason(error)) from None
-    except Exception as error:
-        if type(error).__name__ in {"ZstdError", "error"}:  # zstandard's and zlib's own classes
-            raise InputError(name, None, f"damaged compressed file ({error})") from None
+    except BrokenPipeError:
         raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(name, None, _os_reason(error)) from None
     finally:
         if str(path) != STDIN:
             raw.close()
@@ -68,11 +68,44 @@ def _decompressed(raw: BinaryIO) -> BinaryIO:
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=buffered), 2**20)
     if magic == b"\x28\xb5\x2f\xfd":
+        return io.BufferedReader(_ZstdFrames(buffered), 2**20)
+    return buffered
+
+
+class _ZstdFrames(io.RawIOBase):
+    """Zstandard frames as one stream; unlike zstandard's own reader it notices a file that is cut off."""
+
+    def __init__(self, source: BinaryIO) -> None:
         import zstandard
 
-        stream = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
-        return io.BufferedReader(stream, 2**20)
-    return buffered
+        self._source = source
+        self._damage = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
+        self._content = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer; EOFError in the middle of a frame."""
+        while not self._content:
+            data = self._frame.unused_data or self._source.read(2**14)
+            if self._frame.eof:
+                if not data:
+                    return 0
+                self._frame = self._new_frame()
+            elif not data:
+                raise EOFError("it ends in the middle of a frame")
+            try:
+                self._content = memoryview(self._frame.decompress(data))
+            except self._damage as error:
+                raise EOFError(str(error)) from None
+        size = min(len(buffer), len(self._content))
+        buffer[:size] = self._content[:size]
+        self._content = self._content[size:]
+        return size
 
 
 def _os_reason(error: BaseException) -> str:
@@ -82,7 +115,7 @@ def _os_reason(error: BaseException) -> str:
         return "is a directory, not a file"
     if isinstance(error, PermissionError):
         return "no permission to read it"
-    if isinstance(error, (gzip.BadGzipFile, EOFError)):
+    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
         return f"damaged or truncated compressed file ({error})"
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
@@ -108,12 +141,11 @@ def read_json(path: str | Path) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
-        line = getattr(error, "lineno", None)
-        raise InputError(name, line, f"broken JSON: {json_reason(error)}") from None
+        raise json_fault(name, data, error) from None
 
 
 def parse_json(data: bytes) -> Any:
-    """One JSON value; escaped lone surrogates pass, NaN and Infinity do not.
+    """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
 
     Raises:
         ValueError: the bytes are no JSON.
@@ -121,11 +153,11 @@ def parse_json(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        if rb"\ud" not in data.lower():
+        if rb"\ud" not in data.lower() and b"\0" not in data:
             raise
-        try:  # a lone surrogate, which orjson refuses and JSON allows
-            return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
-        except UnicodeDecodeError:
+        try:  # a lone surrogate, which orjson refuses and JSON allows, or a bare NUL, which some models write
+            return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, strict=b"\0" not in data)
+        except (UnicodeDecodeError, RecursionError):
             raise error from None
 
 
@@ -133,30 +165,71 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def json_reason(error: ValueError) -> str:
-    """What is wrong with a piece of JSON, in one line without the text itself."""
-    return str(getattr(error, "msg", None) or error).split(": line ")[0]
+def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
+    """Where and why JSON could not be parsed: its encoding, a NaN, or the JSON itself.
+
+    Args:
+        name: display name of the source.
+        data: the bytes that were parsed.
+        error: what :func:`parse_json` raised.
+        numbers: the line number of each line of ``data`` in its file; without it ``data`` is the file.
+    """
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        line = data.count(b"\n", 0, bad.start)
+        column = bad.start - data.rfind(b"\n", 0, bad.start)
+        reason = f"not UTF-8 (byte 0x{data[bad.start]:02x} at column {column}); convert the file to UTF-8"
+    else:
+        line = getattr(error, "lineno", 1) - 1
+        found = getattr(error, "doc", "")[getattr(error, "pos", 0) :]
+        constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
+        why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
+        reason = f"broken JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
+    return InputError(name, numbers[line] if numbers else line + 1, reason)
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines of a file with their 1-based numbers, without line ends and byte-order mark.
+    """The non-blank lines of a file with their 1-based numbers, see :func:`iter_line_blocks`."""
+    for numbers, lines in iter_line_blocks(path, 1 << 20):
+        yield from zip(numbers, lines, strict=True)
+
+
+def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[list[int], list[bytes]]]:
+    """The non-blank lines of a file in blocks, without line ends and byte-order mark; faster than line by line.
+
+    Args:
+        path: file or ``-``.
+        size: bytes of a block, about.
+
+    Yields:
+        1-based numbers of some lines, and the lines.
 
     Raises:
         InputError: a line longer than MAX_LINE, an encoding that is not UTF-8, an unreadable file.
     """
     name = display_name(path)
     with open_bytes(path) as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE + 1):
-            number += 1
-            if number == 1:
-                _refuse_foreign_encoding(line[:4], name)
-                line = line.removeprefix(_BOM)
-            if len(line) > MAX_LINE:
-                raise InputError(name, number, f"a line of more than {MAX_LINE >> 20} MiB is no caption record")
-            line = line.strip(b" \t\r\n")
-            if line:
-                yield number, line
+        before = 0  # lines in earlier blocks
+        rest = b""  # the beginning of a line whose end has not been read
+        chunk = stream.read(size)
+        _refuse_foreign_encoding(chunk[:4], name)
+        chunk = chunk.removeprefix(_BOM)
+        while chunk or rest:
+            lines = (rest + chunk).split(b"\n")
+            too_long = next((k for k, line in enumerate(lines, before + 1) if len(line) > MAX_LINE), None)
+            if too_long is not None:
+                raise InputError(name, too_long, f"a line of more than {MAX_LINE >> 20} MiB is no caption record")
+            rest = lines.pop() if chunk else b""
+            numbers = list(range(before + 1, before + 1 + len(lines)))
+            before += len(lines)
+            lines = [line.strip(b" \t\r\n") for line in lines]
+            if b"" in lines:
+                numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
+                lines = [line for line in lines if line]
+            if lines:
+                yield numbers, lines
+            chunk = stream.read(size) if chunk else b""
 
 
 def _refuse_foreign_encoding(head: bytes, name: str) -> None:
@@ -183,32 +256,38 @@ def iter_records(
     yield from _records(display_name(path), iter_lines(path), FaultList(on_error))
 
 
-def records_of(data: bytes, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def records_of(
+    data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """As :func:`iter_records`, for a file that has been read already."""
     numbered = ((number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1))
-    return _records(name, ((number, line) for number, line in numbered if line), FaultList())
+    return _records(name, ((number, line) for number, line in numbered if line), FaultList(on_error))
 
 
 def _records(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
-    found = False
-    for number, line in lines:
-        if not found and line[:1] == b"[":
-            yield from _array_records(name, number, line, lines, faults)
-            faults.raise_if_any()
-            return
-        found = True
-        try:
-            record = parse_json(line)
-        except ValueError as error:
-            faults.add(InputError(name, number, line_reason(line, error)))
-            continue
-        if isinstance(record, dict):
-            yield number, record
+    for number, value in _values(name, lines, faults):
+        if isinstance(value, dict):
+            yield number, value
         else:
-            faults.add(InputError(name, number, f"expected a JSON object, found {json_type(record)}"))
-    if not found:
-        raise InputError(name, None, "the file holds no record (empty or only blank lines)")
+            faults.add(InputError(name, number, f"expected a JSON object, found {json_type(value)}"))
     faults.raise_if_any()
+
+
+def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -> Iterator[tuple[int, Any]]:
+    """The value of every line, or the elements of the one array that the lines make."""
+    first = next(lines, None)
+    if first is None:
+        raise InputError(name, None, "the file holds no record (empty or only blank lines)")
+    if first[1][:1] == b"[":
+        yield from enumerate(parse_array(name, chain([first], lines)), 1)
+        return
+    for number, line in chain([first], lines):
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            faults.add(json_fault(name, line, error, [number]))
+            continue
+        yield number, value
 
 
 class FaultList:
@@ -233,34 +312,21 @@ class FaultList:
             raise InputErrors(self.errors, self.total)
 
 
-def line_reason(line: bytes, error: ValueError) -> str:
-    """Why a line could not be parsed: its encoding, a NaN, or the JSON itself."""
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as bad:
-        return f"not UTF-8 (byte 0x{line[bad.start]:02x} at column {bad.start + 1}); convert the file to UTF-8"
-    for constant in (b"NaN", b"Infinity"):
-        if constant in line:
-            return f"broken JSON: {constant.decode()} is not JSON (an id or text is missing?)"
-    return f"broken JSON: {json_reason(error)}"
+def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
+    """The elements of the JSON array that a file's numbered lines make.
 
-
-def _array_records(
-    name: str, number: int, line: bytes, rest: Iterator[tuple[int, bytes]], faults: FaultList
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    data = b"\n".join([line, *(text for _, text in rest)])
+    Raises:
+        InputError: broken JSON, with its line, or an empty array.
+    """
+    numbers, texts = zip(*lines, strict=True)
+    data = b"\n".join(texts)
     try:
-        values = parse_json(data)
+        values: list[Any] = parse_json(data)
     except ValueError as error:
-        faults.add(InputError(name, number, line_reason(data, error)))
-        return
+        raise json_fault(name, data, error, numbers) from None
     if not values:
         raise InputError(name, None, "the file holds no record (an empty JSON array)")
-    for index, record in enumerate(values, 1):
-        if isinstance(record, dict):
-            yield index, record
-        else:
-            faults.add(InputError(name, index, f"expected a JSON object, found {json_type(record)}"))
+    return values
 
 
 def json_type(value: object) -> str:

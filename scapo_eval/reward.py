@@ -1,0 +1,743 @@
+"""SCAPO's reward: mentions, subsentences and the oracle become a reward per subsentence and per token.
+
+Equation 1 and Algorithm 1 of the paper, with what they leave open settled in SPEC section 4. Everything
+is computed for a whole batch in columns; the readable result of one response is a view of them. There is
+no model, no torch and no state: one object serves any number of threads and pickles.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import repeat
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .claims import CLAIMS, Claims, claimed
+from .errors import InputError, InputErrors
+from .matcher import AliasMatcher
+from .metrics.base import harmonic_mean
+from .oracle import PresenceOracle, Truth
+from .segment import RULES, SpanColumns, split_batch
+from .signature import signature
+from .types import Rule
+from .vocabulary import Vocabulary
+
+Level = Literal["subsentence", "hal", "cap"]
+"""What is rewarded: each piece (Eq. 1), or the whole response by 1 - Hal. Rate or by its Cap. Score."""
+
+Eos = Literal["zero", "last", "own"]
+"""Credit of the end-of-sequence token: none, that of the last piece, or that of a piece without objects."""
+
+Truncated = Literal["score", "mask"]
+"""Whether the last piece of a response that was cut off counts, or gets no credit."""
+
+OnError = Literal["raise", "zero"]
+"""What a faulty row does: stop the batch, or get no reward and be counted."""
+
+Weighting: TypeAlias = Callable[[int], float]
+
+LAMBDAS: Mapping[str, Weighting] = {
+    "min1": lambda n: min(n, 1),
+    "linear": float,
+    "sqrt": math.sqrt,
+    "log1p": math.log1p,
+}
+"""The named scalings of a count."""
+
+Ablation = Literal["additive", "full_repeat", "no_reg"]
+"""The paper's ablations of the reward."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The settings of Eq. 1; the defaults are the paper's (its training configuration).
+
+    Attributes:
+        r_g: gain for new supported labels.
+        r_rep: gain for supported labels that the response has named before.
+        r_h: penalty for hallucinated labels.
+        r_reg: penalty of a piece without any label.
+        lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
+        rule: how responses are cut (SPEC section 3).
+        level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; claiming
+            nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
+        additive: penalty and gain of a piece are summed, in place of the penalty alone.
+        claims: which mentions count: ``all`` (the paper), or without the negated and hedged ones
+            (:mod:`scapo_eval.claims`).
+
+    Raises:
+        InputError: a negative coefficient, or a name that does not exist.
+    """
+
+    r_g: float = 1.0
+    r_rep: float = 0.0
+    r_h: float = 1.0
+    r_reg: float = 0.1
+    lam_g: str | Weighting = "min1"
+    lam_h: str | Weighting = "min1"
+    rule: Rule = "subsentence"
+    level: Level = "subsentence"
+    additive: bool = False
+    claims: Claims = "all"
+
+    def __post_init__(self) -> None:
+        for name in ("r_g", "r_rep", "r_h", "r_reg"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise InputError(None, None, f"{name} must be a number >= 0, got {value!r}")
+        for name in ("lam_g", "lam_h"):
+            value = getattr(self, name)
+            if not callable(value):
+                _one_of(name, value, tuple(LAMBDAS), " or a function")
+        _one_of("rule", self.rule, RULES)
+        _one_of("level", self.level, get_args(Level))
+        _one_of("claims", self.claims, CLAIMS)
+
+    @classmethod
+    def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
+        """One of the paper's ablations of the reward.
+
+        Args:
+            name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
+            settings: further fields.
+        """
+        _one_of("ablation", name, get_args(Ablation))
+        config = cls(**settings)
+        if name == "additive":
+            return replace(config, additive=True)
+        return replace(config, r_rep=config.r_g) if name == "full_repeat" else replace(config, r_reg=0.0)
+
+    def described(self) -> dict[str, object]:
+        """The rule and every setting that is not the default, for a signature."""
+        found: dict[str, object] = {"rule": self.rule}
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name != "rule" and value != setting.default:
+                found[setting.name] = getattr(value, "__qualname__", value)
+        return found
+
+
+class Part(NamedTuple):
+    """One piece of a response with its reward.
+
+    Attributes:
+        start, end: character span.
+        reward: Eq. 1.
+        new, rep, hal: how many labels are supported and new, supported and repeated, hallucinated.
+    """
+
+    start: int
+    end: int
+    reward: float
+    new: int
+    rep: int
+    hal: int
+
+
+@dataclass(frozen=True)
+class RewardColumns:
+    """The rewards of a batch as columns; response ``i`` owns parts ``indptr[i]:indptr[i + 1]``.
+
+    Attributes:
+        responses: the n texts; a faulty row is an empty text.
+        indptr: (n + 1,) int64.
+        start, end: (parts,) int32 character spans.
+        reward: (parts,) float64.
+        new, rep, hal: (parts,) int64 counts of labels.
+        generated, hallucinated, covered, unknown: (n,) int64, sizes of label sets per response:
+            claimed with a known cell; of these absent and present; claimed with an unknown cell.
+        claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
+            in ``labels``, and ``n``, ``r``, ``h`` or ``u`` (new, repeated, hallucinated, unknown).
+        labels: the vocabulary's.
+        r_reg: what an end of sequence of its own costs.
+        errors: row -> its fault, with ``on_error="zero"``.
+    """
+
+    responses: Sequence[str]
+    indptr: NDArray[np.int64]
+    start: NDArray[np.int32]
+    end: NDArray[np.int32]
+    reward: NDArray[np.float64]
+    new: NDArray[np.int64]
+    rep: NDArray[np.int64]
+    hal: NDArray[np.int64]
+    generated: NDArray[np.int64]
+    hallucinated: NDArray[np.int64]
+    covered: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    claim_part: NDArray[np.int64]
+    claim_label: NDArray[np.int64]
+    claim_verdict: NDArray[np.str_]
+    labels: Sequence[str]
+    r_reg: float
+    errors: Mapping[int, InputError] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @cached_property
+    def total(self) -> NDArray[np.float64]:
+        """(n,) sum of each response's part rewards."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return np.bincount(owner, weights=self.reward, minlength=len(self)).astype(np.float64, copy=False)
+
+    @property
+    def n_empty(self) -> int:
+        """How many responses were empty texts (faulty rows not counted)."""
+        return sum(not text for text in self.responses) - len(self.errors)
+
+    @property
+    def n_errors(self) -> int:
+        """How many rows were faulty."""
+        return len(self.errors)
+
+    def results(self) -> list[RewardResult]:
+        """One readable result per response, all views of these columns."""
+        return list(map(RewardResult, repeat(self), range(len(self))))
+
+    def token_advantages(
+        self,
+        offsets: SpanColumns | Sequence[ArrayLike],
+        *,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+        finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
+    ) -> list[NDArray[np.float32]]:
+        """The advantage of every token of every response; see :meth:`RewardResult.token_advantages`.
+
+        Args:
+            offsets: character spans of the tokens of each response, (T_i, 2) each, or as columns.
+            eos, truncated: as there.
+            finished: one value, or one per response.
+        """
+        flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
+        bounds = indptr.tolist()
+        return [flat[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+    def flat_token_advantages(
+        self,
+        offsets: SpanColumns | Sequence[ArrayLike],
+        *,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+        finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """As :meth:`token_advantages`, as one array and the (n + 1,) bounds of its responses."""
+        _check_choices(eos, truncated)
+        indptr, start, end = _flat_offsets(offsets)
+        n = len(self)
+        if len(indptr) - 1 != n:
+            raise InputError(None, None, f"offsets of {len(indptr) - 1} responses for {n} responses")
+        row = np.repeat(np.arange(n), np.diff(indptr))
+        written = np.flatnonzero(end > start)
+        if self.errors:  # a faulty row has tokens, but neither text nor credit
+            faulty = np.isin(row, list(self.errors))
+            start, end = np.where(faulty, 0, start), np.where(faulty, 0, end)
+            written = written[~faulty[written]]
+        _check_offsets(start, end, written, np.diff(self._bounds)[row], row, indptr)
+        owner = _owner(self._spaces, (start + self._bounds[row])[written], (end + self._bounds[row])[written] - 1)
+        advantages = np.zeros(len(row), dtype=np.float32)
+        advantages[written] = self._by_character[owner]
+
+        ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
+        has_parts = self.indptr[1:] > self.indptr[:-1]
+        last_part = self.indptr[1:] - 1
+        if truncated == "mask":
+            rows = np.flatnonzero(~ended & has_parts)
+            tail = np.full(n, len(self._spaces))  # where the last piece of a truncated response begins
+            tail[rows] = self._bounds[rows] + self.start[last_part[rows]]
+            advantages[written[owner >= tail[row[written]]]] = 0.0
+        if eos != "zero":
+            credited = ended & ~np.isin(np.arange(n), list(self.errors))
+            at = _end_of_sequence(written, indptr)
+            if eos == "last":
+                credited &= has_parts
+            rows = np.flatnonzero(credited & (at >= 0))
+            advantages[at[rows]] = -self.r_reg if eos == "own" else self.reward[last_part[rows]]
+        return advantages, indptr
+
+    # the texts laid end to end: bounds, white space, and the reward at every character
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.int64]:
+        bounds = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, self.responses), dtype=np.int64, count=len(self)), out=bounds[1:])
+        return bounds
+
+    @cached_property
+    def _spaces(self) -> NDArray[np.bool_]:
+        return _spaces("".join(self.responses))
+
+    @cached_property
+    def _by_character(self) -> NDArray[np.float32]:
+        return np.repeat(self.reward.astype(np.float32), self.end - self.start)
+
+
+@dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
+class RewardResult:
+    """The rewards of one response: a row of RewardColumns."""
+
+    columns: RewardColumns
+    row: int
+
+    def __reduce__(self) -> tuple[type[RewardResult], tuple[RewardColumns, int]]:
+        return type(self), (_row_of(self.columns, self.row), 0)
+
+    @property
+    def response(self) -> str:
+        """The text."""
+        return self.columns.responses[self.row]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The pieces in order; they partition the response."""
+        own = self._own
+        columns = (getattr(self.columns, name)[own].tolist() for name in Part._fields)
+        return [Part(*values) for values in zip(*columns, strict=True)]
+
+    @property
+    def claims(self) -> list[dict[str, str]]:
+        """Per part: label -> ``new``, ``rep``, ``hal`` or ``unknown``."""
+        columns, own = self.columns, self._own
+        found: list[dict[str, str]] = [{} for _ in range(own.stop - own.start)]
+        low, high = np.searchsorted(columns.claim_part, (own.start, own.stop)).tolist()
+        for k in range(low, high):
+            label = columns.labels[columns.claim_label[k]]
+            found[columns.claim_part[k] - own.start][label] = _VERDICTS[str(columns.claim_verdict[k])]
+        return found
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts' rewards."""
+        return float(self.columns.total[self.row])
+
+    @property
+    def generated(self) -> int:
+        """Number of different labels claimed whose cell is known."""
+        return int(self.columns.generated[self.row])
+
+    @property
+    def hallucinated(self) -> int:
+        """Of these, those absent from the image."""
+        return int(self.columns.hallucinated[self.row])
+
+    @property
+    def covered(self) -> int:
+        """Of these, those present in the image."""
+        return int(self.columns.covered[self.row])
+
+    @property
+    def unknown(self) -> int:
+        """Number of different labels claimed whose cell is unknown."""
+        return int(self.columns.unknown[self.row])
+
+    @property
+    def error(self) -> InputError | None:
+        """Why the row was skipped (``on_error="zero"``); None for a good one."""
+        return self.columns.errors.get(self.row)
+
+    def token_advantages(
+        self, offsets: ArrayLike, *, eos: Eos = "zero", truncated: Truncated = "score", finished: bool = True
+    ) -> NDArray[np.float32]:
+        """The advantage of every generated token (Algorithm 1, line 17; SPEC section 4).
+
+        A token gets the reward of the piece that holds its last character that is no white space; a
+        token of white space alone, that of its first character. A token without text (an empty span: a
+        special token, padding) gets 0.
+
+        Args:
+            offsets: (T, 2) character span of each generated token in the response, as
+                :func:`scapo_eval.tokens.token_offsets` gives them. Spans of tokens that share a
+                character overlap; spans of special tokens are empty, wherever they lie.
+            eos: credit of the end-of-sequence token, which is the first token without text after the
+                last one with text: ``zero``; ``last``, the last piece's; ``own``, ``-r_reg``.
+            truncated: ``score`` the last piece of an unfinished response, or ``mask`` it (0).
+            finished: whether the response ended by itself. An unfinished one has no end of sequence.
+
+        Returns:
+            (T,) float32.
+
+        Raises:
+            InputError: offsets that run backwards or leave the text, with index and value.
+        """
+        _check_choices(eos, truncated)
+        columns, row = self.columns, self.row
+        spans = _pairs(row, offsets)
+        advantages = np.zeros(len(spans), dtype=np.float32)
+        if row in columns.errors:
+            return advantages
+        start, end = spans[:, 0], spans[:, 1]
+        base, bound = columns._bounds[row : row + 2].tolist()
+        written = (end > start).nonzero()[0]
+        _check_offsets(start, end, written, bound - base)
+        owner = _owner(columns._spaces, start[written] + base, end[written] + (base - 1))
+        advantages[written] = columns._by_character[owner]
+        own = self._own
+        if not finished:
+            if truncated == "mask" and own.stop > own.start:
+                advantages[written[owner >= base + columns.start[own.stop - 1]]] = 0.0
+        elif eos != "zero":
+            at = int(written[-1]) + 1 if len(written) else 0
+            if at < len(spans) and eos == "own":
+                advantages[at] = -columns.r_reg
+            elif at < len(spans) and own.stop > own.start:
+                advantages[at] = columns.reward[own.stop - 1]
+        return advantages
+
+    @property
+    def _own(self) -> slice:
+        return slice(int(self.columns.indptr[self.row]), int(self.columns.indptr[self.row + 1]))
+
+
+class SubsentenceReward:
+    """SCAPO's reward of responses to images.
+
+    Immutable, so it can be shared between threads and pickled (a lambda as ``lam_g`` cannot).
+
+    Args:
+        vocabulary: what counts as an object.
+        oracle: what is in the images.
+        config: the settings of Eq. 1.
+        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is no
+            string), or give it no reward, count it and log a warning: one bad row then does not end a run.
+        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+
+    Raises:
+        InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        oracle: PresenceOracle,
+        config: RewardConfig | None = None,
+        *,
+        on_error: OnError = "raise",
+        any_fingerprint: bool = False,
+    ) -> None:
+        _one_of("on_error", on_error, get_args(OnError))
+        self.config = config or RewardConfig()
+        self.on_error = on_error
+        self.any_fingerprint = any_fingerprint
+        self.truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+        if self.truth.warning:
+            _log.warning(self.truth.warning)
+        self.matcher = AliasMatcher(vocabulary)
+        most = len(vocabulary.labels)
+        self._lam_g = _table("lam_g", self.config.lam_g, most)
+        self._lam_h = _table("lam_h", self.config.lam_h, most)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.truth.vocabulary, self.truth.oracle, self.config, self.on_error, self.any_fingerprint)
+        return _rebuilt, arguments
+
+    @property
+    def signature(self) -> str:
+        """One line that makes the rewards reproducible."""
+        vocabulary, oracle = self.truth.vocabulary, self.truth.oracle
+        vocab = f"{vocabulary.name}@{vocabulary.fingerprint}"
+        settings = self.config.described()
+        return signature("reward", vocab=vocab, oracle=oracle.fingerprint, world=oracle.world, **settings)
+
+    def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
+        """The rewards of n responses; see :meth:`batch`."""
+        return self.batch(image_ids, responses).results()
+
+    def batch(self, image_ids: Sequence[object], responses: Sequence[object]) -> RewardColumns:
+        """The rewards of n responses as columns.
+
+        Args:
+            image_ids: n image ids in any spelling.
+            responses: n strings.
+
+        Raises:
+            InputError: the faulty row with its index and value (several: InputErrors), unless
+                ``on_error="zero"``; or the two have different lengths.
+        """
+        if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
+            raise InputError(None, None, "expected a list of image ids and a list of responses, found a single string")
+        if len(image_ids) != len(responses):
+            raise InputError(None, None, f"{len(image_ids)} image ids for {len(responses)} responses")
+        rows, texts, errors = self._checked(image_ids, responses)
+        if errors and self.on_error == "raise":
+            raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
+        if errors:
+            _log.warning("%d of %d rows get no reward; %s", len(errors), len(texts), next(iter(errors.values())))
+        return self._rewards(rows, texts, errors)
+
+    def _checked(
+        self, image_ids: Sequence[object], responses: Sequence[object]
+    ) -> tuple[NDArray[np.int64], list[str], dict[int, InputError]]:
+        """Row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
+        index, errors = self.truth.oracle.index, dict[int, InputError]()
+        rows, texts = list[int](), list[str]()
+        for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
+            kind = type(image)
+            # canonical ids are looked up as they are: the pattern behind canonical_image_id costs 2 us
+            row = index.get(image) if kind is str else index.get(str(image)) if kind is int else None  # type: ignore[call-overload]
+            try:
+                if row is None:
+                    row = self.truth.oracle.row(image.item() if isinstance(image, np.generic) else image)
+                if not isinstance(response, str):
+                    raise InputError(None, None, f"must be a string, got {_shown(response)}")
+            except InputError as error:
+                place = "image_ids" if row is None else "responses"
+                errors[k] = InputError(None, None, f"{place}[{k}]: {error.reason}")
+                row, response = 0, ""
+            rows.append(row)
+            texts.append(response)
+        return np.array(rows, dtype=np.int64), texts, errors
+
+    def _rewards(self, rows: NDArray[np.int64], texts: list[str], errors: dict[int, InputError]) -> RewardColumns:
+        n, n_labels = len(texts), len(self.truth.vocabulary.labels)
+        mentions = claimed(texts, self.matcher.find_batch(texts), self.config.claims)
+        whole = self.config.level != "subsentence"
+        spans = _whole(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
+        owner = np.repeat(np.arange(n), np.diff(spans.indptr))
+
+        # the claim set of each piece: (piece, label) without doubles, in the order of the text
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
+        base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
+        caption = mentions.caption
+        piece = np.searchsorted(base[owner] + spans.start, base[caption] + mentions.start, side="right") - 1
+        claims = np.sort(piece * n_labels + mentions.label_id)
+        distinct = np.ones(len(claims), dtype=bool)
+        distinct[1:] = claims[1:] != claims[:-1]
+        claims = claims[distinct]
+        piece, label = np.divmod(claims, n_labels)
+        caption = owner[piece]
+        state = self.truth.states[rows[caption], label]
+
+        # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
+        # table keeps the first position of every (response, label).
+        position = np.arange(len(claims))
+        key = caption * n_labels + label
+        first_at = np.empty(n * n_labels, dtype=np.int64)
+        first_at[key[::-1]] = position[::-1]
+        first = first_at[key] == position
+        supported = state == 1
+        absent = state == 0
+
+        def per_piece(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return np.bincount(piece[chosen], minlength=len(owner))
+
+        def per_response(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return np.bincount(caption[chosen], minlength=n)
+
+        new, rep, hal = per_piece(supported & first), per_piece(supported & ~first), per_piece(absent)
+        covered, hallucinated = per_response(supported & first), per_response(absent & first)
+        verdict = np.where(supported, np.where(first, "n", "r"), np.where(absent, "h", "u"))
+        reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
+        return RewardColumns(
+            responses=texts,
+            indptr=spans.indptr,
+            start=spans.start,
+            end=spans.end,
+            reward=reward,
+            new=new,
+            rep=rep,
+            hal=hal,
+            generated=covered + hallucinated,
+            hallucinated=hallucinated,
+            covered=covered,
+            unknown=per_response((state == -1) & first),
+            claim_part=piece,
+            claim_label=label,
+            claim_verdict=verdict,
+            labels=self.truth.vocabulary.labels,
+            r_reg=self.config.r_reg,
+            errors=errors,
+        )
+
+    def _piece_rewards(
+        self, new: NDArray[np.int64], rep: NDArray[np.int64], hal: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Eq. 1."""
+        config = self.config
+        gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
+        penalty = config.r_h * self._lam_h[hal]
+        reward = np.where(hal > 0, gain - penalty if config.additive else -penalty, gain)
+        reward[new + rep + hal == 0] = -config.r_reg
+        return reward
+
+    def _response_rewards(
+        self, covered: NDArray[np.int64], hallucinated: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """1 - Hal. Rate or Cap. Score of each response."""
+        faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
+        if self.config.level == "hal":
+            return np.asarray(faithful, dtype=np.float64)
+        cover = covered / np.maximum(self.truth.n_present[rows], 1)
+        return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
+
+
+_VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
+_SPACES = bytes(chr(c).isspace() for c in range(256))
+_WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white space lies above U+3000
+
+
+def _one_of(name: str, value: object, allowed: Sequence[str], more: str = "") -> None:
+    if value not in allowed:
+        raise InputError(None, None, f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _rebuilt(
+    vocabulary: Vocabulary, oracle: PresenceOracle, config: RewardConfig, on_error: OnError, any_fingerprint: bool
+) -> SubsentenceReward:
+    return SubsentenceReward(vocabulary, oracle, config, on_error=on_error, any_fingerprint=any_fingerprint)
+
+
+def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
+    """The scaling of 0 ... most labels."""
+    function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
+    try:
+        table = np.array([float(function(n)) for n in range(most + 1)])
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InputError(None, None, f"{name} is no function of a count: {error}") from None
+    falls = np.flatnonzero(~(table[1:] >= table[:-1]))
+    if len(falls) or not np.isfinite(table).all():
+        k = int(falls[0]) if len(falls) else 0
+        values = f"{name}({k}) = {table[k]:g}, {name}({k + 1}) = {table[k + 1]:g}"
+        raise InputError(None, None, f"{name} must be finite and never fall: {values}")
+    return table
+
+
+def _whole(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
+    """One piece per response, an empty one included: it has a response-level reward."""
+    rows = [k for k in range(len(texts)) if k not in errors]
+    indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+    indptr[np.array(rows, dtype=np.int64) + 1] = 1
+    ends = np.array([len(texts[k]) for k in rows], dtype=np.int32)
+    return SpanColumns(np.cumsum(indptr), np.zeros(len(rows), dtype=np.int32), ends)
+
+
+def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
+    """The columns of one response."""
+    parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
+    low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
+    own = slice(row, row + 1)
+    return RewardColumns(
+        responses=columns.responses[own],
+        indptr=np.array([0, parts.stop - parts.start]),
+        **{name: getattr(columns, name)[parts] for name in Part._fields},
+        **{name: getattr(columns, name)[own] for name in ("generated", "hallucinated", "covered", "unknown")},
+        claim_part=columns.claim_part[low:high] - parts.start,
+        claim_label=columns.claim_label[low:high],
+        claim_verdict=columns.claim_verdict[low:high],
+        labels=columns.labels,
+        r_reg=columns.r_reg,
+        errors={0: columns.errors[row]} if row in columns.errors else {},
+    )
+
+
+def _flat_offsets(
+    offsets: SpanColumns | Sequence[ArrayLike],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Bounds of the responses, and start and end of all their tokens."""
+    if isinstance(offsets, SpanColumns):
+        return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
+    arrays = [_pairs(k, values) for k, values in enumerate(offsets)]
+    indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
+    np.cumsum([len(array) for array in arrays], out=indptr[1:])
+    flat = np.concatenate(arrays) if arrays else np.zeros((0, 2), dtype=np.int64)
+    return indptr, flat[:, 0], flat[:, 1]
+
+
+def _pairs(k: int, values: ArrayLike) -> NDArray[np.int64]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.zeros((1, 1))  # ragged: no pairs
+    if array.size == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        reason = f"expected (start, end) integers per token, got {_shown(values)}"
+        raise InputError(None, None, f"offsets of response {k}: {reason}")
+    return array.astype(np.int64, copy=False)
+
+
+def _check_choices(eos: str, truncated: str) -> None:
+    _one_of("eos", eos, get_args(Eos))
+    _one_of("truncated", truncated, get_args(Truncated))
+
+
+def _check_offsets(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    written: NDArray[np.int64],
+    limit: NDArray[np.int64] | int,
+    row: NDArray[np.int64] | None = None,
+    indptr: NDArray[np.int64] | None = None,
+) -> None:
+    """Refuses spans that run backwards or leave their text; empty spans may lie anywhere in it.
+
+    Args:
+        start, end: (T,) of all tokens.
+        written: positions of the tokens with text.
+        limit: characters of each token's text.
+        row: (T,) response of each token, None where there is one.
+        indptr: bounds of the responses.
+    """
+    bad = (start < 0) | (end < start) | (end > limit)
+    first, last = start[written], end[written]
+    back = (first[1:] < first[:-1]) | (last[1:] < last[:-1])
+    if row is not None:
+        back &= row[written[1:]] == row[written[:-1]]
+    if not (bad.any() or back.any()):
+        return
+    behind = written[1:][back]
+    bad[behind] = True
+    k = int(np.argmax(bad))
+    length = int(np.broadcast_to(limit, start.shape)[k])
+    where = f"token {k}"
+    if row is not None and indptr is not None:
+        where = f"response {int(row[k])}, token {k - int(indptr[row[k]])}"
+    if start[k] < 0 or end[k] > length:
+        reason = f"leaves the text of {length} characters"
+    elif end[k] < start[k]:
+        reason = "ends before it starts"
+    else:
+        previous = int(written[np.searchsorted(written, k) - 1])
+        reason = f"runs back behind ({int(start[previous])}, {int(end[previous])})"
+    raise InputError(None, None, f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
+
+
+def _spaces(joined: str) -> NDArray[np.bool_]:
+    """Whether each character is white space."""
+    if joined.isascii():
+        return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return np.take(_WIDE_SPACES, codes, mode="clip")
+
+
+def _owner(space: NDArray[np.bool_], begin: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The character that decides for each token: its last that is no white space, else its first."""
+    owner: NDArray[np.int64] = last.copy()
+    moving = space[owner].nonzero()[0]
+    while len(moving):
+        moving = moving[owner[moving] > begin[moving]]
+        owner[moving] -= 1
+        moving = moving[space[owner[moving]]]
+    return owner
+
+
+def _end_of_sequence(written: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) position of the first token without text after the last one with text; -1 where there is none."""
+    before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
+    last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
+    at: NDArray[np.int64] = np.maximum(last + 1, indptr[:-1])
+    at[at >= indptr[1:]] = -1
+    return at

@@ -1,0 +1,337 @@
+"""Which characters each generated token wrote, from the token ids themselves and never by re-encoding.
+
+A policy may sample any ids; the text that they decode to, encoded again, often has others. So the bytes of
+every token are looked up in a table of the tokenizer (built once), laid end to end and counted as
+characters: the text is the decoded bytes, and a token's span is every character that it has a byte of.
+Half a character gets the span of the whole, a special token an empty span.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import InputError
+from .segment import SpanColumns
+
+REPLACEMENT = "\ufffd"
+"""What bytes that are no UTF-8 are decoded to."""
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
+_CHECKED = 8  # decoded texts that are compared with the tokenizer's own at its first use
+
+
+def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
+    """The character span of each token in the text of :func:`decode_with_offsets`.
+
+    Args:
+        tokenizer: see there.
+        ids: T generated ids.
+
+    Returns:
+        (T, 2) int64 of (start, end).
+
+    Raises:
+        InputError: see there.
+    """
+    return decode_with_offsets(tokenizer, ids)[1]
+
+
+def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
+    """The text of generated ids and each token's character span in it.
+
+    The text is that of ``tokenizer.decode(ids, skip_special_tokens=True,
+    clean_up_tokenization_spaces=False)``: rewards must be computed on it, or the spans do not fit.
+
+    Args:
+        tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``:
+            byte-level, SentencePiece (with byte fallback or without) or WordPiece. Its table is kept as
+            long as it lives; a bare ``tokenizers.Tokenizer`` gets a new one at every call.
+        ids: T generated ids, special tokens and padding included. Ids that the tokenizer does not know
+            decode to nothing, as there.
+
+    Returns:
+        The text, and (T, 2) int64 spans. Both columns never fall over the tokens with text; tokens that
+        share a character share its span; special tokens have empty spans.
+
+    Raises:
+        InputError: no such tokenizer, or a negative id, named with its index.
+    """
+    texts, spans = decode_batch(tokenizer, [ids])
+    return texts[0], np.stack([spans.start, spans.end], axis=1).astype(np.int64)
+
+
+def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
+    """As :func:`decode_with_offsets` for many sequences at once.
+
+    Args:
+        tokenizer: see there.
+        sequences: n sequences of ids (lists, arrays, tensors).
+
+    Returns:
+        n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
+        ``indptr[i]:indptr[i + 1]``.
+    """
+    arrays = [_ids(k, ids) for k, ids in enumerate(sequences)]
+    indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
+    np.cumsum([len(array) for array in arrays], out=indptr[1:])
+    flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+    if len(flat) and flat.min() < 0:
+        at = int(np.argmax(flat < 0))
+        k = int(np.searchsorted(indptr, at, side="right")) - 1
+        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, which is no token; leave padding out"
+        raise InputError(None, None, f"token ids of response {k}: {reason}")
+    return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
+
+
+def _ids(k: int, ids: Any) -> NDArray[np.int64]:
+    array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        reason = f"expected a flat list of integers, got {type(ids).__name__}"
+        raise InputError(None, None, f"token ids of response {k}: {reason}")
+    return array.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class _TokenTable:
+    """What every id of a tokenizer writes.
+
+    Attributes:
+        pieces: id -> its bytes; empty for special tokens and for the last entry, any id beyond the vocabulary.
+        lengths: (ids + 1,) bytes of each.
+        first: id -> its bytes at the beginning of a text, where they differ (no leading space).
+        special: (ids + 1,) whether decoding skips it.
+        fallback: (ids + 1,) whether it is a byte token ``<0x..>``; None for byte-level tokenizers.
+        size: its tokens when the table was built.
+    """
+
+    pieces: list[bytes]
+    lengths: NDArray[np.int64]
+    first: dict[int, bytes]
+    special: NDArray[np.bool_]
+    fallback: NDArray[np.bool_] | None
+    size: int
+
+    def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
+        """Texts and spans of sequences laid end to end."""
+        flat = np.minimum(flat, len(self.pieces) - 1)
+        lengths = self.lengths[flat]
+        pieces = list(map(self.pieces.__getitem__, flat.tolist()))
+        if self.first:
+            for at in self._first_positions(flat, indptr):
+                piece = self.first.get(int(flat[at]))
+                if piece is not None:
+                    pieces[at], lengths[at] = piece, len(piece)
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        joined = b"".join(pieces)
+        bounds = np.append(begins, len(joined))[indptr]
+
+        cuts = bounds.tolist()
+        if joined.isascii():
+            text = joined.decode("ascii")
+            base = np.repeat(bounds[:-1], np.diff(indptr))
+            texts = [text[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
+            return texts, SpanColumns(indptr, (begins - base).astype(np.int32), (ends - base).astype(np.int32))
+        # a character begins at every byte that continues none; where bytes are illegal, see _legalised
+        data = np.frombuffer(joined, dtype=np.uint8)
+        leads = (data & 0xC0) != 0x80
+        texts = []
+        for k, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+            try:
+                texts.append(joined[low:high].decode("utf-8"))
+            except UnicodeDecodeError:
+                rows = slice(int(indptr[k]), int(indptr[k + 1]))
+                text, leads[low:high] = self._legalised(joined[low:high], flat[rows], lengths[rows])
+                texts.append(text)
+        # the index, in its own text, of the character that each byte belongs to
+        character = np.append(np.cumsum(leads), 0)
+        counts = np.diff(indptr)
+        before = np.repeat(np.where(bounds[:-1] > 0, character[bounds[:-1] - 1], 0), counts)
+        written = lengths > 0
+        last = np.where(ends > 0, character[ends - 1], 0)  # characters begun up to each token's end
+        start = np.where(written, character[np.minimum(begins, len(joined))] - 1, last) - before
+        start = np.where(written, start, last - before)
+        return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
+
+    def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
+        """Where the first token of each sequence that decoding does not skip stands."""
+        kept = np.append(np.flatnonzero(~self.special[flat]), len(flat))
+        at = kept[np.searchsorted(kept, indptr[:-1])]
+        return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
+
+    def _legalised(
+        self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[str, NDArray[np.bool_]]:
+        """Text of bytes that are no UTF-8, as the tokenizer decodes them, and where its characters begin.
+
+        A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
+        replaces every byte of a run of byte tokens that is not legal as a whole.
+        """
+        if self.fallback is None:
+            return _replaced(data)
+        edges = np.append(0, np.cumsum(lengths))
+        # skipped tokens write nothing and do not break a run of bytes
+        rows = np.flatnonzero(lengths > 0)
+        is_byte = self.fallback[ids[rows]]
+        border = np.flatnonzero(np.diff(is_byte.astype(np.int8))) + 1
+        texts: list[str] = []
+        leads: list[NDArray[np.bool_]] = []
+        for run in np.split(rows, border):
+            piece = data[int(edges[run[0]]) : int(edges[run[-1] + 1])]
+            try:
+                texts.append(piece.decode("utf-8"))
+                leads.append((np.frombuffer(piece, dtype=np.uint8) & 0xC0) != 0x80)
+            except UnicodeDecodeError:
+                texts.append(REPLACEMENT * len(piece))
+                leads.append(np.ones(len(piece), dtype=bool))
+        return "".join(texts), np.concatenate(leads)
+
+
+def _replaced(data: bytes) -> tuple[str, NDArray[np.bool_]]:
+    """``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
+    leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
+    texts: list[str] = []
+    at = 0
+    while at < len(data):
+        try:
+            texts.append(data[at:].decode("utf-8"))
+            break
+        except UnicodeDecodeError as error:
+            begin, end = at + error.start, at + error.end
+            texts += [data[at:begin].decode("utf-8"), REPLACEMENT]
+            leads[begin], leads[begin + 1 : end] = True, False
+            at = end
+    return "".join(texts), leads
+
+
+_tables: WeakKeyDictionary[Any, _TokenTable] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
+    """The table of a tokenizer, built at its first use and again when tokens were added to it.
+
+    A new one is held against the tokenizer's own decoding of the first sequences.
+    """
+    backend = _backend_of(tokenizer)
+    size = backend.get_vocab_size(with_added_tokens=True)
+    table = _tables.get(tokenizer) if hasattr(tokenizer, "__weakref__") else None
+    if table is not None and table.size == size:
+        return table
+    with _lock:
+        table = _built(backend, size)
+        shown = min(_CHECKED, len(indptr) - 1)
+        ids = np.minimum(flat, len(table.pieces) - 1)
+        own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(shown)])
+        texts, _ = table.decode(flat[: indptr[shown]], indptr[: shown + 1])
+        for ours, theirs in zip(texts, own, strict=True):
+            if ours != theirs:
+                reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
+                raise InputError(None, None, reason)
+        if hasattr(tokenizer, "__weakref__"):  # a bare tokenizers.Tokenizer has none and gets a new table each time
+            _tables[tokenizer] = table
+    return table
+
+
+def _backend_of(tokenizer: Any) -> Any:
+    """The ``tokenizers.Tokenizer`` inside a tokenizer or a processor."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        holder = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
+        backend = getattr(holder, "backend_tokenizer", holder)
+    if not all(hasattr(backend, name) for name in ("decode_batch", "decoder", "get_added_tokens_decoder")):
+        kind = type(tokenizer).__name__
+        raise InputError(None, None, f"{kind} is no fast Hugging Face tokenizer (load it with use_fast=True)")
+    return backend
+
+
+def _built(backend: Any, size: int) -> _TokenTable:
+    added = backend.get_added_tokens_decoder()
+    names = {k: token for token, k in backend.get_vocab(with_added_tokens=True).items()}
+    names |= {k: token.content for k, token in added.items()}
+    tokens = [names.get(k) for k in range(max(names, default=-1) + 1)]
+    skipped = [token is None or (k in added and added[k].special) for k, token in enumerate(tokens)]
+    kinds = _decoder_kinds(backend.decoder)
+    byte_tokens = [None if token is None else _BYTE_TOKEN.fullmatch(token) for token in tokens]
+    if "ByteLevel" in kinds:
+        of_character = _byte_of_character()
+        read = (_byte_level(token or "", of_character) for token in tokens)
+        pieces = [b"" if skip else piece for piece, skip in zip(read, skipped, strict=True)]
+        first: dict[int, bytes] = {}
+        fallback = None
+    else:
+        is_byte = [bool(match) and "ByteFallback" in kinds for match in byte_tokens]
+        pieces, first = _probed(backend, skipped, is_byte)
+        for k, match in enumerate(byte_tokens):
+            if match and is_byte[k]:
+                pieces[k] = bytes.fromhex(match.group(1))
+                if pieces[k] >= b"\x80" or first.get(k) == pieces[k]:
+                    first.pop(k, None)  # one byte of a longer character says nothing alone
+        fallback = np.array([*is_byte, False])
+    pieces.append(b"")
+    return _TokenTable(
+        pieces=pieces,
+        lengths=np.array(list(map(len, pieces)), dtype=np.int64),
+        first=first,
+        special=np.array([*skipped, True]),
+        fallback=fallback,
+        size=size,
+    )
+
+
+def _decoder_kinds(decoder: Any) -> set[str]:
+    """The steps of a decoder, if each token's text depends on nothing but whether it is the first."""
+    if decoder is None:
+        return set()
+    state = json.loads(decoder.__getstate__())
+    steps = state.get("decoders", [state])
+    kinds = {step["type"] for step in steps}
+    strips_ends = any(step["type"] == "Strip" and step["stop"] for step in steps)
+    if not kinds <= _STEPS or strips_ends or ("ByteLevel" in kinds and kinds - {"ByteLevel", "Fuse"}):
+        named = ", ".join(step["type"] for step in steps)
+        raise InputError(None, None, f"token spans are not known for a decoder of {named}")
+    return kinds
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
+
+
+def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
+    try:
+        return bytes(map(of_character.__getitem__, token))
+    except KeyError:  # an added token that is not written in the alphabet is its own text
+        return token.encode("utf-8")
+
+
+def _probed(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
+    """What each token writes after another and, where it differs, as the first: the decoder is asked."""
+    alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
+    usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
+    anchor = next(usable, None)
+    if anchor is None:
+        raise InputError(None, None, "the tokenizer has no token with text")
+    pairs = backend.decode_batch([[anchor, k] for k in range(len(skipped))], skip_special_tokens=False)
+    pieces: list[bytes] = []
+    first: dict[int, bytes] = {}
+    for k, (text, pair) in enumerate(zip(alone, pairs, strict=True)):
+        after = "" if skipped[k] else pair.removeprefix(alone[anchor])
+        pieces.append(after.encode("utf-8"))
+        if not skipped[k] and text != after:
+            first[k] = text.encode("utf-8")
+    return pieces, first

@@ -1,0 +1,271 @@
+"""Segmentation: what SPEC section 3 promises of every rule, literal examples, and the batch way equal to the plain."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scapo_eval import AliasMatcher, InputError, Mention, Vocabulary, split_subsentences
+from scapo_eval.segment import RULES, split_batch
+from scapo_eval.types import Rule
+
+MATCHER = AliasMatcher(
+    Vocabulary.from_mapping(
+        {
+            "dog": ["dog", "St. Bernard", "dogs"],
+            "cat": ["cat", "tom, cat"],
+            "sign": ["no. parking", "stop! sign", "caf\u00e9"],
+            "hot dog": ["hot dog"],
+        },
+        ["cat food"],
+    )
+)
+PLAIN_RULES: tuple[Rule, ...] = ("subsentence", "sentence", "clause", "response")
+
+FRAGMENTS = [
+    "a", "The", "the", "dog", "DOG", "hot dog", "hot", "cat", "tom, cat", "St. Bernard", "St", "no. parking",
+    "stop! sign", "caf\u00e9", "and", "I", "J", "Smith", "on", "it's", "3", "3.5", "1,000", "10:30", "1,000,000.5",
+    "e.g.", "i.e.", "Mr.", "Mrs.", "Dr.", "vs.", "etc.", "a.m.", "U.S.", "No.", "approx.", "1.", "12)", "https://a.b/c.d",
+    "http://x.org/a,b;c--d", "www.ex-ample.com/Q.Html?a=1!b", "...", "\u2026", "....", ". . .", ".", "!", "?", "?!",
+    ",", ";", ":", "-", "--", "---", "\u2013", "\u2014", "\"", "'", ")", "(", "]", "\u201d", "\u2019", "*", "_", "`",
+    "\n", "\n\n", "\r\n", "\r", "\u2028", "\t", "\u00a0", "\0", "\x1f", "\x0b", "\u3002", "\uff01", "\ud800",
+    "\u732b", "e\u0301",
+]  # fmt: skip
+SPACES = st.sampled_from([" ", " ", " ", " ", "", "", "  "])
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    size = draw(st.integers(0, 24))
+    return "".join(draw(st.sampled_from(FRAGMENTS)) + draw(SPACES) for _ in range(size))
+
+
+any_text = st.one_of(
+    texts(), st.text(st.sampled_from("ab AB.,;:!?-\n\r\0'\")1\u2014\u2026\u3002 "), max_size=30), st.text(max_size=20)
+)
+
+PROTECTED = {
+    "number": re.compile(r"(?<![\w.,:])\d+(?:[.,:]\d+)+"),
+    "ellipsis": re.compile(r"\.{2,}|\u2026+"),
+    "abbreviation": re.compile(r"(?<![\w.])(?:e\.g\.|i\.e\.|a\.m\.|U\.S\.|Mr\.|Dr\.|etc\.)"),
+    "url": re.compile(r"(?<!\w)(?:https?://|www\.)[A-Za-z0-9./?=,;!-]*[A-Za-z0-9/]"),
+}
+
+
+def pieces(text: str, rule: Rule = "subsentence", mentions: list[Mention] | None = None) -> list[str]:
+    return [text[s.start : s.end] for s in split_subsentences(text, rule, mentions)]
+
+
+def cuts(text: str, rule: Rule, mentions: list[Mention] | None = None) -> list[int]:
+    return [s.end for s in split_subsentences(text, rule, mentions)][:-1]
+
+
+@settings(max_examples=400)
+@given(any_text)
+def test_spans_partition_the_text_and_protect_what_must_not_be_cut(text: str) -> None:
+    mentions = MATCHER.find(text)
+    for rule in RULES:
+        spans = split_subsentences(text, rule, mentions)
+        assert "".join(text[s.start : s.end] for s in spans) == text
+        assert [s.start for s in spans] == [0, *(s.end for s in spans)][: len(spans)]
+        assert all(s.start < s.end for s in spans)
+        for cut in (s.end for s in spans[:-1]):
+            assert not any(m.start < cut < m.end for m in mentions), (rule, "mention", cut)
+            if rule == "object":
+                continue
+            assert not text[cut].isspace(), "white space belongs to the span before it"
+            for what, pattern in PROTECTED.items():
+                assert not any(m.start() < cut < m.end() for m in pattern.finditer(text)), (rule, what, cut)
+
+
+@settings(max_examples=400)
+@given(st.lists(any_text, max_size=6))
+@example(["A dog.\0A cat", "a\0b c d e, f g h i j", "", "dog."])
+@example(["", "\0", " ", "."])
+def test_a_batch_equals_one_by_one(batch: list[str]) -> None:
+    columns = MATCHER.find_batch(batch)
+    found = [MATCHER.find(text) for text in batch]
+    for rule in RULES:
+        spans = split_batch(batch, rule, columns)
+        assert len(spans) == len(batch)
+        got = [
+            list(zip(spans.start[a:b].tolist(), spans.end[a:b].tolist(), strict=True))
+            for a, b in zip(spans.indptr[:-1].tolist(), spans.indptr[1:].tolist(), strict=True)
+        ]
+        assert got == [
+            [(s.start, s.end) for s in split_subsentences(text, rule, mentions)]
+            for text, mentions in zip(batch, found, strict=True)
+        ], rule
+        if rule != "object":
+            free = split_batch(batch, rule)
+            assert free.end.tolist() == [s.end for text in batch for s in split_subsentences(text, rule)]
+
+
+def merged_by_the_letter(text: str, mentions: list[Mention]) -> list[str]:
+    """SPEC's sentence on merging, done piece by piece on lists of strings."""
+    sentence_cuts = [0, *cuts(text, "sentence", mentions), len(text)]
+    clause_cuts = cuts(text, "clause", mentions)
+    out: list[str] = []
+    for begin, end in zip(sentence_cuts, sentence_cuts[1:], strict=False):
+        inner = [begin, *(c for c in clause_cuts if begin < c < end), end]
+        groups: list[list[str]] = []
+        for piece in (text[a:b] for a, b in zip(inner, inner[1:], strict=False)):
+            if len(piece.split()) < 5 and groups:
+                groups[-1].append(piece)
+            else:
+                groups.append([piece])
+        if len(groups) > 1 and sum(len(piece.split()) for piece in groups[0]) < 5:
+            groups[:2] = [groups[0] + groups[1]]
+        out += ["".join(group) for group in groups]
+    return [piece for piece in out if piece]
+
+
+@settings(max_examples=400)
+@given(any_text)
+@example("On a bench in the park, a dog, a cat, and a man with a hat are sitting; it rains very hard today.")
+def test_short_pieces_are_merged_by_the_letter(text: str) -> None:
+    mentions = MATCHER.find(text)
+    assert pieces(text, "subsentence", mentions) == merged_by_the_letter(text, mentions)
+
+
+@given(any_text)
+def test_rules_refine_each_other(text: str) -> None:
+    mentions = MATCHER.find(text)
+    sentence, sub, clause = (set(cuts(text, rule, mentions)) for rule in ("sentence", "subsentence", "clause"))
+    assert sentence <= sub <= clause
+    assert cuts(text, "response") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A dog. A cat.", ["A dog. ", "A cat."]),
+        ("A dog.  \n\n A cat.\n", ["A dog.  \n\n ", "A cat.\n"]),
+        ("Stop! Who is it? A dog\u2026 Or a cat", ["Stop! ", "Who is it? ", "A dog\u2026 ", "Or a cat"]),
+        ('He said "stop." Then he left.', ['He said "stop." ', "Then he left."]),
+        ("(A dog.) A cat.", ["(A dog.) ", "A cat."]),
+        ("A dog.\u201d A cat.", ["A dog.\u201d ", "A cat."]),
+        ("**A dog.** A cat.", ["**A dog.** ", "A cat."]),
+        ("A dog\nA cat", ["A dog\n", "A cat"]),
+        ("A dog\r\nA cat", ["A dog\r\n", "A cat"]),
+        ("It is 3.5 m long. It costs 1,000 dollars.", ["It is 3.5 m long. ", "It costs 1,000 dollars."]),
+        ("There are 3. The cat", ["There are 3. ", "The cat"]),
+        ("Fruits, e.g. apples. Good.", ["Fruits, e.g. apples. ", "Good."]),
+        ("Mr. Smith and Dr. Who. They sit.", ["Mr. Smith and Dr. Who. ", "They sit."]),
+        ("J. R. Smith sits. He eats.", ["J. R. Smith sits. ", "He eats."]),
+        ("At 5 p.m. a dog barks.", ["At 5 p.m. a dog barks."]),
+        ("At 5 p.m. The dog barks.", ["At 5 p.m. ", "The dog barks."]),
+        ("Cups, forks, etc. on a table.", ["Cups, forks, etc. on a table."]),
+        ("Cups, forks, etc. The table is red.", ["Cups, forks, etc. ", "The table is red."]),
+        ("Fruit (apples, bananas, etc.) and a vase.", ["Fruit (apples, bananas, etc.) and a vase."]),
+        ("A dog... and a cat. Good", ["A dog... ", "and a cat. ", "Good"]),
+        ("A dog ...and a cat", ["A dog ...and a cat"]),
+        ("Really?! Yes...!", ["Really?! ", "Yes...!"]),
+        ("See https://a.b/c.d?x=1 now. Yes.", ["See https://a.b/c.d?x=1 now. ", "Yes."]),
+        ("See www.a.org. Yes.", ["See www.a.org. ", "Yes."]),
+        ("on a table.The cat sits.", ["on a table.", "The cat sits."]),
+        ("file.Name and readme.md", ["file.", "Name and readme.md"]),
+        ("1. A dog\n2. A cat", ["1. A dog\n", "2. A cat"]),
+        ("\u72ac\u3002\u732b\u3002", ["\u72ac\u3002", "\u732b\u3002"]),
+        ("  A dog.", ["  A dog."]),
+        ("\n\nA dog.", ["\n\nA dog."]),
+        ("A dog, a cat; a bird: a fish", ["A dog, a cat; a bird: a fish"]),
+        ("...", ["..."]),
+        ("   ", ["   "]),
+        ("", []),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert pieces(text, "sentence") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A dog, a cat; a bird: a fish.", ["A dog, ", "a cat; ", "a bird: ", "a fish."]),
+        (
+            "A dog \u2014 a cat\u2014a bird -- a fish - ok",
+            ["A dog \u2014 ", "a cat\u2014", "a bird -- ", "a fish - ", "ok"],
+        ),
+        ("t-shirt, 1990\u20131995, 3\u20144", ["t-shirt, ", "1990\u20131995, ", "3\u20144"]),
+        ("at 10:30, 1,000 dogs", ["at 10:30, ", "1,000 dogs"]),
+        ('"A dog," he said', ['"A dog," ', "he said"]),
+        ("- a dog\n- a cat", ["- a dog\n", "- a cat"]),
+        ("A dog. A cat", ["A dog. ", "A cat"]),
+    ],
+)
+def test_clauses(text: str, expected: list[str]) -> None:
+    assert pieces(text, "clause") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # list items stay together
+        (
+            "The table holds a plate, a cup, a fork, and a knife.",
+            ["The table holds a plate, a cup, a fork, and a knife."],
+        ),
+        # five words on both sides: a boundary
+        ("A dog sits on grass, while a cat sleeps nearby.", ["A dog sits on grass, ", "while a cat sleeps nearby."]),
+        # four words: merged into the piece before
+        ("A dog sits on grass, a cat sleeps nearby.", ["A dog sits on grass, a cat sleeps nearby."]),
+        # a short first piece goes into the next
+        (
+            "Here, a dog sits on grass, while a cat sleeps nearby.",
+            ["Here, a dog sits on grass, ", "while a cat sleeps nearby."],
+        ),
+        # never across a sentence end
+        ("A dog. A cat sleeps.", ["A dog. ", "A cat sleeps."]),
+        ("It is a big dog. Yes, it is a big dog.", ["It is a big dog. ", "Yes, it is a big dog."]),
+    ],
+)
+def test_subsentences(text: str, expected: list[str]) -> None:
+    assert pieces(text) == expected
+    assert pieces(text, "response") == [text]
+
+
+def test_no_boundary_inside_a_mention() -> None:
+    text = "A St. Bernard. Then a tom, cat sits; no. parking here"
+    mentions = MATCHER.find(text)
+    assert [m.surface for m in mentions] == ["St. Bernard", "tom, cat", "no. parking"]
+    assert pieces(text, "clause", mentions) == ["A St. Bernard. ", "Then a tom, cat sits; ", "no. parking here"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog and a cat, there", ["a dog", " and a cat, there"]),
+        ("a dog there", ["a dog there"]),
+        ("no mention. at all", ["no mention. at all"]),
+        ("dog", ["dog"]),
+        ("", []),
+    ],
+)
+def test_objects(text: str, expected: list[str]) -> None:
+    assert pieces(text, "object", MATCHER.find(text)) == expected
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(InputError, match=r"unknown segmentation rule 'word' \(there are subsentence, sentence"):
+        split_subsentences("a", "word")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="needs the mentions"):
+        split_subsentences("a", "object")
+    with pytest.raises(InputError, match="needs the mentions"):
+        split_batch(["a"], "object")
+
+
+def test_a_batch_of_none_and_of_thousands() -> None:
+    assert split_batch([]).indptr.tolist() == [0]
+    many = ["A dog, a cat.", "", "caf\u00e9. A dog", "a\nb", "dog\0. Cat"] * 700
+    spans = split_batch(many, "clause")
+    assert spans.end.tolist() == [s.end for text in many for s in split_subsentences(text, "clause")]
+    assert spans.text.tolist() == [k for k, text in enumerate(many) for _ in split_subsentences(text, "clause")]
+
+
+@pytest.mark.parametrize("rule", PLAIN_RULES)
+def test_mentions_are_optional(rule: Rule) -> None:
+    assert pieces("A dog, here. A cat", rule) == pieces("A dog, here. A cat", rule, [])
