@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .claims import Claims, claimed
 from .errors import InputError, InputErrors
-from .io.captions import Block, Captions, DuplicateIds, captions_of, iter_blocks, parse_block
+from .io.captions import Block, Captions, FileChecks, captions_of, iter_blocks, parse_block
 from .io.files import STDIN, FaultList, display_name
 from .matcher import AliasMatcher, MentionColumns
 from .metrics.capscore import capscore_metric, caption_counts
@@ -71,7 +71,9 @@ class Scorer:
         texts = captions.captions
         found = [claimed(texts, matcher.find_batch(texts), self.claims) for matcher in self.matchers]
         counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
-        return ScoredBlock(captions, found, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), unknown_images)
+        claimed_labels = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
+        table = np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])])
+        return ScoredBlock(captions, found, table, claimed_labels, unknown_images)
 
     @staticmethod
     def _rows(truth: Truth, captions: Captions) -> NDArray[np.int64]:
@@ -114,13 +116,20 @@ class ScoredBlock:
         captions: those that were scored.
         mentions: per truth, found in them.
         counts: (captions, columns) int64, see :func:`capscore_metric`.
+        claims: (labels,) how often each label of the first truth's vocabulary is mentioned.
         unknown_images: captions left out because a truth does not know their image.
     """
 
     captions: Captions
     mentions: list[MentionColumns]
     counts: NDArray[np.int64]
+    claims: NDArray[np.int64]
     unknown_images: int
+
+    def without_evidence(self) -> ScoredBlock:
+        """Only what sums need, for the way between processes: no texts and no mentions."""
+        captions = replace(self.captions, captions=[], objects=[])
+        return replace(self, captions=captions, mentions=[])
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ class _Tally:
     scorer: Scorer
     source: str
     builder: CountBuilder
-    duplicates: DuplicateIds
+    checks: FileChecks
     n_captions: int = 0
     skipped: int = 0
     unknown_images: int = 0
@@ -218,17 +227,17 @@ class _Tally:
     def start(cls, scorer: Scorer, source: str) -> _Tally:
         columns = capscore_metric(dagger=len(scorer.truths) > 1).columns
         labels = len(scorer.truths[0].vocabulary.labels)
-        return cls(scorer, source, CountBuilder(columns), DuplicateIds(source), claims=np.zeros(labels, dtype=np.int64))
+        return cls(scorer, source, CountBuilder(columns), FileChecks(source), claims=np.zeros(labels, dtype=np.int64))
 
     def add(self, block: ScoredBlock) -> None:
         self.builder.add(block.captions.image_ids, block.counts)
-        self.duplicates.add(block.captions)
-        self.n_captions += len(block.captions.captions)
+        self.checks.add(block.captions)
+        self.n_captions += len(block.counts)
         self.unknown_images += block.unknown_images
-        self.claims += np.bincount(block.mentions[0].label_id, minlength=len(self.claims))
+        self.claims += block.claims
 
     def finish(self, *, resamples: int, seed: int, name: str | None = None) -> CaptionScores:
-        self.duplicates.check()
+        self.checks.check()
         if not self.n_captions:
             raise InputError(self.source, None, "no caption is left to score")
         table = self.builder.table()
@@ -330,7 +339,7 @@ def score_file(
     scorer = Scorer(truths, skip_unknown_images, claims)
     tally = _Tally.start(scorer, source)
     faults = FaultList()
-    with closing(_scored_blocks(scorer, iter_blocks(path), workers)) as outcomes:
+    with closing(_scored_blocks(scorer, iter_blocks(path), workers, evidence=on_block is not None)) as outcomes:
         for size, (block, errors) in outcomes:
             if skip_bad:
                 tally.skipped += len(errors)
@@ -395,22 +404,26 @@ def _score_block(scorer: Scorer, block: Block) -> Outcome:
     return scored, sorted(errors, key=lambda error: error.line or 0)
 
 
-_worker_scorer: Scorer
+_worker: tuple[Scorer, bool]
 
 
-def _start_worker(scorer: Scorer) -> None:
+def _start_worker(scorer: Scorer, evidence: bool) -> None:
     import signal
 
-    global _worker_scorer
-    _worker_scorer = scorer
+    global _worker
+    _worker = scorer, evidence
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
 def _work(block: Block) -> Outcome:
-    return _score_block(_worker_scorer, block)
+    scorer, evidence = _worker
+    scored, errors = _score_block(scorer, block)
+    return scored if evidence else scored.without_evidence(), errors
 
 
-def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
+def _scored_blocks(
+    scorer: Scorer, blocks: Iterable[Block], workers: int, *, evidence: bool
+) -> Generator[tuple[int, Outcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
@@ -419,7 +432,7 @@ def _scored_blocks(scorer: Scorer, blocks: Iterable[Block], workers: int) -> Gen
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer,))
+    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer, evidence))
     pending: deque[tuple[int, Future[Outcome]]] = deque()
     try:
         for block in blocks:

@@ -6,11 +6,12 @@ from contextlib import ExitStack
 
 import click
 
+from ..claims import CLAIMS, Claims
 from ..io.files import atomic_write, dump_json
 from ..oracle import PresenceOracle, Truth
 from ..scoring import CaptionScores, ScoredBlock, Scorer, score_file
 from ..vocabulary import Vocabulary
-from .common import Output, emit, input_size, output_options, progress, system_names
+from .common import Output, caption_file, emit, input_size, output_options, progress, system_names
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -33,6 +34,13 @@ DOPA_VOCABULARY = "dopa160"
     show_default=True,
     help="Captions of images that the truth does not have.",
 )
+@click.option(
+    "--claims",
+    type=click.Choice(CLAIMS),
+    default="all",
+    show_default=True,
+    help="Mentions that count: all (the paper); asserted, without negated ones; certain, without hedged ones too.",
+)
 @click.option("--skip-bad", is_flag=True, help="Leave faulty lines out and count them in the signature.")
 @click.option(
     "--per-caption",
@@ -49,6 +57,7 @@ def command(
     dopa_vocabulary: str,
     any_fingerprint: bool,
     on_unknown_image: str,
+    claims: Claims,
     skip_bad: bool,
     per_caption: str | None,
     workers: int,
@@ -75,7 +84,7 @@ def command(
             evidence.writelines(dump_json(record) + b"\n" for record in scorer.evidence(block))
 
         for path, name in zip(captions, system_names(captions), strict=True):
-            with progress(output, name, input_size(path)) as advance:
+            with caption_file(path), progress(output, name, input_size(path)) as advance:
                 scores.append(
                     score_file(
                         path,
@@ -85,6 +94,7 @@ def command(
                         name=name,
                         skip_bad=skip_bad,
                         skip_unknown_images=on_unknown_image == "skip",
+                        claims=claims,
                         any_fingerprint=any_fingerprint,
                         workers=workers,
                         resamples=output.resamples,

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.captions import Captions, iter_blocks, parse_block
@@ -30,6 +31,7 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 @click.option("--truth", metavar="FILE", help="What is in the images; without it every record needs 'objects'.")
 @click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases.")
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
+@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
 @click.option("--no-color", is_flag=True, help="No colours; verdicts stay as marks.")
@@ -39,6 +41,7 @@ def command(
     truth: str | None,
     vocabulary: str,
     any_fingerprint: bool,
+    claims: Claims,
     as_json: bool,
     width: int | None,
     no_color: bool,
@@ -62,7 +65,7 @@ def command(
         if oracle is None and any(objects is None for objects in mine.objects):
             raise InputError(display_name(path), None, "no truth: give --truth FILE, or 'objects' in every record")
         facts = oracle or PresenceOracle.from_objects({wanted: mine.objects[0] or []}, source=display_name(path))
-        scorer = Scorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),))
+        scorer = Scorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),), claims=claims)
         faults = FaultList()
         block = scorer.count(mine, display_name(path), faults)
         faults.raise_if_any()

@@ -1,0 +1,451 @@
+"""How good is the matcher: COCO-80, coverage by dopa160, traps and claims on the gold set of benchmarks/gold.
+
+    python benchmarks/matcher_quality.py [--errors] [--json]
+
+Captions are read from ../shared/data by file and line and checked by their hash; the gold set holds no text. What
+counts as right is written in benchmarks/gold/README.md. Every figure stands beside that of a plain alias list: the
+labels and their naive plurals, no other alias and no ignore phrase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scapo_eval.claims import Claims, claim_mask, claim_mask_batch
+from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.matcher import AliasMatcher
+from scapo_eval.metrics.base import Metric, divide, harmonic_mean, ratio
+from scapo_eval.stats import CountTable, bootstrap
+from scapo_eval.types import Mention
+from scapo_eval.vocabulary import Vocabulary
+
+GOLD = Path(__file__).resolve().parent / "gold"
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+COVERED_KINDS = frozenset({"object", "person", "animal", "food", "clothing", "region"})
+"""Kinds whose asserted mentions dopa160 should cover; not parts, printed words and bare groups."""
+
+TRAP = " (trap)"
+
+
+class GoldMention(NamedTuple):
+    """One annotation.
+
+    Attributes:
+        start, end: character span.
+        concept: what the words name, in the singular; that of a lexical trap ends in TRAP.
+        coco: its COCO-80 category, None where it has none.
+        kind: object, person, animal, food, clothing, part, region, text or group.
+        polarity: asserted, negated, hedged or nonvisual.
+    """
+
+    start: int
+    end: int
+    concept: str
+    coco: str | None
+    kind: str
+    polarity: str
+
+    @property
+    def is_trap(self) -> bool:
+        """The word does not name its thing here: the colour orange, to keep track."""
+        return self.concept.endswith(TRAP)
+
+    @property
+    def to_cover(self) -> bool:
+        """Counts for coverage."""
+        return self.polarity == "asserted" and self.kind in COVERED_KINDS
+
+
+class GoldCaption(NamedTuple):
+    """A caption with its annotations; ``where`` is ``file[line]``, lines counted from 0."""
+
+    where: str
+    text: str
+    mentions: tuple[GoldMention, ...]
+
+
+class Trap(NamedTuple):
+    """A sentence of our own in which ``text[start:end]`` must give none of ``labels``."""
+
+    text: str
+    start: int
+    end: int
+    labels: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The mentions found in one caption held against its annotations.
+
+    Attributes:
+        wrong: found, but no annotated use of the label.
+        missed: annotated COCO mentions that were not found.
+        sprung: lexical traps that gave a mention.
+        uncovered: mentions to cover that no fitting label covers.
+        counts: the row of the count table, columns of QUALITY.
+    """
+
+    wrong: list[Mention]
+    missed: list[GoldMention]
+    sprung: list[GoldMention]
+    uncovered: list[GoldMention]
+    counts: dict[str, int]
+
+
+QUALITY = Metric(
+    "matcher",
+    ("found", "right", "gold", "gold_found", "traps", "sprung", "to_cover", "covered"),
+    {
+        "precision": ratio("right", "found"),
+        "recall": ratio("gold_found", "gold"),
+        "f1": lambda sums: harmonic_mean(
+            divide(sums["right"], sums["found"]), divide(sums["gold_found"], sums["gold"])
+        ),
+        "coverage": ratio("covered", "to_cover"),
+        "traps_hit": ratio("sprung", "traps"),
+    },
+)
+CLAIMS = Metric(
+    "claims",
+    ("left_out", "right", "due"),
+    {"precision": ratio("right", "left_out"), "recall": ratio("right", "due")},
+)
+AGREEMENT = Metric(
+    "agreement",
+    ("first", "second", "matched", "coco", "polarity", "kind"),
+    {
+        "mention_f1": lambda sums: divide(2 * sums["matched"], sums["first"] + sums["second"]),
+        "same_coco": ratio("coco", "matched"),
+        "same_polarity": ratio("polarity", "matched"),
+        "same_kind": ratio("kind", "matched"),
+    },
+)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
+    """The captions of ``gold/<name>.jsonl``, their text fetched from the shared data.
+
+    Raises:
+        InputError: another caption than the annotated one stands at a place.
+    """
+    texts: dict[str, list[str]] = {}
+    found = []
+    for number, line in enumerate((GOLD / f"{name}.jsonl").read_text(encoding="utf-8").splitlines(), 1):
+        row = json.loads(line)
+        file, at = row["file"], row["line"]
+        if file not in texts:
+            texts[file] = list(_captions(data / file))
+        text = texts[file][at]
+        if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
+            raise InputError(f"{name}.jsonl", number, f"another caption stands at {file}[{at}]")
+        found.append(GoldCaption(f"{file}[{at}]", text, tuple(GoldMention(*mention) for mention in row["mentions"])))
+    return found
+
+
+def _captions(path: Path) -> Iterator[str]:
+    if path.suffix == ".gz":
+        yield from (record["response"] for record in json.loads(gzip.decompress(path.read_bytes())))
+    else:
+        yield from (json.loads(line)["caption"] for line in path.read_bytes().split(b"\n") if line.strip())
+
+
+def read_traps() -> list[Trap]:
+    """The project's own trap sentences."""
+    rows = map(json.loads, (GOLD / "traps.jsonl").read_text(encoding="utf-8").splitlines())
+    return [Trap(row["text"], row["start"], row["end"], frozenset(row["labels"])) for row in rows]
+
+
+def plain_vocabulary(vocabulary: Vocabulary) -> Vocabulary:
+    """The alias list that everyone starts with: each label and its plural in -s or -es."""
+    suffix = {label: "es" if label.endswith(("s", "x", "ch", "sh")) else "s" for label in vocabulary.labels}
+    table = {label: [label, label + suffix[label]] for label in vocabulary.labels}
+    return Vocabulary.from_mapping(table, name=f"plain {vocabulary.name}", info=vocabulary.info)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def overlap(a: Any, b: Any) -> int:
+    """Characters that two things with start and end share; negative where they are apart."""
+    return int(min(a.end, b.end) - max(a.start, b.start))
+
+
+def pairs(
+    ours: Sequence[Any], theirs: Sequence[Any], fit: Callable[[Any, Any], bool] = lambda a, b: True
+) -> list[tuple[int, int]]:
+    """Indices of spans that overlap and fit, one to one, larger overlaps first."""
+    candidates = sorted(
+        (-overlap(a, b), i, j)
+        for i, a in enumerate(ours)
+        for j, b in enumerate(theirs)
+        if overlap(a, b) > 0 and fit(a, b)
+    )
+    left, right, kept = set[int](), set[int](), list[tuple[int, int]]()
+    for _, i, j in candidates:
+        if i not in left and j not in right:
+            left.add(i)
+            right.add(j)
+            kept.append((i, j))
+    return kept
+
+
+def judge(caption: GoldCaption, matcher: AliasMatcher, tempting: frozenset[str]) -> Judged:
+    """Holds what the matcher finds in a caption against its annotations.
+
+    Where the labels are the COCO categories, a mention is right if it is paired, one to one, with an overlapping
+    annotation of that category, asserted or not. Elsewhere it is right if it overlaps a named thing whose category is
+    not another than its own, and there is no recall. A trap counts where its words are ``tempting`` (an alias, when
+    they stand alone), and is sprung by a mention that is not right.
+    """
+    info = matcher.vocabulary.info
+    on_coco = all(entry.coco == (label,) for label, entry in info.items())
+    found = matcher.find(caption.text)
+    things = [mention for mention in caption.mentions if not mention.is_trap]
+
+    def fits(mention: Mention, thing: GoldMention) -> bool:
+        categories = info[mention.label].coco
+        return thing.coco in categories or (not on_coco and (thing.coco is None or not categories))
+
+    coco = [thing for thing in things if thing.coco is not None]
+    paired = pairs(found, coco, fits)
+    if on_coco:
+        right = {i for i, _ in paired}
+        missed = [thing for j, thing in enumerate(coco) if j not in {j for _, j in paired}]
+    else:
+        right = {i for i, m in enumerate(found) if any(overlap(m, t) > 0 and fits(m, t) for t in things)}
+        coco, missed = [], []
+    wrong = [mention for i, mention in enumerate(found) if i not in right]
+    traps = [m for m in caption.mentions if m.is_trap and caption.text[m.start : m.end].lower() in tempting]
+    sprung = [trap for trap in traps if any(overlap(mention, trap) > 0 for mention in wrong)]
+    to_cover = [thing for thing in things if thing.to_cover]
+    uncovered = [t for t in to_cover if not any(overlap(m, t) > 0 and fits(m, t) for m in found)]
+    counts = {
+        "found": len(found),
+        "right": len(right),
+        "gold": len(coco),
+        "gold_found": len(coco) - len(missed),
+        "traps": len(traps),
+        "sprung": len(sprung),
+        "to_cover": len(to_cover),
+        "covered": len(to_cover) - len(uncovered),
+    }
+    return Judged(wrong, missed, sprung, uncovered, counts)
+
+
+def springs(trap: Trap, matcher: AliasMatcher) -> bool:
+    """Whether the matcher falls for a trap sentence: by one of its labels, or by a label of its COCO category."""
+    info = matcher.vocabulary.info
+    return any(
+        overlap(mention, trap) > 0 and trap.labels & {mention.label, *info[mention.label].coco}
+        for mention in matcher.find(trap.text)
+    )
+
+
+def agreement_counts(first: GoldCaption, second: GoldCaption) -> dict[str, int]:
+    """Two blind passes over one caption, as they were before any rule was agreed."""
+    both = [(first.mentions[i], second.mentions[j]) for i, j in pairs(first.mentions, second.mentions)]
+    return {
+        "first": len(first.mentions),
+        "second": len(second.mentions),
+        "matched": len(both),
+        "coco": sum(a.coco == b.coco for a, b in both),
+        "polarity": sum(a.polarity == b.polarity for a, b in both),
+        "kind": sum(a.kind == b.kind for a, b in both),
+    }
+
+
+def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: str) -> float:
+    """Cohen's kappa of one field over the mentions that both passes have."""
+    values = [
+        (getattr(a.mentions[i], field), getattr(b.mentions[j], field))
+        for a, b in zip(first, second, strict=True)
+        for i, j in pairs(a.mentions, b.mentions)
+    ]
+    n = len(values)
+    ours, theirs = [a for a, _ in values], [b for _, b in values]
+    chance = sum(ours.count(value) * theirs.count(value) for value in set(ours)) / n**2
+    return float((sum(a == b for a, b in values) / n - chance) / (1 - chance))
+
+
+def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
+    """What a reading of the claims leaves out of the annotated mentions; nonvisual ones are nobody's claim."""
+    mentions = [mention for mention in caption.mentions if mention.polarity != "nonvisual"]
+    due = {"asserted": {"negated"}, "certain": {"negated", "hedged"}}[claims]
+    out = ~claim_mask(caption.text, mentions, claims)
+    wanted = np.array([mention.polarity in due for mention in mentions], dtype=bool)
+    return {"left_out": int(out.sum()), "right": int((out & wanted).sum()), "due": int(wanted.sum())}
+
+
+# ---------------------------------------------------------------- figures
+
+
+class Figure(NamedTuple):
+    """A figure and its 95 % bootstrap interval by caption."""
+
+    value: float
+    ci_low: float | None
+    ci_high: float | None
+
+
+def measure(metric: Metric, rows: Iterable[Mapping[str, int]]) -> tuple[dict[str, Figure], dict[str, int]]:
+    """Figures and summed counts of one row per caption."""
+    counts = np.array([[row[name] for name in metric.columns] for row in rows], dtype=np.int64)
+    table = CountTable(metric.columns, tuple(map(str, range(len(counts)))), counts)
+    values, intervals = metric.score(table.total), bootstrap(table, metric)
+    shown = {name: Figure(float(values[name]), intervals[name].low, intervals[name].high) for name in metric.measures}
+    return shown, table.counts()
+
+
+def tempting_words(vocabulary: Vocabulary) -> frozenset[str]:
+    """The words that are an alias when they stand alone."""
+    return frozenset(alias.lower() for alias in vocabulary.aliases)
+
+
+def quality(
+    gold: Sequence[GoldCaption], traps: Sequence[Trap], vocabulary: Vocabulary, tempting: frozenset[str]
+) -> dict[str, Any]:
+    """Every figure of one vocabulary; of the own traps, those that one of its labels could fall for."""
+    matcher = AliasMatcher(vocabulary)
+    figures, counts = measure(QUALITY, (judge(caption, matcher, tempting).counts for caption in gold))
+    traps = [trap for trap in traps if trap.labels & set(vocabulary.labels)]
+    own = sum(springs(trap, matcher) for trap in traps)
+    counts |= {"own_traps": len(traps), "own_sprung": own}
+    figures["own_traps_hit"] = Figure(own / len(traps), None, None)
+    return {"figures": figures, "counts": counts}
+
+
+def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Claims) -> float:
+    """CPU time of reading the claims over that of matching, on every caption of the files that the gold set is from."""
+    files = sorted({caption.where.rpartition("[")[0] for caption in gold})
+    texts = [text for file in files for text in _captions(DATA / file)]
+    matcher = AliasMatcher(vocabulary)
+    columns = matcher.find_batch(texts)
+
+    def seconds(work: Callable[[], object]) -> float:
+        def once() -> float:
+            began = time.process_time()
+            work()
+            return time.process_time() - began
+
+        return min(once() for _ in range(5))
+
+    return seconds(lambda: claim_mask_batch(texts, columns, claims)) / seconds(lambda: matcher.find_batch(texts))
+
+
+def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]:
+    """Everything that is printed."""
+    found: dict[str, Any] = {"vocabularies": {}, "claims": {}}
+    for name in ("coco80", "dopa160"):
+        vocabulary = Vocabulary.load(name)
+        for one in (vocabulary, plain_vocabulary(vocabulary)):
+            found["vocabularies"][one.name] = quality(gold, traps, one, tempting_words(vocabulary))
+    readings: tuple[Claims, ...] = ("asserted", "certain")
+    for claims in readings:
+        figures, counts = measure(CLAIMS, (claims_counts(caption, claims) for caption in gold))
+        cost = claims_cost(gold, Vocabulary.load("coco80"), claims)
+        found["claims"][claims] = {"figures": figures, "counts": counts, "cost": cost}
+    first, second = read_gold("first_pass"), read_gold("second_pass")
+    figures, counts = measure(AGREEMENT, map(agreement_counts, first, second))
+    kappas = {field: kappa(first, second, field) for field in ("coco", "polarity", "kind")}
+    found["agreement"] = {"figures": figures, "counts": counts, "kappa": kappas}
+    return found
+
+
+# ---------------------------------------------------------------- printing
+
+
+def _percent(figure: Figure) -> str:
+    low, high = figure.ci_low, figure.ci_high
+    spread = f" [{100 * low:.1f}, {100 * high:.1f}]" if low is not None and high is not None else ""
+    return "n/a" if np.isnan(figure.value) else f"{100 * figure.value:.1f}{spread}"
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    shown = ("precision", "recall", "f1", "coverage", "traps_hit", "own_traps_hit")
+    print(f"{'percent [95 % interval]':<18}" + "".join(f"{name:>20}" for name in shown))
+    for name, one in found["vocabularies"].items():
+        print(f"{name:<18}" + "".join(f"{_percent(one['figures'][figure]):>20}" for figure in shown))
+    print("\nclaims: of the annotated mentions")
+    for name, one in found["claims"].items():
+        figures = ", ".join(f"{key} {_percent(value)}" for key, value in one["figures"].items())
+        print(f"{name:<18}{figures}; {one['counts']['due']} to leave out; {100 * one['cost']:.0f} % of matching time")
+    agreement = found["agreement"]
+    figures = ", ".join(f"{key} {_percent(value)}" for key, value in agreement["figures"].items())
+    kappas = ", ".join(f"{key} {value:.3f}" for key, value in agreement["kappa"].items())
+    print(f"\ntwo blind passes ({agreement['counts']['matched']} mentions): {figures}; Cohen's kappa: {kappas}")
+
+
+def _print_errors(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> None:
+    for name in ("coco80", "dopa160"):
+        vocabulary = Vocabulary.load(name)
+        matcher, tempting = AliasMatcher(vocabulary), tempting_words(vocabulary)
+        for caption in gold:
+            found = judge(caption, matcher, tempting)
+            for mention in found.wrong:
+                print(f"{name} wrong\t{mention.label}\t{_window(caption.text, mention)}\t{caption.where}")
+            for gap in found.missed:
+                print(f"{name} missed\t{gap.coco}\t{_window(caption.text, gap)}\t{caption.where}")
+            for gap in found.sprung:
+                print(f"{name} sprung\t{gap.concept}\t{_window(caption.text, gap)}\t{caption.where}")
+            for gap in found.uncovered if name != "coco80" else ():
+                print(f"{name} uncovered\t{gap.concept}\t{_window(caption.text, gap)}\t{caption.where}")
+        for trap in traps:
+            if springs(trap, matcher):
+                print(f"{name} trap\t{'/'.join(sorted(trap.labels))}\t{_window(trap.text, trap)}\ttraps.jsonl")
+    for caption in gold:
+        mentions = [mention for mention in caption.mentions if mention.polarity != "nonvisual"]
+        levels = [claim_mask(caption.text, mentions, claims) for claims in ("asserted", "certain")]
+        for mention, asserted, certain in zip(mentions, *levels, strict=True):
+            read = "negated" if not asserted else "asserted" if certain else "hedged"
+            if read != mention.polarity:
+                print(f"claims {read}\t{mention.polarity}\t{_window(caption.text, mention)}\t{caption.where}")
+
+
+def _window(text: str, span: Any, width: int = 45) -> str:
+    left, right = text[max(0, span.start - width) : span.start], text[span.end : span.end + width]
+    return f"{left}[{text[span.start : span.end]}]{right}".replace("\n", " ")
+
+
+def _plain(value: Any) -> Any:
+    """Figures as objects with names, as in every other JSON of the project."""
+    if isinstance(value, Figure):
+        return value._asdict()
+    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--errors", action="store_true", help="print every error with its context instead")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    try:
+        gold, traps = read_gold(), read_traps()
+        if arguments.errors:
+            _print_errors(gold, traps)
+            return
+        found = report(gold, traps)
+    except (ScapoError, OSError) as error:
+        sys.exit(str(error))
+    if arguments.json:
+        print(json.dumps(_plain(found)))
+    else:
+        _print(found)
+
+
+if __name__ == "__main__":
+    main()
