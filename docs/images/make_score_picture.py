@@ -16,9 +16,10 @@ COMMAND = "scapo-eval examples/captions_baseline.jsonl examples/captions_aligned
 
 
 def main() -> None:
+    """Runs the command into a recording console and writes the picture."""
     console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(f"[bold green]$[/] {COMMAND}")
-    with mock.patch.object(common.Output, "console", lambda self, **_: console):
+    with mock.patch.object(common.Output, "console", return_value=console):
         cli.main(COMMAND.split()[1:], standalone_mode=False)
     svg = console.export_svg(title="scapo-eval", unique_id="score")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace, Menlo, Consolas")

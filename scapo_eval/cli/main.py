@@ -34,7 +34,7 @@ VERBS = {
     "density": ("density", "Annotated objects and rewarded subsentences per response, for vocabularies and rules."),
     "import": ("import_", "Other tools' captions, answers and results into the project's own files."),
     "show": ("show", "One image's captions with coloured mentions, verdicts and missed objects."),
-    "compare": ("compare", "Results files side by side, with paired significance."),
+    "compare": ("compare", "Results files side by side, or raw files (--benchmark NAME), with paired tests."),
     "report": ("report", "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV."),
     "plot": ("plot", "Frontier, labels and training curves as PNG, SVG or PDF."),
     "vocab": ("vocab", "Check, describe, compare, mine, draft and widen vocabularies."),

@@ -1,0 +1,159 @@
+"""Builds a vision-language model of a few hundred kilobytes with random weights, and pictures for it.
+
+    python tiny_model.py FOLDER [--family qwen2_5_vl|qwen3_vl|llava|text] [--pictures N]
+
+It says nothing sensible. It is here so that every command of the recipe runs anywhere, in seconds, offline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+SPECIAL = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
+    "<|video_pad|>", "<unk>",
+)  # fmt: skip
+OBJECTS = "person dog cat car bus bicycle chair couch bench book bottle cup bowl apple pizza clock umbrella kite"
+WORDS = (
+    f"{OBJECTS} A The a an the is are on in near next to of and with two three red green blue white black small large "
+    "there image this Describe describe objectively detail Focus only visible content yes no Is There . , ? : user "
+    "system assistant Rating statement true Answer or"
+)
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }} : "
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}IMAGE{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant :{% endif %}"
+)
+HIDDEN = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def tokenizer(family: str) -> Any:
+    """Words as tokens."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made_for_qwen = family.startswith("qwen") and transformers.__version__.startswith("4.")  # its processor insists
+    cls = transformers.Qwen2TokenizerFast if made_for_qwen else transformers.PreTrainedTokenizerFast
+
+    words = dict.fromkeys([*SPECIAL, *WORDS.split()])
+    fast = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="<unk>"))
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    return cls(
+        tokenizer_object=fast, unk_token="<unk>", pad_token="<|endoftext|>", eos_token="<|im_end|>",
+        additional_special_tokens=list(SPECIAL[1:7]), model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path:
+    """Writes weights, settings and tokenizer into ``folder``.
+
+    Args:
+        folder: made if there is none.
+        family: ``qwen2_5_vl``, ``qwen3_vl``, ``llava``, or ``text`` for a model that reads no images.
+        seed: of the weights.
+    """
+    import torch
+    import transformers
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = tokenizer(family)
+    ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
+    text = {
+        **HIDDEN, "vocab_size": len(words), "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None,
+    }  # fmt: skip
+    image = "<|vision_start|><|image_pad|><|vision_end|>"
+    torch.manual_seed(seed)
+    qwen = {
+        "image_token_id": ids["image_pad"], "video_token_id": ids["video_pad"],
+        "vision_start_token_id": ids["vision_start"],
+        "vision_end_token_id": words.convert_tokens_to_ids("<|vision_end|>"),
+    }  # fmt: skip
+    if family == "qwen2_5_vl":
+        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]}
+        vision: dict[str, Any] = {
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
+        }  # fmt: skip
+        config: Any = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **qwen)
+        model: Any = transformers.Qwen2_5_VLForConditionalGeneration(config)
+        processor: dict[str, Any] = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14}
+    elif family == "qwen3_vl":
+        text |= {
+            "head_dim": 8,
+            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": True},
+        }
+        vision = {
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
+        }  # fmt: skip
+        config = transformers.Qwen3VLConfig(text_config=text, vision_config=vision, **qwen)
+        model = transformers.Qwen3VLForConditionalGeneration(config)
+        processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16}
+    elif family == "llava":
+        vision = {**HIDDEN, "image_size": 56, "patch_size": 14, "projection_dim": 32, "model_type": "clip_vision_model"}
+        config = transformers.LlavaConfig(
+            vision_config=vision, text_config={**text, "model_type": "llama"}, image_token_index=ids["image_pad"],
+            vision_feature_select_strategy="default",
+        )  # fmt: skip
+        model = transformers.LlavaForConditionalGeneration(config)
+        size = {"height": 56, "width": 56}
+        processor = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 56}, "crop_size": size}
+        llava = {
+            "processor_class": "LlavaProcessor", "patch_size": 14, "vision_feature_select_strategy": "default",
+            "image_token": "<|image_pad|>", "num_additional_image_tokens": 1,
+        }  # fmt: skip
+        (folder / "processor_config.json").write_text(json.dumps(llava))
+        image = "<|image_pad|>"
+    else:
+        config = transformers.LlamaConfig(**text)
+        model = transformers.LlamaForCausalLM(config)
+        processor = {}
+    if processor:
+        if family.startswith("qwen"):
+            processor |= {"min_pixels": 56 * 56, "max_pixels": 112 * 112, "merge_size": 2, "temporal_patch_size": 2}
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    words.chat_template = TEMPLATE.replace("IMAGE", image)
+    words.save_pretrained(folder)
+    for parameter in model.parameters():  # spread the weights: at their usual size every next token is as likely
+        parameter.data.mul_(3.0)
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id
+    )
+    model.save_pretrained(folder)
+    return folder
+
+
+def draw(folder: str | Path, number: int) -> None:
+    """Writes ``number`` pictures ``1.png``, ``2.png``... of coloured blocks, and ``truth.json``."""
+    from PIL import Image, ImageDraw
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    objects = OBJECTS.split()
+    truth = {}
+    for k in range(1, number + 1):
+        picture = Image.new("RGB", (96 + 8 * (k % 4), 84), (240, 240, 230))
+        pen = ImageDraw.Draw(picture)
+        shown = [objects[(k * 5 + j * 7) % len(objects)] for j in range(3)]
+        for j, name in enumerate(shown):
+            hue = objects.index(name) * 13
+            pen.rectangle((8 + 28 * j, 20, 30 + 28 * j, 60), fill=(hue, 255 - hue, (hue * 5) % 256))
+        picture.save(folder / f"{k}.png")
+        truth[str(k)] = sorted(shown)
+    (folder / "truth.json").write_text(json.dumps({"labels": objects, "objects": truth}))
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("folder")
+    arguments.add_argument("--family", default="qwen2_5_vl", choices=["qwen2_5_vl", "qwen3_vl", "llava", "text"])
+    arguments.add_argument("--pictures", type=int, default=12)
+    given = arguments.parse_args()
+    build(Path(given.folder) / "model", given.family)
+    draw(Path(given.folder) / "images", given.pictures)

@@ -1,0 +1,64 @@
+"""``scapo-eval answer QUESTIONS -o answers.jsonl``: have a model answer a benchmark's questions."""
+
+from __future__ import annotations
+
+import click
+
+from ..inference.answer import answer, pictures_of, read_asked, read_descriptions
+from ..inference.describe import describe
+from ..inference.runner import Session
+from ..inference.sources import ImageFolder
+from ..prompts import DESCRIBE_IN_DETAIL
+from .engine_options import Asking, asking_progress, engine_options, finish
+
+DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
+
+
+@click.command("answer")
+@click.argument("questions", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="FILE", help="Answers as JSON Lines.")
+@click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
+@click.option("--describe", "self_describe", is_flag=True, help="Describe each image first, and answer with that.")
+@click.option("--descriptions", metavar="FILE", help="Answer with these descriptions (captions JSON Lines).")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions.")
+@engine_options(max_tokens=1024)
+def command(
+    questions: tuple[str, ...],
+    output: str,
+    images_root: str | None,
+    self_describe: bool,
+    descriptions: str | None,
+    limit: int | None,
+    asking: Asking,
+) -> int:
+    """Answers questions; amber, phd, pope, yesno and judge read the output.
+
+    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or own
+    records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
+    model, and its questions come with image and description. The published discriminative figures of SCAPO (AMBER,
+    POPE, PhD) are such description-augmented ones: compare them with --describe runs only.
+    """
+    if self_describe and descriptions:
+        raise click.UsageError("--describe makes descriptions, --descriptions brings them: give one of the two")
+    asked = read_asked(questions, ImageFolder(images_root))[:limit]
+    known = read_descriptions(descriptions) if descriptions else None
+    code = 0
+    with asking.journal(output) as journal:
+        engine = asking.make()
+        try:
+            if self_describe:
+                found = pictures_of(asked)
+                path = f"{output}{DESCRIPTIONS_SUFFIX}"
+                with asking_progress(asking, "describe", len(found)) as advance:
+                    described = describe(
+                        found, Session(engine, journal, advance=advance), path, prompt=DESCRIBE_IN_DETAIL,
+                        sampling=asking.sampling, model=asking.model,
+                    )  # fmt: skip
+                code = finish(described, "descriptions", path, asking)
+                known = read_descriptions(path) if found and described.failed < described.requests else {}
+            with asking_progress(asking, "answer", len(asked)) as advance:
+                session = Session(engine, journal, advance=advance)
+                tally = answer(asked, session, output, descriptions=known, sampling=asking.sampling, model=asking.model)
+        finally:
+            engine.close()
+    return max(code, finish(tally, "answers", output, asking))

@@ -1,0 +1,60 @@
+"""``scapo-eval describe IMAGES -o captions.jsonl``: have a model describe images."""
+
+from __future__ import annotations
+
+import click
+
+from ..inference.describe import PRESETS, describe
+from ..inference.runner import Session
+from ..inference.sources import pictures
+from .engine_options import Asking, asking_progress, engine_options, finish
+
+
+@click.command("describe")
+@click.argument("images", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="FILE", help="Captions as JSON Lines.")
+@click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
+@click.option(
+    "--prompt",
+    default="paper",
+    show_default=True,
+    metavar="paper|augmentation|TEXT",
+    help="The paper's prompt for scores, its prompt for description-augmented answers, or your own.",
+)
+@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Descriptions per image.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
+@engine_options(max_tokens=1024)
+def command(
+    images: tuple[str, ...],
+    output: str,
+    images_root: str | None,
+    prompt: str,
+    samples: int,
+    limit: int | None,
+    asking: Asking,
+) -> int:
+    """Describes images; the captions go straight into scapo-eval.
+
+    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed run goes on
+    with the same command. Beside FILE: FILE.run.json (how it was made), FILE.journal (what was answered),
+    FILE.failed.jsonl (what could not be).
+    """
+    if samples > 1 and not asking.temperature:
+        raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
+    found = pictures(images, images_root, limit)
+    with asking.journal(output) as journal:
+        engine = asking.make()
+        try:
+            with asking_progress(asking, "describe", len(found) * samples) as advance:
+                tally = describe(
+                    found,
+                    Session(engine, journal, advance=advance),
+                    output,
+                    prompt=PRESETS.get(prompt, prompt),
+                    sampling=asking.sampling,
+                    samples=samples,
+                    model=asking.model,
+                )
+        finally:
+            engine.close()
+    return finish(tally, "descriptions", output, asking)

@@ -1,0 +1,246 @@
+"""The options by which a verb chooses its engine, and what its runs print: progress, summary, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..engines import ENGINES, Engine, Sampling
+from ..inference.journal import SUFFIX, Journal
+from ..inference.runner import FAILED_SUFFIX, Tally
+from .common import Command
+from .main import SOME_FAILED
+
+_LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The options of :func:`engine_options`."""
+
+    engine: str
+    model: str
+    base_url: str
+    api_key_env: str
+    concurrency: int
+    rate: float | None
+    timeout: float
+    tries: int
+    batch_size: int
+    revision: str | None
+    dtype: str
+    device: str
+    max_pixels: int | None
+    engine_option: tuple[str, ...]
+    temperature: float
+    top_p: float
+    top_k: int
+    max_tokens: int
+    seed: int
+    restart: bool
+    quiet: bool
+
+    @property
+    def sampling(self) -> Sampling:
+        """The settings of the answers."""
+        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, self.seed)
+
+    def make(self) -> Engine:
+        """The engine; nothing is imported before."""
+        return make_engine(self, self.engine, self.model, self.base_url)
+
+    def warn(self, text: str) -> None:
+        """One warning on standard error, unless ``--quiet``."""
+        if not self.quiet:
+            click.echo(f"scapo-eval: warning: {text}", err=True)
+
+    def journal(self, output: str) -> Journal:
+        """The journal beside an output file."""
+        if output == "-":
+            raise click.UsageError("a run needs a file for its output (-o FILE): it can be killed and go on")
+        return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
+
+
+def engine_options(max_tokens: int) -> Callable[[Command], Command]:
+    """Adds the options of engine and sampling; the command receives them as ``asking: Asking``.
+
+    Args:
+        max_tokens: default for the longest answer.
+    """
+    option = partial(click.option, show_default=True)
+    options: list[Callable[[Any], Any]] = [
+        option("--engine", type=click.Choice(ENGINES), default="openai", help="Who answers."),
+        option("--model", required=True, metavar="NAME", help="The server's name of the model, a hub's, or a folder."),
+        option(
+            "--base-url",
+            default="http://127.0.0.1:8000/v1",
+            envvar="OPENAI_BASE_URL",
+            help="openai: the server, up to /v1.",
+        ),
+        option(
+            "--api-key-env",
+            default="OPENAI_API_KEY",
+            metavar="NAME",
+            help="openai: environment variable that holds the key.",
+        ),
+        option("--concurrency", type=click.IntRange(1), default=64, help="openai: requests in flight."),
+        option("--rate", type=click.FloatRange(0, min_open=True), help="openai: requests a second at most."),
+        option(
+            "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
+        ),
+        option("--tries", type=click.IntRange(1), default=8, help="openai: tries for one request."),
+        option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests together."),
+        option("--revision", metavar="REV", help="vllm, transformers: revision of a hub's model."),
+        option(
+            "--dtype",
+            type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+            default="auto",
+            help="vllm, transformers: type of the weights.",
+        ),
+        option("--device", default="auto", help="transformers: cpu, cuda, cuda:1..."),
+        option("--max-pixels", type=click.IntRange(1), help="transformers: shrink larger pictures (Qwen)."),
+        option(
+            "--engine-option",
+            multiple=True,
+            metavar="KEY=JSON",
+            help="openai: a further field of every request (null removes one); vllm: an argument of vllm.LLM.",
+        ),
+        option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy."),
+        option(
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to draw from."
+        ),
+        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to draw from, 0 for all."),
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Longest answer."),
+        option("--seed", type=click.IntRange(0), default=0, help="Seed of the draws."),
+        option("--restart", is_flag=True, help="Forget what an earlier run of this output has answered."),
+        option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
+    ]
+
+    def decorate(command: Command) -> Command:
+        def wrapper(**kwargs: Any) -> Any:
+            fields = {name: kwargs.pop(name) for name in Asking.__slots__}
+            return command(asking=Asking(**fields), **kwargs)
+
+        wrapper.__name__ = command.__name__
+        wrapper.__doc__ = command.__doc__
+        wrapper.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+        decorated: Any = wrapper
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def make_engine(asking: Asking, engine: str, model: str, base_url: str) -> Engine:
+    """An engine of that name; its library is imported now.
+
+    Raises:
+        MissingExtra: the library is not installed.
+        ScapoError: the model cannot be loaded.
+    """
+    extra = _extra(asking.engine_option)
+    if engine == "openai":
+        from ..engines.openai_http import OpenAIEngine
+
+        return OpenAIEngine(
+            model, base_url, api_key=os.environ.get(asking.api_key_env), concurrency=asking.concurrency,
+            rate=asking.rate, timeout=asking.timeout, attempts=asking.tries, extra=extra,
+        )  # fmt: skip
+    if engine == "vllm":
+        from ..engines.vllm_offline import VllmEngine
+
+        return VllmEngine(model, revision=asking.revision, dtype=asking.dtype, seed=asking.seed, extra=extra)
+    from ..engines.hf import TransformersEngine
+
+    if extra:
+        raise click.UsageError("--engine-option is for the engines openai and vllm")
+    return TransformersEngine(
+        model, revision=asking.revision, dtype=asking.dtype, device=asking.device, batch_size=asking.batch_size,
+        max_pixels=asking.max_pixels,
+    )  # fmt: skip
+
+
+def _extra(options: Sequence[str]) -> dict[str, Any]:
+    found = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"expected KEY=JSON, for example max_model_len=8192, got '{option}'")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value  # a bare word
+    return found
+
+
+def finish(tally: Tally, what: str, output: str, asking: Asking) -> int:
+    """Says on standard error what a run came to.
+
+    Returns:
+        The exit code: 0, or 4 where items failed or stayed empty.
+    """
+    if not asking.quiet:
+        click.echo(f"{output}: {tally.summary(what)}", err=True)
+        if tally.failed and Path(f"{output}{FAILED_SUFFIX}").exists():
+            click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; the same command asks them again", err=True)
+    return SOME_FAILED if tally.flawed else 0
+
+
+@contextmanager
+def asking_progress(asking: Asking, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Answers so far, rate and remaining time on standard error: a bar, or a line now and then in a log."""
+    if asking.quiet:
+        yield lambda number: None
+        return
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _Lines(description, total).advance
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    began = time.monotonic()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total, rate="")
+
+        def advance(number: int) -> None:
+            bar.advance(task, number)
+            bar.update(task, rate=f"{bar.tasks[0].completed / max(time.monotonic() - began, 1e-9):,.1f}/s")
+
+        yield advance
+
+
+class _Lines:
+    """Progress for log files."""
+
+    def __init__(self, description: str, total: int | None) -> None:
+        self._description = description
+        self._total = total
+        self._done = 0
+        self._began = self._last = time.monotonic()
+
+    def advance(self, number: int) -> None:
+        """Counts; prints every LINE_EVERY seconds."""
+        self._done += number
+        now = time.monotonic()
+        if now - self._last >= _LINE_EVERY:
+            self._last = now
+            rate = self._done / (now - self._began)
+            left = f", {(self._total - self._done) / rate:,.0f} s left" if self._total and rate else ""
+            of = f"/{self._total:,}" if self._total else ""
+            print(f"{self._description}: {self._done:,}{of}, {rate:,.1f}/s{left}", file=sys.stderr, flush=True)

@@ -1,0 +1,290 @@
+"""transformers in this process: any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...), also on a CPU.
+
+Greedy answers do not depend on the batch (up to rounding), and neither do sampled ones: every request draws
+from a generator of its own, so that a resumed run ends with the same file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtra, ScapoError
+from . import images
+from .base import Done, Request, Response, Sampling, Turn, in_halves, weights_hash
+
+if TYPE_CHECKING:
+    import torch
+
+_WINDOW = 16
+"""Batches that are sorted by length at once: long prompts share a batch, little is padded."""
+
+_IMAGE_TOKEN_NAMES = (
+    "image_token_id", "image_token_index", "video_token_id", "video_token_index", "vision_start_token_id",
+    "vision_end_token_id", "vision_token_id",
+)  # fmt: skip
+"""In a model's settings: tokens that stand for pictures, which no answer may hold (the next forward would fail)."""
+
+_NO_IMAGES = "the model reads no images (it is a text-only model)"
+
+
+class TransformersEngine:
+    """Answers with ``generate``, batched by length.
+
+    Args:
+        model: name on a hub, or folder.
+        revision: of a name on a hub.
+        dtype: ``auto`` (the weights' own), ``float32``, ``bfloat16``, ``float16``.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ``cuda:1``...
+        batch_size: requests generated together.
+        max_pixels: pictures with more pixels are shrunk by the processor, where it knows that setting (Qwen).
+
+    Raises:
+        MissingExtra: torch or transformers is not installed.
+        ScapoError: the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        revision: str | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        batch_size: int = 8,
+        max_pixels: int | None = None,
+    ) -> None:
+        try:
+            import torch
+            import transformers
+        except ImportError:
+            raise MissingExtra("hf", "the engine transformers") from None
+        self._torch = torch
+        self._transformers = transformers
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            config = transformers.AutoConfig.from_pretrained(model, revision=revision)
+            self._sees = type(config) in transformers.AutoModelForImageTextToText._model_mapping
+            loader = transformers.AutoModelForImageTextToText if self._sees else transformers.AutoModelForCausalLM
+            wanted = dtype if dtype == "auto" else getattr(torch, dtype)
+            loaded = loader.from_pretrained(model, revision=revision, dtype=wanted)
+            self._processor = _processor(transformers, model, revision, self._sees, max_pixels)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
+        self.model = loaded.to(device).eval()
+        self._tokenizer = getattr(self._processor, "tokenizer", self._processor)
+        self._tokenizer.padding_side = "left"
+        if self._tokenizer.pad_token_id is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        self._context = getattr(config.get_text_config(), "max_position_embeddings", None)
+        self._suppressed = _image_tokens(config)
+        self._ends = _end_tokens(self.model.generation_config.eos_token_id, self._tokenizer.eos_token_id)
+        self.batch_size = batch_size
+        self.identity: Mapping[str, Any] = {
+            "engine": "transformers",
+            "model": model,
+            "revision": revision or getattr(config, "_commit_hash", None),
+            "weights": weights_hash(model),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "processor": _settings(getattr(self._processor, "image_processor", None)),
+        }
+        self.card: Mapping[str, Any] = {
+            "transformers": transformers.__version__,
+            "torch": torch.__version__,
+            "device": str(self.model.device),
+            "architecture": type(self.model).__name__,
+            "batch_size": batch_size,
+        }
+
+    def run(self, requests: Iterable[Request], done: Done) -> None:
+        """Answers all requests, a window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        source = iter(requests)
+        faults = (ValueError, self._torch.OutOfMemoryError)
+        while window := list(islice(source, self.batch_size * _WINDOW)):
+            for batch in self._batches(window, done):
+                for request, response in zip(batch, in_halves(self._generate, batch, faults), strict=True):
+                    done(request, response)
+
+    def close(self) -> None:
+        """Lets go of the model and of the memory that torch keeps for it."""
+        del self.model
+        if self._torch.cuda.is_available():
+            self._torch.cuda.empty_cache()
+
+    def _batches(self, window: Sequence[Request], done: Done) -> Iterable[list[Request]]:
+        """Requests of equal settings, longest first; those whose images cannot be read are answered at once."""
+        groups: dict[Sampling, list[Request]] = {}
+        for request in window:
+            fault = None if self._sees or not request.images else _NO_IMAGES
+            try:
+                for path in request.images:
+                    images.check(path)
+            except images.ImageFault as error:
+                fault = str(error)
+            if fault:
+                done(request, Response(error=fault))
+            else:
+                groups.setdefault(_without_seed(request.sampling), []).append(request)
+        for group in groups.values():
+            group.sort(key=lambda request: -sum(len(turn.text) for turn in request.turns))
+            yield from (group[k : k + self.batch_size] for k in range(0, len(group), self.batch_size))
+
+    def inputs(self, batch: Sequence[Request]) -> Any:
+        """The processor's tensors for a batch, padded on the left, on the model's device."""
+        texts = [self._template(request.turns) for request in batch]
+        pictures = [images.load(path) for request in batch for path in request.images]
+        if not self._sees:
+            return self._processor(texts, padding=True, return_tensors="pt", add_special_tokens=False).to(
+                self.model.device
+            )
+        arguments = {"images": pictures} if pictures else {}
+        return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
+
+    def settings(self, sampling: Sampling) -> dict[str, Any]:
+        """The arguments of ``generate`` that every batch of one sampling has; choosing is left to the argmax."""
+        return {
+            "do_sample": False,
+            "num_beams": 1,
+            "max_new_tokens": sampling.max_tokens,
+            "suppress_tokens": self._suppressed or None,
+            "repetition_penalty": 1.0,
+            "pad_token_id": self._tokenizer.pad_token_id,
+            "eos_token_id": list(self._ends) or None,
+            # a checkpoint's own sampling settings (Qwen ships temperature 1e-6) would only be warned about
+            "temperature": None,
+            "top_p": None,
+            "top_k": None,
+        }
+
+    def _template(self, turns: Sequence[Turn]) -> str:
+        if self._sees:
+            messages: list[dict[str, Any]] = [
+                {
+                    "role": turn.role,
+                    "content": [*({"type": "image"} for _ in turn.images), {"type": "text", "text": turn.text}],
+                }
+                for turn in turns
+            ]
+        else:
+            messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+        text: str = self._processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return text
+
+    def _generate(self, batch: Sequence[Request]) -> list[Response]:
+        torch = self._torch
+        sampling = batch[0].sampling
+        inputs = self.inputs(batch)
+        lengths = inputs["attention_mask"].sum(-1).tolist()
+        if self._context and max(lengths) + sampling.max_tokens > self._context:
+            raise ValueError(
+                f"{max(lengths)} prompt tokens and {sampling.max_tokens} for the answer exceed the model's context of "
+                f"{self._context}"
+            )
+        settings = self.settings(sampling)
+        if sampling.temperature > 0:
+            seeds = [request.sampling.seed for request in batch]
+            chooser = _SeededChoice(self._transformers, torch, sampling, seeds, self._suppressed)
+            settings["logits_processor"] = self._transformers.LogitsProcessorList([chooser])
+        with torch.inference_mode():
+            generated = self.model.generate(**inputs, **settings)
+        width = inputs["input_ids"].shape[1]
+        return [
+            self._response(row[width:].tolist(), length, sampling)
+            for row, length in zip(generated, lengths, strict=True)
+        ]
+
+    def _response(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Response:
+        end = next((k for k, token in enumerate(tokens) if token in self._ends), None)
+        kept = tokens if end is None else tokens[:end]
+        text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
+        cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
+        finish = "length" if end is None and not cuts and len(kept) >= sampling.max_tokens else "stop"
+        return Response(
+            text=(text[: min(cuts)] if cuts else text).strip(),
+            finish=finish,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(kept) + (end is not None),
+        )
+
+
+class _SeededChoice:
+    """Sampling as an argmax over noisy scores (Gumbel's trick), each row with a generator of its own."""
+
+    def __init__(
+        self, transformers: Any, torch: Any, sampling: Sampling, seeds: Sequence[int | None], suppressed: Sequence[int]
+    ) -> None:
+        self._torch = torch
+        self._warpers = [transformers.TemperatureLogitsWarper(sampling.temperature)]
+        if sampling.top_k:
+            self._warpers.append(transformers.TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._warpers.append(transformers.TopPLogitsWarper(sampling.top_p))
+        self._suppressed = list(suppressed)
+        self._generators = []
+        for seed in seeds:
+            generator = torch.Generator("cpu")
+            if seed is None:
+                generator.seed()
+            else:
+                generator.manual_seed(seed)
+            self._generators.append(generator)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (rows, vocabulary) -> scores whose argmax is a draw."""
+        scores = scores.float()
+        scores[:, self._suppressed] = -float("inf")
+        for warp in self._warpers:
+            scores = warp(input_ids, scores)
+        draws = [
+            self._torch.rand(scores.shape[1], generator=generator, dtype=self._torch.float64)
+            for generator in self._generators
+        ]
+        noise = -self._torch.log(-self._torch.log(self._torch.stack(draws).clamp_min(1e-300)))
+        noisy: torch.Tensor = scores + noise.to(scores.device, scores.dtype)
+        return noisy
+
+
+def _processor(transformers: Any, model: str, revision: str | None, sees: bool, max_pixels: int | None) -> Any:
+    """The model's processor; without torchvision, one of images and text only (videos need torchvision)."""
+    if not sees:
+        return transformers.AutoTokenizer.from_pretrained(model, revision=revision)
+    options = {} if max_pixels is None else {"max_pixels": max_pixels}
+    try:
+        return transformers.AutoProcessor.from_pretrained(model, revision=revision, **options)
+    except ImportError:
+        pass
+    image_processor = transformers.AutoImageProcessor.from_pretrained(model, revision=revision, **options)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, revision=revision)
+    config = transformers.AutoConfig.from_pretrained(model, revision=revision)
+    names = transformers.models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
+    whole = getattr(transformers, names[type(config).model_type])
+    parts = ["image_processor", "tokenizer"]  # transformers 4 reads the attribute, transformers 5 calls the method
+    reduced = type(whole.__name__, (whole,), {"attributes": parts, "get_attributes": classmethod(lambda cls: parts)})
+    return reduced(image_processor=image_processor, tokenizer=tokenizer, chat_template=tokenizer.chat_template)
+
+
+def _image_tokens(config: Any) -> list[int]:
+    found = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
+    return sorted(token for token in found if isinstance(token, int))
+
+
+def _end_tokens(*values: int | list[int] | None) -> frozenset[int]:
+    return frozenset(
+        token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
+    )
+
+
+def _settings(image_processor: Any) -> dict[str, Any] | None:
+    """What the image processor does to a picture, as plain values."""
+    if image_processor is None:
+        return None
+    plain = (str, int, float, bool, list, dict)
+    return {key: value for key, value in sorted(image_processor.to_dict().items()) if isinstance(value, plain)}
+
+
+def _without_seed(sampling: Sampling) -> Sampling:
+    from dataclasses import replace
+
+    return replace(sampling, seed=None)

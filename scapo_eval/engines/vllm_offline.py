@@ -1,0 +1,136 @@
+"""vLLM in this process: the fastest way on one's own GPUs. Each release pins torch and transformers exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import MissingExtra, ScapoError
+from . import images
+from .base import Done, Request, Response, in_halves, weights_hash
+
+_CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
+
+
+class VllmEngine:
+    """Answers with vLLM's offline engine.
+
+    Args:
+        model: name on a hub, or folder.
+        revision: of a name on a hub.
+        dtype: ``auto``, ``bfloat16``, ``float16``, ``float32``.
+        seed: of the engine.
+        extra: further arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        ScapoError: the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        revision: str | None = None,
+        dtype: str = "auto",
+        seed: int = 0,
+        extra: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        try:
+            import vllm
+        except ImportError:
+            raise MissingExtra("vllm", "the engine vllm") from None
+        self._vllm = vllm
+        self._faults, self._dead = _faults()
+        arguments = {"model": model, "revision": revision, "dtype": dtype, "seed": seed, **extra}
+        self.identity: Mapping[str, Any] = {
+            "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
+            "extra": dict(extra),
+        }  # fmt: skip
+        self.card: Mapping[str, Any] = {"vllm": vllm.__version__}
+        try:
+            self._llm = vllm.LLM(**arguments)
+        except (OSError, ValueError) as error:
+            raise ScapoError(f"vLLM cannot load {model}: {error}") from None
+
+    def run(self, requests: Iterable[Request], done: Done) -> None:
+        """Answers all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        source = iter(requests)
+        while chunk := list(islice(source, _CHUNK)):
+            ready: list[tuple[Request, list[dict[str, Any]]]] = []
+            loaded = images.Cache(images.load, _CHUNK)
+            for request in chunk:
+                try:
+                    ready.append((request, _conversation(request, loaded)))
+                except images.ImageFault as error:
+                    done(request, Response(error=str(error)))
+            for (request, _), response in zip(ready, in_halves(self._chat, ready, self._faults), strict=True):
+                done(request, response)
+
+    def close(self) -> None:
+        """Lets go of the model."""
+        del self._llm
+
+    def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Response]:
+        try:
+            outputs = self._llm.chat(
+                [conversation for _, conversation in ready],
+                sampling_params=[self._params(request) for request, _ in ready],
+                use_tqdm=False,
+            )
+        except self._dead as error:
+            raise ScapoError(f"vLLM's engine has died ({error}); run the same command again") from None
+        return [
+            Response(
+                text=output.outputs[0].text,
+                finish=output.outputs[0].finish_reason,
+                prompt_tokens=len(output.prompt_token_ids or ()) or None,
+                completion_tokens=len(output.outputs[0].token_ids),
+            )
+            for output in outputs
+        ]
+
+    def _params(self, request: Request) -> Any:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        sampling = request.sampling
+        schema = StructuredOutputsParams(json=dict(request.schema)) if request.schema is not None else None
+        return self._vllm.SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
+            stop=list(sampling.stop),
+            structured_outputs=schema,
+        )
+
+
+Faults = tuple[type[Exception], ...]
+
+
+def _faults() -> tuple[Faults, Faults]:
+    """What vLLM raises for a request it cannot answer, and for an engine that answers no more."""
+    try:
+        from vllm.exceptions import VLLMClientError, VLLMServerError
+    except ImportError:  # older releases raise plain ones
+        return (ValueError,), ()
+    return (ValueError, VLLMClientError), (VLLMServerError,)
+
+
+def _conversation(request: Request, load: images.Cache[Any]) -> list[dict[str, Any]]:
+    """VLLM's spelling of a conversation, with decoded images."""
+    return [
+        {"role": turn.role, "content": turn.text}
+        if not turn.images
+        else {
+            "role": turn.role,
+            "content": [
+                *({"type": "image_pil", "image_pil": load(path)} for path in turn.images),
+                {"type": "text", "text": turn.text},
+            ],
+        }
+        for turn in request.turns
+    ]

@@ -1,0 +1,232 @@
+"""Questions about images to answers, plain or with the model's own description of the image as context.
+
+The published figures of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..engines import Request, Sampling
+from ..errors import InputError
+from ..io.captions_foreign import read_foreign_captions
+from ..io.fields import find_image, id_in
+from ..io.files import FaultList, display_name, iter_records
+from ..metrics.phd import read_phd
+from ..metrics.questions import image_key
+from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
+from .runner import Session, Tally, now, write_card, write_rows
+from .sources import ImageFolder, Picture
+
+_POPE_CATEGORIES = ("adversarial", "popular", "random")
+_PROMPTS = ("prompt", "question", "query", "text")
+_PASSED_ON = (
+    "benchmark", "mode", "task", "category", "label", "question_type", "question_topic", "gt_answer", "image_content",
+)  # fmt: skip
+"""Fields of a question that its answer carries along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question as it is put.
+
+    Attributes:
+        id: as the scoring verb expects it.
+        prompt: everything that is asked.
+        image: the image's name, None for a question without one.
+        path: where the image's file should be.
+        record: the fields of the output row that are known before the answer.
+    """
+
+    id: str | int
+    prompt: str
+    image: str | None
+    path: str | None
+    record: Mapping[str, Any]
+
+    @property
+    def unit(self) -> str:
+        """The image's one spelling, under which its description is kept (``ccs-7`` is not COCO's image 7)."""
+        return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
+
+
+def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
+    """The questions of some files.
+
+    Args:
+        paths: AMBER's ``query_*.json``, PhD's ``data.json`` (all modes of every record), POPE's question files,
+            MMHal-Bench's file, or own records ``{"id", "image", "question"}``.
+        folder: finds the images.
+
+    Raises:
+        InputErrors: records that are no question.
+        InputError: a file that holds none, or ids that occur twice.
+    """
+    asked: list[Asked] = []
+    for path in paths:
+        _, first = next(iter_records(path))
+        asked += _phd(path, folder) if {"yes_question", "no_question"} <= first.keys() else _plain(path, folder)
+    seen: set[str] = set()
+    for each in asked:
+        if str(each.id) in seen:
+            raise InputError(
+                paths[0] if len(paths) == 1 else None,
+                None,
+                f"the id {each.id!r} occurs twice; answers are joined by id",
+            )
+        seen.add(str(each.id))
+    return asked
+
+
+def _phd(path: str, folder: ImageFolder) -> Iterator[Asked]:
+    for question in read_phd(path):
+        prompt = question.prompt or question.text or ""
+        record = {
+            "benchmark": "phd", "mode": question.mode, "task": question.task, "image": question.image,
+            "question": question.text, "label": question.label,
+        }  # fmt: skip
+        yield Asked(question.id, prompt, question.image, _located(folder, question.image), _known(record))
+
+
+def _plain(path: str, folder: ImageFolder) -> list[Asked]:
+    faults = FaultList()
+    name = Path(path).name.casefold()
+    category = next((each for each in _POPE_CATEGORIES if each in name), None) if "pope" in name else None
+    asked = []
+    for number, (line, record) in enumerate(iter_records(path), 1):
+        try:
+            asked.append(_question(record, number, category, folder))
+        except ValueError as error:
+            faults.add(InputError(display_name(path), line, str(error)))
+    faults.raise_if_any()
+    return asked
+
+
+def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> Asked:
+    key = next((key for key in ("id", "question_id", "index") if record.get(key) is not None), None)
+    prompt = next((record[key] for key in _PROMPTS if isinstance(record.get(key), str) and record[key].strip()), None)
+    if prompt is None:
+        raise ValueError(f"no question: missing key 'question' (found: {', '.join(record) or 'nothing'})")
+    identity: str | int
+    if key is None:
+        if "question_type" not in record:  # MMHal-Bench has none, and its order is part of it
+            raise ValueError(f"missing key 'id' (found: {', '.join(record)})")
+        identity = f"mmhal/{number}"
+    else:
+        identity = record[key] if isinstance(record[key], int) else id_in(record, key)
+    known = {name: record[name] for name in _PASSED_ON if record.get(name) is not None}
+    if key == "question_id" and category is not None:
+        identity = f"pope/{category}/{identity}"
+        known = {"benchmark": "pope", "category": category, **known}
+    image = next((str(record[k]) for k in ("image", "image_path") if record.get(k) is not None), find_image(record))
+    question = record.get("question") or record.get("query") or record.get("text") or prompt
+    known |= {"image": image, "question": question}
+    path = _located(folder, image)
+    if path is not None and not Path(path).is_file() and isinstance(record.get("image_src"), str):
+        path = folder.find(
+            record["image_src"].rsplit("/", 1)[-1]
+        )  # MMHal-Bench's files keep their first address's name
+    return Asked(identity, prompt, image, path, _known(known))
+
+
+def _located(folder: ImageFolder, image: str | None) -> str | None:
+    return None if image is None else folder.find(image)
+
+
+def _known(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if value is not None}
+
+
+def wants_description(asked: Asked) -> bool:
+    """Whether a description may stand before the prompt: there is an image, and it is a question."""
+    return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
+
+
+def pictures_of(asked: Sequence[Asked]) -> list[Picture]:
+    """One picture per image that questions ask about, in the order of the first question."""
+    found: dict[str, Picture] = {}
+    for each in asked:
+        if each.path is not None and each.image is not None and wants_description(each):
+            found.setdefault(each.unit, Picture(each.unit, each.image, each.path))
+    return list(found.values())
+
+
+def read_descriptions(path: str) -> dict[str, str]:
+    """Image -> its first description in a captions file; keys as :attr:`Asked.unit`."""
+    found: dict[str, str] = {}
+    for _, image_id, caption in read_foreign_captions(path):
+        found.setdefault(image_id, caption)
+    return found
+
+
+def answer(
+    asked: Sequence[Asked],
+    session: Session,
+    output: str,
+    *,
+    descriptions: Mapping[str, str] | None = None,
+    sampling: Sampling | None = None,
+    model: str = "",
+) -> Tally:
+    """Answers every question and writes what the scoring verbs read, the run card, and what failed.
+
+    Args:
+        asked: the questions.
+        session: who answers, and where answers are kept.
+        output: JSON Lines of ``{"id", "response", ...}`` in the order of ``asked``.
+        descriptions: image -> description that is put before its questions; None asks plainly. A question
+            whose image has none fails: it is never asked plainly in silence.
+        sampling: how to answer.
+        model: name for the output's rows.
+
+    Returns:
+        The counts of this run.
+    """
+    sampling = sampling or Sampling()
+    started = now()
+
+    def description(each: Asked) -> str | None:
+        return descriptions.get(each.unit) if descriptions is not None and wants_description(each) else None
+
+    def request(each: Asked) -> Request | None:
+        context = description(each)
+        if descriptions is not None and wants_description(each) and context is None:
+            return None
+        prompt = each.prompt if context is None else with_description(context, each.prompt)
+        return Request.of(prompt, each.path, sampling)
+
+    def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
+        for each in asked:
+            row: dict[str, Any] = {"id": each.id}
+            wanted = request(each)
+            if wanted is None:
+                session.tally.requests += 1
+                session.tally.failed += 1
+                error: str | None = "its image has no description"
+                session.tally.first_errors.append(str(error))
+            else:
+                response = session.answer_to(wanted)
+                error = response.error
+                if error is None:
+                    row["response"] = response.text
+            row |= {**each.record, "model": model}
+            context = description(each)
+            if context is not None:
+                row["description"] = context
+            yield row, error
+
+    session.ask(wanted for each in asked if (wanted := request(each)) is not None)
+    write_rows(output, rows())
+    write_card(
+        output,
+        session,
+        started=started,
+        sampling=sampling,
+        prompts={"augmented": with_description("{description}", "{question}")} if descriptions is not None else {},
+        images=[each.image for each in asked if each.image is not None],
+        augmented=descriptions is not None,
+    )
+    return session.tally

@@ -1,0 +1,131 @@
+"""The append-only record of a run, from which a killed run goes on.
+
+One line of JSON per answer, keyed by the hash of its request and written in one piece as it arrives. What
+a killed process leaves is every answer that had arrived, and at most half a line, which is cut off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from ..engines import Response
+from ..errors import InputError
+from ..io.files import dump_json, parse_json
+
+SUFFIX = ".journal"
+
+
+class Journal:
+    """Answers on disk, by request.
+
+    In memory are 16 bytes of key and an offset per answer, never a text.
+
+    Args:
+        path: of the file, made if there is none.
+        fresh: forget what it holds.
+        warn: told of damaged lines; their requests are asked again.
+
+    Raises:
+        InputError: another process writes it, or it cannot be written.
+    """
+
+    def __init__(
+        self, path: str | Path, *, fresh: bool = False, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.path = Path(path)
+        self._offsets: dict[bytes, int] = {}
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise InputError(str(path), None, f"cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            reason = "another process is writing this run; wait for it, or choose another output"
+            raise InputError(str(path), None, reason) from None
+        self._end = 0
+        if fresh:
+            os.ftruncate(self._file, 0)
+        else:
+            self._read(warn)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, key: str) -> bool:
+        return bytes.fromhex(key) in self._offsets
+
+    def add(self, key: str, response: Response) -> None:
+        """Appends an answer; a later one to the same request takes its place."""
+        row = {
+            "key": key,
+            "text": response.text,
+            "finish": response.finish,
+            "prompt_tokens": response.prompt_tokens,
+            "completion_tokens": response.completion_tokens,
+            "error": response.error,
+        }
+        line = dump_json({name: value for name, value in row.items() if value is not None}) + b"\n"
+        written = os.write(self._file, line)
+        if written < len(line):  # disk full: leave no half line behind
+            os.ftruncate(self._file, self._end)
+            raise InputError(str(self.path), None, "cannot be written: no space left on device")
+        self._offsets[bytes.fromhex(key)] = self._end
+        self._end += written
+
+    def get(self, key: str) -> Response | None:
+        """The answer to a request, None if it has none yet."""
+        offset = self._offsets.get(bytes.fromhex(key))
+        if offset is None:
+            return None
+        row = parse_json(self._line_at(offset))
+        row.pop("key")
+        return Response(**row)
+
+    def close(self) -> None:
+        """Flushes to disk and lets others in."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+    def _line_at(self, offset: int) -> bytes:
+        size = 4096
+        while True:
+            data = os.pread(self._file, size, offset)
+            line, newline, _ = data.partition(b"\n")
+            if newline or len(data) < size:
+                return line
+            size *= 4
+
+    def _read(self, warn: Callable[[str], None]) -> None:
+        """Indexes the answers of earlier runs; failures are left out, so that they are asked again."""
+        damaged = 0
+        with open(self.path, "rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):  # the process was killed while it wrote this
+                    os.ftruncate(self._file, self._end)
+                    break
+                try:
+                    row = parse_json(line)
+                    key = bytes.fromhex(row["key"])
+                    failed = row.get("error") is not None
+                except (ValueError, KeyError, TypeError):
+                    damaged += 1
+                else:
+                    if not failed:
+                        self._offsets[key] = self._end
+                self._end += len(line)
+        if damaged:
+            warn(f"{self.path}: {damaged:,} damaged lines; their requests are asked again")

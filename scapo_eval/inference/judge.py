@@ -1,0 +1,351 @@
+"""Judges that run through any engine: MMHal-Bench ratings, and FaithScore's verified atomic facts.
+
+What they write is what ``scapo-eval mmhal`` and ``scapo-eval faithscore`` read. A verdict that cannot be
+read is asked for again, and then counted as failed: never guessed, never taken as 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import orjson
+
+from ..answers import contains, first_word
+from ..engines import Request, Response, Sampling, Turn
+from ..errors import InputError
+from ..io.containers import open_rows
+from ..io.fields import IMAGE_KEYS, find_image, image_of
+from ..io.files import FaultList, display_name
+from ..metrics.judge import TOP_RATING
+from ..segment import split_subsentences
+from ..signature import digest
+from . import judge_prompts as prompts
+from .runner import Session, Tally, now, write_card, write_rows
+from .sources import ImageFolder
+
+TRIES = 3
+"""Times that a judge is asked before its unreadable verdicts count as failed."""
+
+_ANSWER_KEYS = ("response", "model_answer", "caption", "answer")
+
+Verdict = TypeVar("Verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One answer to be judged.
+
+    Attributes:
+        id: of the answer, or its line.
+        image: name of the image, None where the file names none.
+        response: the answer.
+        record: all of the record.
+    """
+
+    id: str
+    image: str | None
+    response: str
+    record: Mapping[str, Any]
+
+
+def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
+    """Answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
+
+    Args:
+        path: JSON Lines, a JSON array, a table.
+        needed: further fields that every record must have.
+
+    Raises:
+        InputErrors: records without an answer, or without a needed field.
+    """
+    faults = FaultList()
+    found = []
+    for line, record in open_rows(path):
+        key = next((key for key in _ANSWER_KEYS if isinstance(record.get(key), str)), None)
+        missing = [name for name in needed if not record.get(name)]
+        if key is None or missing:
+            what = missing[0] if key else "response"
+            reason = f"missing key {what!r} (found: {', '.join(record)})"
+            faults.add(InputError(display_name(path), line, reason))
+            continue
+        identity = next(
+            (str(record[name]) for name in ("id", "question_id") if record.get(name) is not None), str(line)
+        )
+        found.append(Judged(identity, find_image(record), record[key], record))
+    faults.raise_if_any()
+    return found
+
+
+def ask_until_read(
+    session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Verdict | None]]
+) -> list[tuple[Verdict | None, Response]]:
+    """Asks, and asks again with another seed where the verdict cannot be read; in the order of ``wanted``.
+
+    Args:
+        session: the judge.
+        wanted: what is asked.
+        read: per request, text -> verdict, None for one that cannot be read.
+    """
+    found: list[tuple[Verdict | None, Response]] = [(None, Response(error="not asked"))] * len(wanted)
+    open_ones = list(range(len(wanted)))
+    for number in range(TRIES):
+        asked = {k: _again(wanted[k], number) for k in open_ones}
+        session.ask(asked.values())
+        for k, request in asked.items():
+            response = session.journal.get(session.key(request)) or Response(error="not answered")
+            found[k] = (None if response.error else read[k](response.text), response)
+        open_ones = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
+    return found
+
+
+def _again(request: Request, number: int) -> Request:
+    """The same request, as try ``number``; later tries draw, because a greedy judge would only repeat itself."""
+    if not number:
+        return request
+    sampling = replace(request.sampling.sample(number), temperature=max(request.sampling.temperature, 0.7))
+    return replace(request, sampling=sampling, sample=request.sample + number)
+
+
+# --- MMHal-Bench ----------------------------------------------------------------------------------------------------
+
+_RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+def read_rating(text: str) -> int | None:
+    """The rating that a judge's text ends in; None where it gives none, several, or one out of range.
+
+    Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are no ratings.
+    """
+    found = set(_RATING.findall(text))
+    if len(found) != 1:
+        return None
+    value = found.pop()
+    return int(value) if value.isdecimal() and int(value) <= TOP_RATING else None
+
+
+def judge_mmhal(
+    answers: Sequence[Judged],
+    session: Session,
+    output: str,
+    *,
+    judge: str,
+    task: str = prompts.MMHAL_TASK,
+    sampling: Sampling | None = None,
+) -> Tally:
+    """Has every answer rated from 0 to 6 and writes what ``scapo-eval mmhal`` reads.
+
+    Args:
+        answers: with ``question``, ``gt_answer`` and ``image_content`` in their records.
+        session: the judge.
+        output: JSON Lines with ``rating`` and ``judge_text``; a verdict that cannot be read has rating null.
+        judge: name of the judge.
+        task: the instruction, see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
+        sampling: of the judge.
+    """
+    sampling = sampling or Sampling()
+    started = now()
+    wanted = [Request(prompts.mmhal_turns(_case(each), task), sampling) for each in answers]
+    verdicts = ask_until_read(session, wanted, [read_rating] * len(wanted))
+
+    def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
+        for each, (rating, response) in zip(answers, verdicts, strict=True):
+            session.tally.add(response)
+            row: dict[str, Any] = {"id": each.id}
+            row |= {
+                key: each.record[key]
+                for key in ("image_id", "image", "question", "question_type", "model")
+                if each.record.get(key)
+            }
+            # an unreadable verdict keeps its text under another name: nothing reads a rating into it later
+            text = "judge_text" if rating is not None else "unread"
+            row |= {
+                "judge_model": judge,
+                "rating": rating,
+                text: response.text if not response.error else response.error,
+            }
+            if rating is None and response.error is None:
+                session.tally.failed += 1
+                session.tally.first_errors.append(f"the verdict on {each.id} gives no rating")
+            yield row, None
+
+    write_rows(output, rows())
+    write_card(
+        output, session, started=started, sampling=sampling, prompts={"mmhal": task}, images=[], judge=judge,
+        prompt_hash=digest([turn.text for turn in prompts.mmhal_turns({}, task)]),
+    )  # fmt: skip
+    return session.tally
+
+
+def _case(each: Judged) -> dict[str, str]:
+    content = each.record.get("image_content") or "not listed"
+    listed = ", ".join(map(str, content)) if isinstance(content, list) else str(content)
+    question = each.record.get("question") or each.record.get("prompt")
+    return {
+        "image_content": listed,
+        "question": str(question),
+        "gt_answer": str(each.record.get("gt_answer")),
+        "response": each.response,
+    }
+
+
+# --- FaithScore -----------------------------------------------------------------------------------------------------
+
+
+def read_labels(text: str, number: int) -> list[bool] | None:
+    """Per sentence whether it describes the image; None where a sentence has no label, or two."""
+    found = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
+    labels = {int(index): label[0].lower() == "d" for index, label in found}
+    if len(found) != len(labels) or set(labels) != set(range(1, number + 1)):
+        return None
+    return [labels[k] for k in range(1, number + 1)]
+
+
+def read_facts_of(text: str) -> list[tuple[str, str]] | None:
+    """(category, fact) of a judge's JSON, however it is wrapped; None where there is no such JSON."""
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        value = orjson.loads(text[start : end + 1])
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not set(value) <= set(prompts.CATEGORIES):
+        return None
+    facts: dict[str, str] = {}
+    for category in prompts.CATEGORIES:
+        listed = value.get(category) or []
+        if not isinstance(listed, list) or not all(isinstance(fact, str) for fact in listed):
+            return None
+        for fact in listed:
+            if fact.strip():
+                facts.setdefault(" ".join(fact.split()), category)
+    return [(category, fact) for fact, category in facts.items()]
+
+
+def read_verdict(text: str) -> bool | None:
+    """Whether the verifier says yes; None where it says neither."""
+    said = first_word(text) or contains(text)
+    return None if said is None else said == "yes"
+
+
+def judge_faithscore(
+    answers: Sequence[Judged],
+    session: Session,
+    verifier: Session,
+    folder: ImageFolder,
+    output: str,
+    *,
+    judge: str,
+    verified_by: str,
+    sampling: Sampling | None = None,
+    setting: str | None = None,
+) -> Tally:
+    """Splits answers into atomic facts, has each fact checked against the image, writes what ``faithscore`` reads.
+
+    Three passes: the judge labels sentences as descriptive or analytical; it splits the descriptive ones into
+    facts of five categories; the verifier, who sees the image, says yes or no to each fact.
+
+    Args:
+        answers: what models said about images.
+        session: the judge, who sees texts only.
+        verifier: who sees the images; may share the judge's engine and journal.
+        folder: finds the images.
+        output: JSON Lines with ``facts``, ``categories`` and ``verified`` (1 or 0 for each fact). A fact that
+            the verifier does not judge is left out of both and counted in ``unverified``; an answer that the
+            judge cannot split is in the failed file.
+        judge: name of the judge.
+        verified_by: name of the verifier.
+        sampling: of both.
+        setting: of the answers whose records do not name theirs.
+    """
+    sampling = sampling or Sampling()
+    started = now()
+    described, errors = _descriptive(answers, session, sampling)
+    to_split = [k for k, text in enumerate(described) if text]
+    requests = [Request(prompts.facts_turns(described[k]), sampling, schema=prompts.FACTS_SCHEMA) for k in to_split]
+    facts: list[list[tuple[str, str]]] = [[] for _ in answers]
+    for k, (found, response) in zip(
+        to_split, ask_until_read(session, requests, [read_facts_of] * len(requests)), strict=True
+    ):
+        if found is None:
+            errors[k] = response.error or "the judge's facts cannot be read"
+        facts[k] = found or []
+    names = [image_of(each.record.get("image")) or each.image for each in answers]  # a file's name before an id
+    paths = [folder.find(name) if name is not None else None for name in names]
+    for k, path in enumerate(paths):
+        if path is None and facts[k]:
+            errors[k] = f"names no image ({', '.join(IMAGE_KEYS[:2])})"
+    checks = [(k, fact) for k in range(len(answers)) if not errors[k] for _, fact in facts[k]]
+    asked = [
+        Request((Turn("user", prompts.fill(prompts.VERIFY, {"fact": fact}), (str(paths[k]),)),), sampling)
+        for k, fact in checks
+    ]
+    verdicts: list[dict[str, bool]] = [{} for _ in answers]
+    failures: dict[int, str] = {}
+    for (k, fact), (holds, response) in zip(
+        checks, ask_until_read(verifier, asked, [read_verdict] * len(asked)), strict=True
+    ):
+        if holds is not None:
+            verdicts[k][fact] = holds
+        else:
+            failures.setdefault(k, response.error or f"the verifier says neither yes nor no: {response.text[:80]!r}")
+
+    tally = Tally(reused=session.tally.reused, seconds=session.tally.seconds)
+
+    def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
+        for k, each in enumerate(answers):
+            judged = [(category, fact) for category, fact in facts[k] if fact in verdicts[k]]
+            error = errors[k] or (failures.get(k) if facts[k] and not judged else None)
+            row: dict[str, Any] = {"id": each.id, "image_id": each.image}
+            if error is None:
+                row |= {
+                    "facts": [fact for _, fact in judged],
+                    "categories": [category for category, _ in judged],
+                    "verified": [int(verdicts[k][fact]) for _, fact in judged],
+                }
+                if len(judged) < len(facts[k]):
+                    row["unverified"] = [fact for _, fact in facts[k] if fact not in verdicts[k]]
+                    tally.first_errors.append(failures[k])
+                    tally.failed += 1
+            row |= {"judge_model": judge, "verifier_model": verified_by}
+            named = each.record.get("setting") or setting
+            if named:
+                row["setting"] = named
+            tally.add(Response(text="-", error=error))
+            yield _known(row), error
+
+    write_rows(output, rows())
+    texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
+    write_card(
+        output, replace(session, tally=tally), started=started, sampling=sampling, prompts=texts,
+        images=[each.image for each in answers if each.image], judge=judge, verifier=dict(verifier.engine.identity),
+        prompt_hash=digest(texts.values()), splitter="sentence",
+    )  # fmt: skip
+    return tally
+
+
+def _descriptive(answers: Sequence[Judged], session: Session, sampling: Sampling) -> tuple[list[str], list[str | None]]:
+    """Per answer its descriptive sentences as one text, and why it could not be labelled."""
+    sentences = [_sentences(each.response) for each in answers]
+    spoken = [k for k, pieces in enumerate(sentences) if pieces]
+    described = [""] * len(answers)
+    errors: list[str | None] = [None] * len(answers)
+    requests = [Request(prompts.label_turns(sentences[k]), sampling) for k in spoken]
+    readers = [partial(read_labels, number=len(sentences[k])) for k in spoken]
+    for k, (labels, response) in zip(spoken, ask_until_read(session, requests, readers), strict=True):
+        if labels is None:
+            errors[k] = response.error or "the judge's labels cannot be read"
+        else:
+            described[k] = " ".join(s for s, describes in zip(sentences[k], labels, strict=True) if describes)
+    return described, errors
+
+
+def _sentences(text: str) -> list[str]:
+    pieces: Iterable[str] = (text[piece.start : piece.end].strip() for piece in split_subsentences(text, "sentence"))
+    return [piece for piece in pieces if re.search(r"\w", piece)]
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if value is not None}

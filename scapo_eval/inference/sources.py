@@ -1,0 +1,177 @@
+"""Which images a run is about: folders, globs, files, lists, COCO annotations; and where their files lie."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, InputErrors
+from ..ids import canonical_image_id
+from ..io.fields import find_image
+from ..io.files import iter_records, read_json
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+_OWN_NUMBERS = "CCS_images"
+"""PhD's folder whose pictures are numbered from 0: never the COCO image of that number."""
+
+_LIST_SUFFIXES = (".json", ".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image to be looked at.
+
+    Attributes:
+        image_id: canonical.
+        name: as the list or folder calls it, for the output.
+        path: where its file should be.
+    """
+
+    image_id: str
+    name: str
+    path: str
+
+
+class ImageFolder:
+    """Finds the file of an image that a benchmark names by file name or id.
+
+    Args:
+        root: folder with the images, in any depth; None for names that are paths themselves.
+    """
+
+    def __init__(self, root: str | Path | None) -> None:
+        if root is not None and not Path(root).is_dir():
+            raise InputError(str(root), None, "no such folder of images")
+        self._root = Path(root) if root is not None else Path()
+        self._search = root is not None
+        self._index: dict[str, list[str]] | None = None
+
+    def find(self, name: str) -> str:
+        """Path of the image's file: the name below the root, else the one file of this name or id in any folder.
+
+        Where there is none, or several, the path of a file that is not there, so that the item fails by name.
+        """
+        direct = self._root / name
+        if direct.is_file() or not self._search:
+            return str(direct)
+        if self._index is None:
+            self._index = _index(self._root)
+        found = self._index.get(Path(name).name) or (
+            self._index.get(canonical_image_id(name)) if "/" not in name else None
+        )
+        return found[0] if found and len(found) == 1 else str(direct)
+
+
+def _index(root: Path) -> dict[str, list[str]]:
+    """File name, with and without its ending, and canonical id -> paths."""
+    index: dict[str, list[str]] = {}
+    for path in _files_in(root):
+        if path.parent.name == _OWN_NUMBERS:
+            continue
+        for key in {path.name, path.stem, canonical_image_id(path.name)}:
+            index.setdefault(key, []).append(str(path))
+    return index
+
+
+def _files_in(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield Path(folder) / name
+
+
+def pictures(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[Picture]:
+    """The images of all sources, in order.
+
+    Args:
+        sources: folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
+            ``{"image"}`` or ``{"image_id"}``).
+        root: folder with the images of lists and annotation files; None: beside the list.
+        limit: the first few only.
+
+    Raises:
+        InputError: a source that is nothing of this, or holds no image.
+        InputErrors: one id for two images.
+    """
+    found: list[Picture] = []
+    for source in sources:
+        of_source = list(_of_source(source, root))
+        if not of_source:
+            raise InputError(source, None, "holds no image")
+        found += of_source
+    first: dict[str, Picture] = {}
+    faults = []
+    for picture in found:
+        earlier = first.setdefault(picture.image_id, picture)
+        if earlier is not picture:
+            reason = f"has the same image id {picture.image_id!r} as {earlier.path}"
+            faults.append(InputError(picture.path, None, reason))
+    if faults:
+        raise InputErrors(faults)
+    return found[:limit]
+
+
+def _of_source(source: str, root: str | None) -> Iterator[Picture]:
+    path = Path(source)
+    if path.is_dir():
+        yield from (_picture(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
+    elif path.is_file() and (
+        path.suffix in _LIST_SUFFIXES or (path.suffixes[-2:-1] and path.suffixes[-2] in _LIST_SUFFIXES)
+    ):
+        yield from _of_list(source, ImageFolder(root) if root else None)
+    elif path.is_file():
+        yield _picture(path.name, source)
+    elif glob.has_magic(source):
+        yield from (_picture(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
+    else:
+        raise InputError(source, None, "no such file or folder")
+
+
+def _picture(name: str, path: str) -> Picture:
+    return Picture(canonical_image_id(name), name, path)
+
+
+def _of_list(source: str, folder: ImageFolder | None) -> Iterator[Picture]:
+    def locate(name: str) -> str:
+        return folder.find(name) if folder else str(Path(source).parent / name)
+
+    if _is_coco(source):
+        for entry in read_json(source)["images"]:
+            name = str(entry.get("file_name") or entry["id"])
+            yield Picture(canonical_image_id(entry["id"]), name, locate(name))
+        return
+    for line, record in iter_records(source):
+        named = _name(record)
+        if named is None:
+            raise InputError(source, line, f"names no image: no key 'image' or 'image_id' (found: {', '.join(record)})")
+        given = record.get("image_id", record.get("id"))
+        try:
+            identity = canonical_image_id(named if given is None else given)
+        except ValueError as error:
+            raise InputError(source, line, f"'image_id' {error}") from None
+        yield Picture(identity, named, locate(named))
+
+
+def _is_coco(source: str) -> bool:
+    from ..io.containers import first_bytes
+
+    head = first_bytes(source).lstrip()
+    if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):
+        return False
+    try:
+        document = read_json(source)
+    except InputError:  # lines, not one object
+        return False
+    return isinstance(document, dict) and isinstance(document.get("images"), list)
+
+
+def _name(record: Mapping[str, Any]) -> str | None:
+    for key in ("image", "path", "file_name", "image_path"):
+        if isinstance(record.get(key), str) and record[key]:
+            return str(record[key])
+    return find_image(record)

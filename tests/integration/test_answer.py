@@ -1,0 +1,276 @@
+"""``answer``, ``augmented`` and ``judge`` end to end against a loopback server, and into the scoring verbs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+pytest.importorskip("aiohttp")
+Image = pytest.importorskip("PIL.Image")
+
+from scapo_eval.prompts import DESCRIBE_IN_DETAIL, with_context, with_description  # noqa: E402
+
+Start = Callable[..., str]
+
+
+def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """``scapo-eval`` as a process."""
+    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=120)
+
+
+def ok(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The same, which must succeed."""
+    done = cli(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def rows(path: Path | str) -> list[dict]:
+    """Records of a JSON Lines file."""
+    return [orjson.loads(line) for line in Path(path).read_bytes().splitlines()]
+
+
+def write(path: Path, records: list[dict]) -> Path:
+    """Records as JSON Lines."""
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    return path
+
+
+def draw(folder: Path, *names: str) -> Path:
+    """Pictures of these names, each of its own colour."""
+    for k, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (k * 37 % 256, 9, 200 - k)).save(folder / name)
+    return folder
+
+
+def test_amber_plain_and_augmented_into_the_paper_s_table_4(start: Start, shared: Path, tmp_path: Path) -> None:
+    queries = json.loads(gzip.decompress((shared / "data/amber/query/query_all.json.gz").read_bytes()))
+    images = [f"AMBER_{k}.jpg" for k in range(1, 41)]
+    chosen = [query for query in queries if query["image"] in images]
+    questions = tmp_path / "query_some.json"
+    questions.write_text(json.dumps(chosen))
+    folder = draw(tmp_path / "image", *images)
+    common = ["--images-root", folder, "--model", "yes", "--base-url", start(), "-q"]
+    plain, augmented = tmp_path / "plain.jsonl", tmp_path / "augmented.jsonl"
+    ok("answer", questions, "-o", plain, *common)
+    ok("answer", questions, "-o", augmented, "--describe", *common)
+
+    written = rows(plain)
+    assert [row["id"] for row in written] == [query["id"] for query in chosen]
+    assert not any("description" in row for row in written)
+    described = {row["image"]: row for row in rows(f"{augmented}.descriptions.jsonl")}
+    assert set(described) == set(images)  # one description per image
+    assert {row["prompt"] for row in described.values()} == {DESCRIBE_IN_DETAIL}
+    for row, query in zip(rows(augmented), chosen, strict=True):
+        if query["query"] == "Describe this image.":
+            assert "description" not in row
+        else:
+            assert row["description"] == described[query["image"]]["caption"]
+            assert row["response"] == "Yes"
+
+    data = ["--data", shared / "data/amber"]
+    figures = orjson.loads(ok("amber", plain, *data, "--json", "--resamples", 0).stdout)["systems"][0]
+    table = ok("augmented", plain, augmented, *data, "--json", "--resamples", 200)
+    found = orjson.loads(table.stdout)
+    assert list(found["systems"][0]["metrics"]) == ["accuracy", "precision", "recall", "f1"]
+    for name in ("accuracy", "precision", "recall", "f1"):
+        assert found["systems"][0]["metrics"][name]["value"] == figures["metrics"][name]["value"]
+    assert [row["metric"] for row in found["comparisons"]] == ["accuracy", "precision", "recall", "f1"]
+    assert found["comparisons"][0]["n_images"] == 40
+    assert found["comparisons"][2]["difference"] == -figures["metrics"]["recall"]["value"]  # it never says no
+    assert "description in the prompt" in table.stderr
+    reversed_order = cli("augmented", augmented, plain, *data, "--resamples", 0)
+    assert "put the plain answers first" in reversed_order.stderr
+
+
+def test_prompts_reach_the_model_to_the_letter(start: Start, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", "COCO_val2014_000000000007.jpg", "CCS_images/7.png")
+    phd = [
+        {
+            "image_id": "7", "task": "object", "yes_question": "Is it A?", "no_question": "Is it B?",
+            "context": {"sec": "Some say B.", "icc": "It is B."},
+        },
+        {"image_id": "7", "ccs_description": "odd", "yes_question": "Is it C?", "no_question": "Is it D?"},
+    ]  # fmt: skip
+    (tmp_path / "data.json").write_text(json.dumps(phd))
+    common = ["--images-root", folder, "--model", "echo", "--base-url", start(), "-q"]
+    ok("answer", tmp_path / "data.json", "-o", tmp_path / "plain.jsonl", *common)
+    plain = {row["id"]: row["response"] for row in rows(tmp_path / "plain.jsonl")}
+    assert plain == {
+        "phd/base/7/yes": "Is it A?",
+        "phd/base/7/no": "Is it B?",
+        "phd/sec/7/yes": with_context("Some say B.", "Is it A?"),
+        "phd/sec/7/no": with_context("Some say B.", "Is it B?"),
+        "phd/icc/7/yes": with_context("It is B.", "Is it A?"),
+        "phd/icc/7/no": with_context("It is B.", "Is it B?"),
+        "phd/ccs/7/yes": "Is it C?",
+        "phd/ccs/7/no": "Is it D?",
+    }
+    ok("answer", tmp_path / "data.json", "-o", tmp_path / "augmented.jsonl", "--describe", *common)
+    augmented = {row["id"]: row["response"] for row in rows(tmp_path / "augmented.jsonl")}
+    assert augmented == {key: with_description(DESCRIBE_IN_DETAIL, prompt) for key, prompt in plain.items()}
+    assert len(rows(tmp_path / "augmented.jsonl.descriptions.jsonl")) == 2  # the ccs picture 7 is another picture
+    scored = ok("phd", tmp_path / "plain.jsonl", "--data", tmp_path / "data.json", "--json", "--resamples", 0)
+    assert orjson.loads(scored.stdout)["systems"][0]["counts"]["missing"] == 0
+
+
+def test_pope_and_own_questions(start: Start, shared: Path, tmp_path: Path) -> None:
+    files, names = [], set()
+    for category in ("adversarial", "popular"):
+        questions = rows(shared / f"data/pope/coco_pope_{category}.json")[:12]
+        names |= {question["image"] for question in questions}
+        files.append(write(tmp_path / f"coco_pope_{category}.json", questions))
+    folder = draw(tmp_path / "val2014", *sorted(names))
+    common = ["--images-root", folder, "--model", "yes", "--base-url", start(), "-q"]
+    output = tmp_path / "pope.jsonl"
+    ok("answer", *files, "-o", output, *common)
+    scored = ok("pope", output, "--questions", *files, "--json", "--resamples", 0)
+    system = orjson.loads(scored.stdout)["systems"][0]
+    assert (system["n_captions"], system["counts"]["missing"], system["counts"]["unknown"]) == (24, 0, 0)
+    assert {"adversarial_f1", "popular_f1"} <= set(system["metrics"])
+
+    own = write(
+        tmp_path / "own.jsonl",
+        [
+            {"id": "a", "image": sorted(names)[0], "question": "Is it red?", "label": "no"},
+            {"id": "b", "question": "Is water wet?", "label": "yes"},
+        ],
+    )
+    given = write(tmp_path / "described.jsonl", [{"image_id": sorted(names)[0], "caption": "It is blue."}])
+    ok("answer", own, "-o", tmp_path / "own_answers.jsonl", "--descriptions", given, *common)
+    first, second = rows(tmp_path / "own_answers.jsonl")
+    assert (first["description"], first["response"], first["label"]) == ("It is blue.", "Yes", "no")
+    assert "description" not in second
+    scored = ok("yesno", tmp_path / "own_answers.jsonl", "--questions", own, "--json", "--resamples", 0)
+    assert orjson.loads(scored.stdout)["systems"][0]["n_captions"] == 2
+    table = ok(
+        "augmented", output, output, "--benchmark", "pope", "--questions", files[0], "--questions", files[1], "--json",
+        "--resamples", 0,
+    )  # fmt: skip
+    assert orjson.loads(table.stdout)["comparisons"][0]["difference"] == 0
+
+
+def test_a_question_without_description_fails_and_is_never_asked_plainly(start: Start, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", "a.png")
+    questions = write(
+        tmp_path / "q.jsonl",
+        [{"id": k, "image": name, "question": "Is it?"} for k, name in enumerate(("a.png", "gone.png"))],
+    )
+    output = tmp_path / "o.jsonl"
+    done = cli(
+        "answer",
+        questions,
+        "-o",
+        output,
+        "--describe",
+        "--images-root",
+        folder,
+        "--model",
+        "yes",
+        "--base-url",
+        start(),
+    )
+    assert done.returncode == 4
+    assert [row["id"] for row in rows(output)] == [0]
+    assert rows(f"{output}.failed.jsonl")[0]["error"] == "its image has no description"
+    twice = write(tmp_path / "twice.jsonl", [{"id": 1, "question": "Is it?"}] * 2)
+    refused = cli("answer", twice, "-o", output, "--model", "m")
+    assert refused.returncode == 2
+    assert "the id 1 occurs twice" in refused.stderr
+
+
+def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", *(f"{k}_o.jpg" for k in range(8)))
+    questions = [
+        {
+            "question_type": "attribute", "question_topic": "food", "image_id": f"{k:016x}f", "image_src": f"https://x/{k}_o.jpg",
+            "image_content": ["Dog", "Chair"], "question": "mumble" if k == 3 else f"What colour is dog {k}?",
+            "gt_answer": "Brown.", "model_answer": "",
+        }
+        for k in range(8)
+    ]  # fmt: skip
+    (tmp_path / "response_template.json").write_text(json.dumps(questions))
+    url = start()
+    answers, ratings = tmp_path / "answers.jsonl", tmp_path / "ratings.jsonl"
+    ok(
+        "answer", tmp_path / "response_template.json", "-o", answers, "--images-root", folder, "--model", "plain",
+        "--base-url", url, "-q",
+    )  # fmt: skip
+    assert len({row["response"] for row in rows(answers)}) == 8  # every picture was found and seen
+    judged = cli("judge", "mmhal", answers, "-o", ratings, "--model", "judge", "--base-url", url)
+    assert judged.returncode == 4
+    assert "1 failed (the first: the verdict on mmhal/4 gives no rating)" in judged.stderr
+    found = rows(ratings)
+    assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
+    assert found[3]["unread"] == "Sounds good."
+    scored = ok("mmhal", ratings, "--json", "--resamples", 0)
+    system = orjson.loads(scored.stdout)["systems"][0]
+    assert system["metrics"]["mmhal_score"]["value"] == 5
+    assert system["counts"]["unparsed"] == 1
+
+
+@pytest.mark.parametrize("model", ["judge", "no-schema"])
+def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model: str) -> None:
+    folder = draw(tmp_path / "images", "1.png", "2.png", "3.png", "4.png")
+    captions = write(
+        tmp_path / "captions.jsonl",
+        [
+            {"image_id": 1, "caption": "There is a dog. There is a dragon. It is perhaps a fairy tale with mist."},
+            {"image_id": 2, "caption": "A dog in the mist."},
+            {"image_id": 3, "caption": "It is perhaps late."},
+            {"image_id": 9, "caption": "A dog."},
+        ],
+    )
+    facts = tmp_path / "facts.jsonl"
+    judged = cli(
+        "judge", "faithscore", captions, "-o", facts, "--images-root", folder, "--model", model, "--base-url", start(),
+        "--setting", "detailed",
+    )  # fmt: skip
+    assert judged.returncode == 4, judged.stderr
+    first, second, third = rows(facts)
+    assert first["facts"] == ["There is a dog.", "There is a dragon."]
+    assert first["categories"] == ["entities", "entities"]
+    assert first["verified"] == [1, 0]
+    assert (second["facts"], second["verified"], second["unverified"]) == (
+        ["There is a dog."],
+        [1],
+        ["There is a mist."],
+    )
+    assert third["facts"] == []
+    (failed,) = rows(f"{facts}.failed.jsonl")
+    assert "no such file" in failed["error"]
+    scored = ok("faithscore", facts, "--json", "--resamples", 0)
+    metrics = orjson.loads(scored.stdout)["systems"][0]["metrics"]
+    assert metrics["faithscore"]["value"] == pytest.approx(0.75, abs=1e-12)
+    assert metrics["avg_facts"]["value"] == 1.0
+    assert metrics["detailed_avg_facts"]["value"] == 1.0
+    card = orjson.loads(Path(f"{facts}.run.json").read_bytes())
+    assert card["judge"] == model
+    assert card["verifier"]["model"] == model
+
+
+def test_usage_errors(tmp_path: Path) -> None:
+    folder = draw(tmp_path / "images", "1.png")
+    for arguments, message in (
+        (["describe", folder, "-o", "x.jsonl", "--model", "m", "--samples", 2], "temperature above 0"),
+        (["describe", folder, "-o", "-", "--model", "m"], "needs a file"),
+        (["describe", tmp_path / "none", "-o", "x", "--model", "m"], "no such file or folder"),
+        (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "holds no image"),
+        (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
+        (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "no such file"),
+        (["augmented", "a.jsonl"], "give the plain answers, then augmented ones"),
+    ):
+        done = cli(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,298 @@
+"""The transformers engine on tiny models, and ``transformers serve`` as a real server of other people's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # forty times faster on tiny models
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+Image = pytest.importorskip("PIL.Image")
+
+from scapo_eval.engines import Request, Response, Sampling  # noqa: E402
+from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
+from scapo_eval.errors import ScapoError  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+]
+TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "llava")
+TIE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ModuleType:
+    """The recipe's model builder."""
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def images(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures of four widths."""
+    folder = tmp_path_factory.mktemp("images")
+    tiny.draw(folder, 12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny model of every family."""
+    root = tmp_path_factory.mktemp("models")
+    return {family: tiny.build(root / family, family) for family in (*FAMILIES, "text")}
+
+
+def run(engine: TransformersEngine, requests: list[Request]) -> list[Response]:
+    """Responses in the order of the requests."""
+    found: dict[int, Response] = {}
+    engine.run(requests, lambda request, response: found.__setitem__(id(request), response))
+    return [found[id(request)] for request in requests]
+
+
+def some(images: Path, sampling: Sampling) -> list[Request]:
+    """Prompts of different lengths about pictures of different sizes, one without any."""
+    requests = [
+        Request.of("Describe this image ." + " red" * (5 * k % 17), str(images / f"{k}.png"), sampling)
+        for k in range(1, 12)
+    ]
+    return [*requests, Request.of("Is there a dog ?", None, sampling)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_answers_equal_generate_one_by_one_for_any_batch_size(
+    models: dict[str, Path], images: Path, family: str
+) -> None:
+    sampling = Sampling(max_tokens=16)
+    requests = some(images, sampling)
+    engine = TransformersEngine(str(models[family]), dtype="float32", device="cpu")
+    alone: list[str] = []
+    near_ties: list[bool] = []
+    for request in requests:
+        inputs = engine.inputs([request])
+        with torch.inference_mode():
+            made = engine.model.generate(
+                **inputs, **engine.settings(sampling), return_dict_in_generate=True, output_scores=True
+            )
+        tokens = made.sequences[0, inputs["input_ids"].shape[1] :]
+        alone.append(engine._tokenizer.decode(tokens, skip_special_tokens=True).strip())
+        best = torch.stack(made.scores)[:, 0].topk(2).values
+        near_ties.append(bool((best[:, 0] - best[:, 1] <= TIE).any()))
+    assert sum(near_ties) <= 2
+    assert len(set(alone)) > 6
+    for batch_size in (1, 2, 5, 12):
+        engine.batch_size = batch_size
+        texts = [response.text for response in run(engine, requests)]
+        assert [t for t, tie in zip(texts, near_ties, strict=True) if not tie] == [
+            t for t, tie in zip(alone, near_ties, strict=True) if not tie
+        ]
+
+
+def test_sampled_answers_do_not_depend_on_the_batch_and_hold_no_image_token(
+    models: dict[str, Path], images: Path
+) -> None:
+    engine = TransformersEngine(str(models["qwen2_5_vl"]), dtype="float32", device="cpu")
+    sampling = Sampling(temperature=1.5, top_p=0.95, max_tokens=24)
+    requests = [Request.of("Describe this image .", str(images / "1.png"), sampling, sample=k) for k in range(24)]
+    engine.batch_size = 24
+    together = [response.text for response in run(engine, requests)]
+    engine.batch_size = 5
+    assert [response.text for response in run(engine, requests)] == together
+    assert len(set(together)) == 24  # every sample has a seed of its own
+    raw = engine.settings(sampling)["suppress_tokens"]
+    assert set(raw) == set(engine._tokenizer.convert_tokens_to_ids(
+        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+    ))  # fmt: skip
+
+
+def test_seeded_draws_follow_the_distribution(models: dict[str, Path]) -> None:
+    engine = TransformersEngine(str(models["text"]), dtype="float32", device="cpu", batch_size=500)
+    sampling = Sampling(temperature=0.7, top_k=3, max_tokens=1)
+    inputs = engine.inputs([Request.of("Is there a dog ?")])
+    with torch.inference_mode():
+        logits = engine.model(**inputs).logits[0, -1].float() / 0.7
+    best = logits.topk(3)
+    expected = torch.softmax(best.values, -1)
+    words = [engine._tokenizer.decode([token], skip_special_tokens=True) for token in best.indices.tolist()]
+    texts = [
+        r.text for r in run(engine, [Request.of("Is there a dog ?", None, sampling, sample=k) for k in range(1500)])
+    ]
+    assert set(texts) <= set(words)
+    for word, probability in zip(words, expected.tolist(), strict=True):
+        spread = (probability * (1 - probability) / 1500) ** 0.5
+        assert abs(texts.count(word) / 1500 - probability) < 4.5 * spread + 1e-9
+
+
+def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes((images / "1.png").read_bytes()[:60])
+    sampling = Sampling(max_tokens=4)
+    engine = TransformersEngine(str(models["qwen2_5_vl"]), dtype="float32", device="cpu", batch_size=4)
+    good, missing, broken, long, also = run(
+        engine,
+        [
+            Request.of("Describe", str(images / "1.png"), sampling),
+            Request.of("Describe", str(tmp_path / "none.png"), sampling),
+            Request.of("Describe", str(tmp_path / "broken.png"), sampling),
+            Request.of("red " * 600, str(images / "2.png"), sampling),
+            Request.of("Describe", str(images / "3.png"), sampling),
+        ],
+    )
+    assert good.error is None
+    assert also.error is None
+    assert good.completion_tokens == 4
+    assert good.finish == "length"
+    assert "no such file" in str(missing.error)
+    assert "damaged" in str(broken.error)
+    assert "exceed the model's context of 512" in str(long.error)
+    blind = TransformersEngine(str(models["text"]), dtype="float32", device="cpu")
+    seen, said = run(blind, [Request.of("Describe", str(images / "1.png"), sampling), Request.of("Is", None, sampling)])
+    assert "text-only" in str(seen.error)
+    assert said.error is None
+    with pytest.raises(ScapoError, match="cannot load"):
+        TransformersEngine(str(tmp_path), device="cpu")
+
+
+def test_out_of_memory_halves_the_batch(models: dict[str, Path], images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(str(models["llava"]), dtype="float32", device="cpu", batch_size=8)
+    requests = some(images, Sampling(max_tokens=4))[:8]
+    expected = run(engine, requests)
+    sizes: list[int] = []
+    whole = engine.model.generate
+
+    def small(**inputs: Any) -> Any:
+        sizes.append(len(inputs["input_ids"]))
+        if len(inputs["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("too much")
+        return whole(**inputs)
+
+    monkeypatch.setattr(engine.model, "generate", small)
+    assert run(engine, requests) == expected
+    assert max(sizes) == 8
+
+
+def test_the_identity_tells_models_apart(models: dict[str, Path], tiny: ModuleType, tmp_path: Path) -> None:
+    def identity(folder: Path) -> Any:
+        return TransformersEngine(str(folder), dtype="float32", device="cpu").identity
+
+    same = shutil.copytree(models["llava"], tmp_path / "same")
+    other = tiny.build(tmp_path / "other", "llava", seed=1)
+    assert identity(same)["weights"] == identity(models["llava"])["weights"]
+    assert identity(other)["weights"] != identity(models["llava"])["weights"]
+    assert identity(same)["processor"]["crop_size"] == {"height": 56, "width": 56}
+
+
+def environment() -> dict[str, str]:
+    """One thread, no hub."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.fixture
+def served(models: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """``transformers serve`` with a tiny model; base URL and model."""
+    # the server's loader asks for Qwen's video processor, which needs torchvision
+    model = str(models["qwen2_5_vl" if importlib.util.find_spec("torchvision") else "llava"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
+    for package in ("fastapi", "uvicorn", "openai", "accelerate"):
+        pytest.importorskip(package)
+    assert command is not None
+    (tmp_path / "hub").mkdir()
+    log = open(tmp_path / "serve.log", "w")  # noqa: SIM115
+    process = subprocess.Popen(
+        [command, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+        env={**environment(), "HF_HUB_CACHE": str(tmp_path / "hub")}, stdout=log, stderr=log,
+    )  # fmt: skip
+    try:
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                    break
+            except (urllib.error.URLError, OSError):
+                assert process.poll() is None, (tmp_path / "serve.log").read_text()[-3000:]
+                time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/v1", model
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
+    served: tuple[str, str], images: Path, tmp_path: Path
+) -> None:
+    url, model = served
+    command = [
+        sys.executable,
+        "-m",
+        "scapo_eval.cli.main",
+        "describe",
+        str(images),
+        "--model",
+        model,
+        "--max-tokens",
+        "8",
+    ]
+    remote, local = tmp_path / "remote.jsonl", tmp_path / "local.jsonl"
+    asked = [*command, "-o", str(remote), "--base-url", url, "--concurrency", "2"]
+    done = subprocess.run(asked, capture_output=True, text=True, env=environment(), timeout=120)
+    assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-3000:]
+    here = [*command, "-o", str(local), "--engine", "transformers", "--device", "cpu", "--dtype", "float32"]
+    assert subprocess.run(here, capture_output=True, env=environment(), timeout=120).returncode == 0
+    theirs, ours = ([orjson.loads(line) for line in path.read_bytes().splitlines()] for path in (remote, local))
+    assert [row["image_id"] for row in theirs] == [row["image_id"] for row in ours]
+    assert len(theirs) == 12
+    same = sum(a["caption"].split() == b["caption"].split() for a, b in zip(theirs, ours, strict=True))
+    assert same >= 10  # it does not suppress image tokens, and may break near ties otherwise
+    assert remote.read_bytes() == _again(asked, remote)
+    card = orjson.loads(Path(f"{local}.run.json").read_bytes())
+    assert card["environment"]["architecture"].endswith("ForConditionalGeneration")
+    assert len(card["engine"]["weights"]) == 16
+
+
+def _again(command: list[str], output: Path) -> bytes:
+    """The file of a run that starts anew."""
+    subprocess.run([*command, "--restart"], check=True, capture_output=True, env=environment(), timeout=120)
+    return output.read_bytes()
+
+
+def test_the_recipe_runs_as_it_is_written(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    text = (root / "examples/describe_and_score/README.md").read_text()
+    commands = text.split("<!-- recipe -->\n```bash\n")[1].split("```")[0]
+    (tmp_path / "examples").symlink_to(root / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, env={**environment(), "PATH": path},
+        capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len((tmp_path / "work/captions.jsonl").read_bytes().splitlines()) == 12
+    assert "hal_rate" in done.stdout
+    assert (tmp_path / "work/report.html").stat().st_size > 1000

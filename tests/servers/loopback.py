@@ -1,0 +1,181 @@
+"""A chat-completions server on 127.0.0.1 that answers at once, the same to the same request, or fails on purpose.
+
+    python loopback.py [--faults SHARE] [--delay SECONDS] [--retry-after SECONDS] [--slow SECONDS]
+
+Prints its port. The share of requests that fail is chosen by the hash of request and try, so that two runs meet the
+same faults. What the model's name holds decides the rest: see ``_answer``. ``GET /stats`` counts what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import signal
+import sys
+import time
+from collections import Counter
+
+FAULTS = ("429", "500", "drop", "slow", "half")
+
+
+class Server:
+    """The state of one server."""
+
+    def __init__(self, faults: float, delay: float, retry_after: float, slow: float) -> None:
+        self.faults = faults
+        self.delay = delay
+        self.retry_after = retry_after
+        self.slow = slow
+        self.tries: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.in_flight = 0
+        self.times: list[float] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, kept alive."""
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = 0
+                for line in head.split(b"\r\n")[1:]:
+                    if line[:15].lower() == b"content-length:":
+                        length = int(line[15:])
+                body = await reader.readexactly(length) if length else b""
+                if not await self.reply(head.split(b" ", 2)[1].decode(), body, writer):
+                    break
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def reply(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Answers one request; False ends the connection."""
+        if path == "/v1/models":
+            return _send(writer, 200, {"object": "list", "data": [{"id": "plain", "max_model_len": 4096}]})
+        if path == "/stats":
+            repeated = sum(number - 1 for number in self.tries.values())
+            stats = {**self.counts, "distinct": len(self.tries), "repeated": repeated, "times": self.times[-100:]}
+            return _send(writer, 200, stats)
+        self.in_flight += 1
+        self.counts["most_in_flight"] = max(self.counts["most_in_flight"], self.in_flight)
+        try:
+            return await self.complete(body, writer)
+        finally:
+            self.in_flight -= 1
+
+    async def complete(self, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """A chat completion, or a fault."""
+        self.counts["requests"] += 1
+        self.times.append(time.monotonic())
+        key = hashlib.sha256(body).hexdigest()
+        self.tries[key] += 1
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        request = json.loads(body)
+        fault = self.fault(key, request["model"])
+        self.counts[fault or "answered"] += 1
+        if fault == "429":
+            return _send(writer, 429, {"error": {"message": "slow down"}}, f"Retry-After: {self.retry_after}\r\n")
+        if fault == "500":
+            return _send(writer, 500, {"error": {"message": "out of luck"}})
+        if fault == "drop":
+            return False
+        if fault == "slow":
+            await asyncio.sleep(self.slow)
+        status, answer = _answer(request, key)
+        if fault == "half":
+            data = json.dumps(answer).encode()
+            writer.write(_head(200, len(data)) + data[: len(data) // 2])
+            await writer.drain()
+            return False
+        return _send(writer, status, answer)
+
+    def fault(self, key: str, model: str) -> str | None:
+        """Which fault this try meets."""
+        if model.startswith("always-"):
+            return model.removeprefix("always-")
+        if model.startswith("once-"):
+            return model.removeprefix("once-") if self.tries[key] == 1 else None
+        draw = hashlib.sha256(f"{key} {self.tries[key]}".encode()).digest()
+        chance = int.from_bytes(draw[:4], "big") / 2**32
+        return FAULTS[draw[4] % len(FAULTS)] if chance < self.faults else None
+
+
+def _answer(request: dict, key: str) -> tuple[int, dict]:
+    """Status and body, by the model's name."""
+    model, messages = request["model"], request["messages"]
+    parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
+    asked = messages[-1]["content"]
+    asked = asked if isinstance(asked, str) else "".join(part.get("text", "") for part in asked)
+    if model == "denied":
+        return 401, {"error": {"message": "no such key"}}
+    if model == "text-only" and any(part["type"] == "image_url" for part in parts):
+        return 400, {"object": "error", "message": "text-only is not a multimodal model", "code": 400}
+    if model == "overflow" and len(asked) > 40:
+        return 400, {"error": {"message": "This model's maximum context length is 4 tokens", "code": 400}}
+    if model == "no-schema" and "response_format" in request:
+        return 400, {"error": {"message": "response_format is not supported"}}
+    text = f"A dog and a chair, {key[:12]}."
+    if model == "echo":
+        text = asked
+    elif model == "empty":
+        text = "" if int(key, 16) % 4 == 0 else text
+    elif model in ("judge", "no-schema"):
+        text = _judge(asked, messages)
+    elif model == "yes" and not asked.startswith("Describe"):
+        text = "Yes" if "as follows" in asked or int(key, 16) % 2 else "No"
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    choices = [] if model == "no-choice" else [choice, {**choice, "index": 1}]  # "n" is ignored, this way or that
+    return 200, {"choices": choices, "usage": {"prompt_tokens": len(asked.split()), "completion_tokens": 5}}
+
+
+def _judge(asked: str, messages: list) -> str:
+    """Plays the judge of the tests."""
+    if asked.startswith("Image contents"):
+        return "Sounds good." if "mumble" in asked else "It is right.\n**Rating: 5**, very informative"
+    if asked.startswith("1. "):
+        lines = asked.splitlines()
+        return "\n".join(f"{k}: {'A' if 'perhaps' in line else 'D'}" for k, line in enumerate(lines, 1))
+    if asked.startswith("Statement:"):
+        return "No." if "dragon" in asked else "I cannot see it" if "mist" in asked else "Yes."
+    facts = [
+        f"There is a {word.strip('.,')}." for word in asked.split() if word.strip(".,") in ("dog", "dragon", "mist")
+    ]
+    return "Here are the facts:\n```json\n" + json.dumps({"entities": facts, "colors": []}) + "\n```"
+
+
+def _head(status: int, length: int, extra: str = "") -> bytes:
+    return (
+        f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nServer: loopback\r\n{extra}"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def _send(writer: asyncio.StreamWriter, status: int, value: object, extra: str = "") -> bool:
+    data = json.dumps(value).encode()
+    writer.write(_head(status, len(data), extra) + data)
+    return True
+
+
+async def main() -> None:
+    """Serves until it is told to stop."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--faults", type=float, default=0.0)
+    options.add_argument("--delay", type=float, default=0.0)
+    options.add_argument("--retry-after", type=float, default=0.1)
+    options.add_argument("--slow", type=float, default=3.0)
+    given = options.parse_args()
+    state = Server(given.faults, given.delay, given.retry_after, given.slow)
+    server = await asyncio.start_server(state.serve, "127.0.0.1", 0, limit=1 << 26, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    sys.exit(0)

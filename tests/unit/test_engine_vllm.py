@@ -1,0 +1,220 @@
+"""The vLLM engine against vLLM's own signatures, without a GPU.
+
+``vllm_signatures.json`` holds the names of the parameters that vLLM's sources declare (read by this file, run as a
+script, from the wheel). A stand-in package accepts just those, and the engine must get along with it. Where vLLM is
+installed, or its wheel lies in ``$SCAPO_VLLM_WHEEL`` or ``~/.cache/scapo``, the record itself is checked, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import sys
+import types
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORD = Path(__file__).resolve().parent / "vllm_signatures.json"
+Read = Callable[[str], str]
+
+
+def signatures(read: Read) -> dict[str, Any]:
+    """What the engine relies on, from the sources: path below ``vllm/`` -> text is ``read``."""
+    llm = _class(read("entrypoints/llm.py"), "LLM")
+    params = read("sampling_params.py")
+    outputs = read("outputs.py")
+    return {
+        "version": _assigned(read("_version.py"), "__version__"),
+        "LLM.__init__": _arguments(llm, "__init__"),
+        "LLM.chat": _arguments(llm, "chat"),
+        "SamplingParams": _fields(params, "SamplingParams"),
+        "StructuredOutputsParams": _fields(params, "StructuredOutputsParams"),
+        "RequestOutput": _arguments(_class(outputs, "RequestOutput"), "__init__"),
+        "CompletionOutput": _fields(outputs, "CompletionOutput"),
+        "VLLMServerError": [base.id for base in _class(read("exceptions.py"), "VLLMServerError").bases],  # type: ignore[attr-defined]
+        "VLLMClientError": [base.id for base in _class(read("exceptions.py"), "VLLMClientError").bases],  # type: ignore[attr-defined]
+        "image_pil": '"image_pil": lambda part' in read("renderers/chat_utils/chat_message.py"),
+        "exported": sorted(name for name in ("LLM", "SamplingParams") if f'"{name}"' in read("__init__.py")),
+    }
+
+
+def _class(source: str, name: str) -> ast.ClassDef:
+    return next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _arguments(cls: ast.ClassDef, name: str) -> list[str]:
+    made = next(node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    names = [each.arg for each in (*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs)][1:]
+    return names + (["**"] if made.args.kwarg else [])
+
+
+def _fields(source: str, name: str) -> list[str]:
+    fields = [node.target.id for node in _class(source, name).body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
+    return [field for field in fields if not field.startswith("_")]
+
+
+def _assigned(source: str, name: str) -> Any:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            return ast.literal_eval(node.value)
+    return None
+
+
+def _from_wheel(path: Path) -> Read:
+    return lambda name: zipfile.ZipFile(path).read(f"vllm/{name}").decode()
+
+
+def _sources() -> Read | None:
+    if (found := importlib.util.find_spec("vllm")) and found.origin:
+        root = Path(found.origin).parent
+        return lambda name: (root / name).read_text()
+    given = os.environ.get("SCAPO_VLLM_WHEEL")
+    wheels = [Path(given)] if given else sorted((Path.home() / ".cache/scapo").glob("vllm-*.whl"))
+    return _from_wheel(wheels[-1]) if wheels else None
+
+
+def test_the_record_is_what_vllm_declares() -> None:
+    read = _sources()
+    if read is None:
+        pytest.skip("vLLM is neither installed nor its wheel in $SCAPO_VLLM_WHEEL or ~/.cache/scapo")
+    found, recorded = signatures(read), json.loads(RECORD.read_bytes())
+    if found["version"] == recorded["version"]:
+        assert found == recorded
+    else:  # another release: what the engine uses must be there
+        for name in ("LLM.chat", "SamplingParams", "StructuredOutputsParams", "CompletionOutput"):
+            assert USED[name] <= set(found[name])
+        assert found["image_pil"]
+
+
+USED = {
+    "LLM.__init__": {"model", "revision", "dtype", "seed"},
+    "LLM.chat": {"messages", "sampling_params", "use_tqdm"},
+    "SamplingParams": {"temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "structured_outputs"},
+    "StructuredOutputsParams": {"json"},
+    "RequestOutput": {"prompt_token_ids", "outputs"},
+    "CompletionOutput": {"text", "finish_reason", "token_ids"},
+}
+
+
+def test_everything_used_is_declared() -> None:
+    recorded = json.loads(RECORD.read_bytes())
+    for name, used in USED.items():
+        assert used <= set(recorded[name]) or recorded[name][-1:] == ["**"], name
+    assert recorded["exported"] == ["LLM", "SamplingParams"]
+    assert recorded["image_pil"]
+
+
+class _Declared:
+    """A stand-in for a vLLM class: takes the declared parameters and nothing else."""
+
+    declared: list[str] = []  # noqa: RUF012
+
+    def __init__(self, **arguments: Any) -> None:
+        unknown = set(arguments) - set(self.declared)
+        assert not unknown or "**" in self.declared, unknown
+        self.__dict__.update(arguments)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A package ``vllm`` that echoes prompts and refuses long ones as vLLM does."""
+    recorded = json.loads(RECORD.read_bytes())
+
+    def declared(name: str) -> type:
+        return type(name, (_Declared,), {"declared": recorded[name]})
+
+    class VLLMError(Exception):
+        pass
+
+    class VLLMClientError(VLLMError):
+        pass
+
+    class VLLMServerError(VLLMError):
+        pass
+
+    request_output, completion = declared("RequestOutput"), declared("CompletionOutput")
+    calls: list[tuple[Any, ...]] = []
+
+    class LLM(_Declared):
+        declared = recorded["LLM.__init__"]
+
+        def chat(self, *positional: Any, **named: Any) -> list[Any]:
+            assert set(named) <= set(recorded["LLM.chat"])
+            (messages,) = positional
+            calls.append((messages, named))
+            params = named["sampling_params"]
+            assert len(params) == len(messages)
+            if any(_text(conversation) == "die" for conversation in messages):
+                raise VLLMServerError("EngineCore encountered an issue")
+            if any(len(_text(conversation)) > 50 for conversation in messages):
+                raise VLLMClientError("The decoder prompt is longer than the maximum model length")
+            return [
+                request_output(
+                    prompt_token_ids=[1, 2, 3],
+                    outputs=[completion(text=_text(m), finish_reason="stop", token_ids=[7, 8])],
+                )
+                for m in messages
+            ]
+
+    def _text(conversation: list[dict[str, Any]]) -> str:
+        content = conversation[-1]["content"]
+        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+    package = types.ModuleType("vllm")
+    package.__version__ = recorded["version"]  # type: ignore[attr-defined]
+    package.LLM, package.SamplingParams = LLM, declared("SamplingParams")  # type: ignore[attr-defined]
+    params, exceptions = types.ModuleType("vllm.sampling_params"), types.ModuleType("vllm.exceptions")
+    params.StructuredOutputsParams = declared("StructuredOutputsParams")  # type: ignore[attr-defined]
+    exceptions.VLLMClientError, exceptions.VLLMServerError = VLLMClientError, VLLMServerError  # type: ignore[attr-defined]
+    package.calls = calls  # type: ignore[attr-defined]
+    for name, module in (("vllm", package), ("vllm.sampling_params", params), ("vllm.exceptions", exceptions)):
+        monkeypatch.setitem(sys.modules, name, module)
+    return package
+
+
+def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    from scapo_eval.engines import Request, Response, Sampling, Turn
+    from scapo_eval.engines.vllm_offline import VllmEngine
+    from scapo_eval.errors import ScapoError
+
+    pillow.new("RGB", (5, 4)).save(tmp_path / "a.png")
+    engine = VllmEngine("some/model", revision="main", extra={"max_model_len": 64})
+    sampling = Sampling(0.5, 0.9, 4, 9, 3, ("x",))
+    seen = Request((Turn("system", "be brief"), Turn("user", "look", (str(tmp_path / "a.png"),))), sampling)
+    requests = [
+        seen,
+        Request.of("gone", str(tmp_path / "none.png")),
+        Request.of("z" * 60),
+        Request((Turn("user", "json"),), schema={"type": "object"}),
+    ]
+    found: dict[int, Response] = {}
+    engine.run(requests, lambda request, response: found.__setitem__(requests.index(request), response))
+    assert found[0] == Response("look", "stop", 3, 2)
+    assert "no such file" in str(found[1].error)
+    assert "longer than the maximum" in str(found[2].error)
+    assert found[3].text == "json"
+    (first, named) = stand_in.calls[0]
+    assert named["use_tqdm"] is False
+    assert first[0][0] == {"role": "system", "content": "be brief"}
+    image, text = first[0][1]["content"]
+    assert image["type"] == "image_pil"
+    assert image["image_pil"].size == (5, 4)
+    assert text == {"type": "text", "text": "look"}
+    given = named["sampling_params"][0]
+    assert (given.temperature, given.top_p, given.top_k, given.max_tokens, given.seed) == (0.5, 0.9, 4, 9, 3)
+    assert (given.stop, given.structured_outputs) == (["x"], None)
+    assert named["sampling_params"][-1].structured_outputs.json == {"type": "object"}
+    assert engine.identity["revision"] == "main"
+    with pytest.raises(ScapoError, match="has died"):
+        engine.run([Request.of("die")], lambda request, response: None)
+
+
+if __name__ == "__main__":
+    RECORD.write_text(json.dumps(signatures(_from_wheel(Path(sys.argv[1]))), indent=1) + "\n")
