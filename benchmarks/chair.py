@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--synonyms", type=Path)
     parser.add_argument("--vocabulary", default="coco80")
     arguments = parser.parse_args()
-    captions = _captions(arguments.captions)
+    captions = load_captions(arguments.captions)
     oracle = PresenceOracle.load(arguments.truth)
-    synonyms = Synonyms.load(arguments.synonyms) if arguments.synonyms else _shared_synonyms()
+    synonyms = Synonyms.load(arguments.synonyms) if arguments.synonyms else shared_synonyms()
     n = len(captions.captions)
 
     tokenize, tokenizer = _tokenizer()
@@ -79,7 +79,7 @@ def _measure(profile: Profile, oracle: PresenceOracle, captions: Captions) -> tu
     return seconds, dict(zip(COLUMNS, block.counts.sum(axis=0).tolist(), strict=True))
 
 
-def _captions(paths: list[Path]) -> Captions:
+def load_captions(paths: list[Path]) -> Captions:
     if not paths:
         sys.exit("give caption files, --truth and --synonyms: ../shared is not there")
     joined = Captions()
@@ -91,7 +91,7 @@ def _captions(paths: list[Path]) -> Captions:
     return joined
 
 
-def _shared_synonyms() -> Synonyms:
+def shared_synonyms() -> Synonyms:
     aliases = json.loads((SHARED / "vocabulary.json").read_text())["aliases"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synonyms.txt"

@@ -58,6 +58,11 @@ class PlainChair:
 
     def objects(self, caption: str) -> tuple[list[str], int]:
         """Node words in text order with multiplicity, and the number of words after merging."""
+        found, length = self.words(caption)
+        return [self.node_words[word] for word in found], length
+
+    def words(self, caption: str) -> tuple[list[str], int]:
+        """The words that name objects, singular as the script has it, and the number of words after merging."""
         words = [singularize(word) for word in self.tokenize(caption.lower())]
         merged: list[str] = []
         i = 0
@@ -75,7 +80,7 @@ class PlainChair:
         positions = [i for i, word in enumerate(kept) if word in set(self.all_words)]
         found = [word for word in kept if word in set(self.all_words)]
         assert len(positions) == len(found)
-        return [self.node_words[word] for word in found], len(merged)
+        return found, len(merged)
 
     def counts(self, image_ids: Sequence[str], captions: Sequence[str]) -> dict[str, int]:
         """The integers behind the scripts' figures."""

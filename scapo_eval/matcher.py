@@ -39,6 +39,7 @@ _TO_ASCII = {
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
 
 Ints = NDArray[Any]  # of some integer type
+_Mapped = tuple[str, list[int], list[int]]  # the NFC text and where it came from
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class MentionColumns:
     Attributes:
         indptr: (captions + 1,) int64.
         start, end: (mentions,) int32 character span in the original caption.
-        label_id: (mentions,) int32 position in ``vocabulary.labels``.
+        label_id: (mentions,) int32 position in ``vocabulary.labels``; for watched words, in ``watch``.
     """
 
     indptr: NDArray[np.int64]
@@ -68,6 +69,39 @@ class MentionColumns:
         """The rows of caption ``i``."""
         return slice(int(self.indptr[i]), int(self.indptr[i + 1]))
 
+    def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
+        """The rows where the (mentions,) mask is True."""
+        indptr = np.append(0, np.cumsum(mask))[self.indptr]
+        return MentionColumns(indptr, self.start[mask], self.end[mask], self.label_id[mask])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:
+        """The columns of one batch of captions after another."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = [np.zeros(1, dtype=np.int64), *(np.diff(part.indptr) for part in parts)]
+        none = np.zeros(0, dtype=np.int32)
+        return cls(
+            np.cumsum(np.concatenate(counts)),
+            np.concatenate([none, *(part.start for part in parts)]),
+            np.concatenate([none, *(part.end for part in parts)]),
+            np.concatenate([none, *(part.label_id for part in parts)]),
+        )
+
+    def with_captions(self, rows: Sequence[tuple[int, int, int, int]]) -> MentionColumns:
+        """These columns with rows ``(caption, start, end, label_id)``, in order, of captions that have none."""
+        extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        caption = np.concatenate([self.caption, extra[:, 0]])
+        order = np.argsort(caption, kind="stable")
+        indptr = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(caption, minlength=len(self)), out=indptr[1:])
+        return MentionColumns(
+            indptr,
+            np.concatenate([self.start, extra[:, 1].astype(np.int32)])[order],
+            np.concatenate([self.end, extra[:, 2].astype(np.int32)])[order],
+            np.concatenate([self.label_id, extra[:, 3].astype(np.int32)])[order],
+        )
+
 
 class AliasMatcher:
     """Finds the labels of a vocabulary in text.
@@ -76,17 +110,19 @@ class AliasMatcher:
 
     Args:
         vocabulary: labels, aliases and ignore phrases.
+        watch: lower-case ASCII words that ``find_watched`` reports beside the mentions; they change none.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, watch: Sequence[str] = ()) -> None:
         self.vocabulary = vocabulary
-        self._trie = _Trie(vocabulary)
+        self.watch = tuple(watch)
+        self._trie = _Trie(vocabulary, self.watch)
         decisive = {character for _, join, _ in self._trie.edges for character in join}
         self._to_ascii = {old: new for old, new in _TO_ASCII.items() if old not in decisive}
         self._fast = _BatchTables(self._trie)
 
-    def __reduce__(self) -> tuple[type[AliasMatcher], tuple[Vocabulary]]:
-        return type(self), (self.vocabulary,)
+    def __reduce__(self) -> tuple[type[AliasMatcher], tuple[Vocabulary, tuple[str, ...]]]:
+        return type(self), (self.vocabulary, self.watch)
 
     def find(self, text: str) -> list[Mention]:
         """The mentions of one caption in text order.
@@ -114,22 +150,19 @@ class AliasMatcher:
         Args:
             texts: captions; cut into passes of BATCH.
         """
-        parts = [self._find_pass(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
-        if len(parts) == 1:
-            return parts[0]
-        counts = [np.diff(part.indptr) for part in parts]
-        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-        if parts:
-            np.cumsum(np.concatenate(counts), out=indptr[1:])
-        empty = np.zeros(0, dtype=np.int32)
-        return MentionColumns(
-            indptr,
-            np.concatenate([part.start for part in parts]) if parts else empty,
-            np.concatenate([part.end for part in parts]) if parts else empty,
-            np.concatenate([part.label_id for part in parts]) if parts else empty,
-        )
+        return self.find_watched(texts)[0]
 
-    def _find_pass(self, texts: Sequence[str]) -> MentionColumns:
+    def find_watched(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
+        """As ``find_batch``, and the words of ``watch`` that the same pass met, inside of mentions or not.
+
+        Args:
+            texts: captions; cut into passes of BATCH.
+        """
+        passes = [self._find_pass(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
+        mentions, watched = ([part[kind] for part in passes] for kind in (0, 1))
+        return MentionColumns.concatenate(mentions), MentionColumns.concatenate(watched)
+
+    def _find_pass(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
         ascii_texts = list(texts)
         slow: list[int] = []
         for k, text in enumerate(texts):
@@ -141,29 +174,19 @@ class AliasMatcher:
                 if not text.isascii():
                     ascii_texts[k] = ""
                     slow.append(k)
-        columns = self._fast.find(ascii_texts)
-        if not slow:
-            return columns
-        rows = [
-            (k, start, end, label) for k in slow for start, end, label in self._trie.matches(texts[k]) if label >= 0
-        ]
-        extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
-        caption = np.concatenate([columns.caption, extra[:, 0]])
-        order = np.argsort(caption, kind="stable")
-        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(caption, minlength=len(texts)), out=indptr[1:])
-        return MentionColumns(
-            indptr,
-            np.concatenate([columns.start, extra[:, 1].astype(np.int32)])[order],
-            np.concatenate([columns.end, extra[:, 2].astype(np.int32)])[order],
-            np.concatenate([columns.label_id, extra[:, 3].astype(np.int32)])[order],
-        )
+        mentions, watched = self._fast.find(ascii_texts)
+        if slow:
+            matches = [(k, *match) for k in slow for match in self._trie.matches(texts[k]) if match[2] >= 0]
+            mentions = mentions.with_captions(matches)
+            watched = watched.with_captions([(k, *word) for k in slow for word in self._trie.watched(texts[k])])
+        return mentions, watched
 
 
 class _Trie:
     """Aliases and ignore phrases as paths ``word, join, word...``, and the plain walk over one text."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, watch: Sequence[str]) -> None:
+        self.watch = {word: k for k, word in enumerate(watch)}
         self.ends: list[int] = []  # node -> label id, _IGNORED or _NO_END
         self.first: dict[str, int] = {}  # first word -> node
         self.edges: dict[tuple[int, str, str], int] = {}  # (node, join, next word) -> node
@@ -189,9 +212,7 @@ class _Trie:
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """``(start, end, label id or _IGNORED)`` of every match, leftmost then longest."""
-        mapped = None if text.isascii() else nfc_with_map(text)
-        body = mapped[0] if mapped else text
-        spans = word_spans(body)
+        body, spans, mapped = self._words(text)
         words = [fold(body[start:end]) for start, end in spans]
         k = 0
         while k < len(words):
@@ -209,11 +230,27 @@ class _Trie:
             if best is None:
                 k += 1
                 continue
-            start, end = spans[k][0], spans[best[0]][1]
-            if mapped:
-                start, end = mapped[1][start], mapped[2][end - 1]
-            yield start, end, best[1]
+            yield *_original(spans[k][0], spans[best[0]][1], mapped), best[1]
             k = best[0] + 1
+
+    def watched(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """``(start, end, position in watch)`` of every watched word."""
+        body, spans, mapped = self._words(text)
+        for start, end in spans if self.watch else ():
+            at = self.watch.get(fold(body[start:end]))
+            if at is not None:
+                yield *_original(start, end, mapped), at
+
+    @staticmethod
+    def _words(text: str) -> tuple[str, list[tuple[int, int]], _Mapped | None]:
+        mapped = None if text.isascii() else nfc_with_map(text)
+        body = mapped[0] if mapped else text
+        return body, word_spans(body), mapped
+
+
+def _original(start: int, end: int, mapped: _Mapped | None) -> tuple[int, int]:
+    """Where a span of the NFC text stands in the text as it was."""
+    return (mapped[1][start], mapped[2][end - 1]) if mapped else (start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +286,7 @@ class _BatchTables:
     _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
     def __init__(self, trie: _Trie) -> None:
-        words = sorted({*trie.first, *(word for _, _, word in trie.edges)})
+        words = sorted({*trie.first, *(word for _, _, word in trie.edges), *trie.watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words)}
         raw = [word.encode() for word in words]
@@ -279,6 +316,9 @@ class _BatchTables:
             if len(path) == 3 or (len(path) < 3 and trie.ends[node] != _NO_END):
                 self._hopes[functools.reduce(self._hope, path)] = True
 
+        self._hopes[slots[[ids[word] for word in trie.watch]]] = True
+        self._watch = np.array([-1, *(trie.watch.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
+
         self._ends = np.array(trie.ends, dtype=np.int32)
         self._first = np.array([-1, *(trie.first.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
         self._inner = np.zeros(len(trie.ends), dtype=bool)
@@ -306,7 +346,8 @@ class _BatchTables:
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
         return (node * len(self._joins) + join) * self._n_words + word
 
-    def find(self, texts: Sequence[str]) -> MentionColumns:
+    def find(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
+        """The mentions and the watched words of ASCII captions."""
         joined = _SEPARATOR.join(["", *texts, ""]).lower().encode("ascii")
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths
@@ -314,13 +355,25 @@ class _BatchTables:
         eight = np.ndarray(shape=len(joined), dtype="<u8", buffer=joined + bytes(8), strides=(1,))  # bytes k..k+7 at k
         head: Ints = _gather(eight, starts) & _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
         text = _Words(joined, starts, ends, eight, head, self._hash(head))
-        first, last, label = self._walk(text)
+        goes_on = self._goes_on(text)
+        begin = np.flatnonzero(_gather(self._hopes, text.slot) | goes_on)
+        word = self._lookup(text, begin) + 1
+        first, last, label = self._walk(text, goes_on, begin, self._first[word])
         named = label >= 0
-        start, end = starts[first[named]], ends[last[named]]
+        watch = self._watch[word]
+        at = np.flatnonzero(watch >= 0)
+        return (
+            self._columns(offsets, starts[first[named]], ends[last[named]], label[named]),
+            self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
+        )
+
+    @staticmethod
+    def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
+        """Columns of spans in the joined text, where each caption begins at its offset."""
         indptr = np.append(np.searchsorted(start, offsets), len(start))
         shift = np.repeat(offsets, np.diff(indptr))
         return MentionColumns(
-            indptr, (start - shift).astype(np.int32), (end - shift).astype(np.int32), label[named].astype(np.int32)
+            indptr, (start - shift).astype(np.int32), (end - shift).astype(np.int32), label.astype(np.int32)
         )
 
     @staticmethod
@@ -353,15 +406,24 @@ class _BatchTables:
             where, candidate = where[rest], candidate[rest]
         return word
 
-    def _walk(self, text: _Words) -> tuple[Ints, Ints, Ints]:
-        """First word, last word and label (or _IGNORED) of every match, leftmost then longest."""
+    def _goes_on(self, text: _Words) -> NDArray[np.bool_]:
+        """(words,) where an alias of more than one word may begin."""
         goes_on = np.zeros(len(text.slot), dtype=bool)
         path = text.slot
         for depth in (1, 2):
             path = self._hope(path[:-1], text.slot[depth:])
             goes_on[: len(path)] |= _gather(self._hopes, path)
-        begin = np.flatnonzero(_gather(self._hopes, text.slot) | goes_on)
-        node: Any = self._first[self._lookup(text, begin) + 1]
+        return goes_on
+
+    def _walk(self, text: _Words, goes_on: NDArray[np.bool_], begin: Ints, node: Ints) -> tuple[Ints, Ints, Ints]:
+        """First word, last word and label (or _IGNORED) of every match, leftmost then longest.
+
+        Args:
+            text: the words of the batch.
+            goes_on: from ``_goes_on``.
+            begin: words at which a match may begin.
+            node: (begin,) node of the path that each of them alone makes, -1 where there is none.
+        """
         begin, node = begin[node >= 0], node[node >= 0]
         label = self._ends[node]
         last = np.where(label != _NO_END, begin, -1)

@@ -427,7 +427,7 @@ def _scored_blocks(
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
-            yield sum(map(len, block.lines)), _score_block(scorer, block)
+            yield len(block.data), _score_block(scorer, block)
         return
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -436,7 +436,7 @@ def _scored_blocks(
     pending: deque[tuple[int, Future[Outcome]]] = deque()
     try:
         for block in blocks:
-            pending.append((sum(map(len, block.lines)), pool.submit(_work, block)))
+            pending.append((len(block.data), pool.submit(_work, block)))
             if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
                 size, future = pending.popleft()
                 yield size, future.result()

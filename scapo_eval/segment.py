@@ -245,6 +245,16 @@ _ABBREVIATION_KEYS = {
 }
 _PAD = b"\0" * 8
 
+# Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
+# sentence, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
+_TO_ASCII = {
+    "\u2019": "'",
+    "\u201d": '"',
+    "\u2026": "!",
+    **dict.fromkeys("\u00a0\u202f", "\x0b"),
+    **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
+}
+
 
 def split_batch(
     texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
@@ -300,10 +310,56 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(text, offset)`` of every cut, sorted."""
-    slow = [k for k, text in enumerate(texts) if not text.isascii() or "\0" in text]  # NUL parts the joined texts
-    simple = list(texts)
+    simple, slow = _simplified(texts)
+    if len(slow) == len(texts):
+        owner = offset = np.zeros(0, dtype=np.int64)
+    else:
+        owner, offset = _plain_cuts(simple, texts, lengths, rule, mentions)
+    if not slow:
+        return owner, offset
+    found = []
     for k in slow:
-        simple[k] = ""
+        spans = []
+        if mentions is not None:
+            rows = mentions.row(k)
+            spans = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
+        found += [(k, at) for at, _ in _cuts(texts[k], rule, spans)]
+    extra = np.array(found, dtype=np.int64).reshape(-1, 2)
+    owner = np.concatenate([owner, extra[:, 0]])
+    offset = np.concatenate([offset, extra[:, 1]])
+    order = np.argsort(owner * (int(lengths.max()) + 1) + offset, kind="stable")
+    return owner[order], offset[order]
+
+
+def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The texts in ASCII, character by character, and which are left to the readable way (empty here)."""
+    if len(texts) == 1:
+        return [""], [0]  # it is cut before the arrays would be made
+    simple = list(texts)
+    slow: list[int] = []
+    for k, text in enumerate(texts):
+        if not text.isascii():
+            for character, replacement in _TO_ASCII.items():
+                if character in text:
+                    text = text.replace(character, replacement)
+            for dash in _DASHES[1:]:  # between spaces it is asked about, as a hyphen there is; elsewhere not
+                if dash in text and text.count(dash) == text.count(f" {dash} "):
+                    text = text.replace(dash, "-")
+            simple[k] = text
+        if not text.isascii() or "\0" in text:  # NUL parts the joined texts
+            simple[k] = ""
+            slow.append(k)
+    return simple, slow
+
+
+def _plain_cuts(
+    simple: Sequence[str],
+    texts: Sequence[str],
+    lengths: NDArray[np.int64],
+    rule: Rule,
+    mentions: MentionColumns | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(text, offset)`` of every cut of the simplified texts, sorted."""
     joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
     widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
@@ -336,21 +392,7 @@ def _batch_cuts(
         in_sentence = before - np.where(same, before[started], 0)
         stays = sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
         cut, owner = cut[stays], owner[stays]
-    offset = cut - base[owner]
-    if slow:
-        found = []
-        for k in slow:
-            spans = []
-            if mentions is not None:
-                rows = mentions.row(k)
-                spans = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
-            found += [(k, at) for at, _ in _cuts(texts[k], rule, spans)]
-        extra = np.array(found, dtype=np.int64).reshape(-1, 2)
-        owner = np.concatenate([owner, extra[:, 0]])
-        offset = np.concatenate([offset, extra[:, 1]])
-        order = np.lexsort((offset, owner))
-        owner, offset = owner[order], offset[order]
-    return owner, offset
+    return owner, cut - base[owner]
 
 
 def _inside_mention(
@@ -373,31 +415,34 @@ def _byte_boundaries(
     """``(position after the white space, ends a sentence)`` of every boundary, sorted and without doubles."""
     text = np.frombuffer(joined, dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
-    at = np.flatnonzero(kinds)
+    at = np.flatnonzero(kinds != 0)  # of bytes themselves it takes nine times as long
     kind, following, previous = kinds[at], text[at + 1], text[at - 1]
     ends = _SPACE_BYTES[following] | (following == 0)  # white space, or the end of the text
     yes = (kind == 4) | ((kind == 2) & ends) | ((kind == 1) & ends & _LOWER[previous])
+    before = text[at - 2]  # a dash between spaces, behind a word
+    yes |= (kind == 3) & _SPACE_BYTES[following] & (previous == ord(" ")) & ~_SPACE_BYTES[before] & (before != 0)
     stop = np.flatnonzero((kind == 1) & yes & (text[at] == ord(".")))
     yes[stop[_after_abbreviation(joined, at[stop])]] = False
     # what is left to the readable way: runs of marks, closers, capitals and digits before a stop, glued
     # words, abbreviations, dashes that are no hyphens
     hyphen = (kind == 3) & ~ends & ~_SPACE_BYTES[previous] & (following != ord("-")) & (previous != ord("-"))
     plain_no = hyphen | ((kind == 2) & ~ends & ~_CLOSER_BYTES[following])
-    asked = np.flatnonzero(~yes & ~plain_no)
+    asked = at[~yes & ~plain_no]
     cut = at[yes] + 1
     cut[kind[yes] == 4] -= 1  # a line end is itself white space
     moving = np.flatnonzero(_SPACE_BYTES[text[cut]])
     while len(moving):
         cut[moving] += 1
         moving = moving[_SPACE_BYTES[text[cut[moving]]]]
-    sentence = kind[yes] != 2
-    whole = (text[at[yes]] != ord(".")) | (text[cut] != ord("."))  # else a mark inside a spaced ellipsis
+    sentence = (kind[yes] == 1) | (kind[yes] == 4)
+    whole = (text[at[yes]] != ord(".")) | (text[cut] != ord("."))  # else perhaps a mark inside a spaced ellipsis
+    asked = np.concatenate([asked, at[yes][~whole]])
     cut, sentence = cut[whole], sentence[whole]
     if len(asked):
-        owner = np.searchsorted(base, at[asked], side="right") - 1
+        owner = np.searchsorted(base, asked, side="right") - 1
         extra = [
             (int(base[k]) + boundary[0], boundary[1])
-            for k, where in zip(owner.tolist(), at[asked].tolist(), strict=True)
+            for k, where in zip(owner.tolist(), asked.tolist(), strict=True)
             if (boundary := _boundary(texts[k], where - int(base[k]))) is not None
         ]
         cut = np.concatenate([cut, np.array([offset for offset, _ in extra], dtype=np.int64)])

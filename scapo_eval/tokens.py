@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -55,7 +56,7 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
     Args:
         tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``:
             byte-level, SentencePiece (with byte fallback or without) or WordPiece. Its table is kept as
-            long as it lives; a bare ``tokenizers.Tokenizer`` gets a new one at every call.
+            long as it lives.
         ids: T generated ids, special tokens and padding included. Ids that the tokenizer does not know
             decode to nothing, as there.
 
@@ -227,9 +228,10 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
     """
     backend = _backend_of(tokenizer)
     size = backend.get_vocab_size(with_added_tokens=True)
-    table = _tables.get(tokenizer) if hasattr(tokenizer, "__weakref__") else None
-    if table is not None and table.size == size:
-        return table
+    with suppress(TypeError):  # an older tokenizers.Tokenizer, bare, takes no weak reference
+        table = _tables.get(tokenizer)
+        if table is not None and table.size == size:
+            return table
     with _lock:
         table = _built(backend, size)
         shown = min(_CHECKED, len(indptr) - 1)
@@ -240,7 +242,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
             if ours != theirs:
                 reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
                 raise InputError(None, None, reason)
-        if hasattr(tokenizer, "__weakref__"):  # a bare tokenizers.Tokenizer has none and gets a new table each time
+        with suppress(TypeError):
             _tables[tokenizer] = table
     return table
 

@@ -12,7 +12,7 @@ from ..oracle import PresenceOracle
 from ..results import System
 from ..scoring import ScoredBlock
 from ..vocabulary import Vocabulary
-from .common import Output, emit, input_size, output_options, progress, system_names
+from .common import Output, caption_file, emit, input_size, output_options, progress, system_names
 
 DEFAULT_VOCABULARY = "coco80"
 
@@ -90,7 +90,7 @@ def command(
             evidence.writelines(dump_json(record) + b"\n" for record in scorer.evidence(block))
 
         for path, name in zip(captions, system_names(captions), strict=True):
-            with progress(output, name, input_size(path)) as advance:
+            with caption_file(path), progress(output, name, input_size(path)) as advance:
                 systems.append(
                     score_chair(
                         path,

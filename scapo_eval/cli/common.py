@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import InputError
+from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write, dump_json
 from ..results import FORMAT, System, per_image, results
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
@@ -121,7 +121,7 @@ def system_names(paths: Sequence[str]) -> list[str]:
         names = ["/".join(Path(path).parts[-depth:]) for path in plain]
         if len(set(names)) == len(names):
             return names
-    return [f"{name}#{k}" for k, name in enumerate(plain, 1)]
+    return [f"{Path(name).name}#{k}" for k, name in enumerate(plain, 1)]
 
 
 def _stem(path: str) -> str:
@@ -129,6 +129,39 @@ def _stem(path: str) -> str:
     for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
         name = name.removesuffix(suffix) or name
     return name
+
+
+@contextmanager
+def caption_file(path: str) -> Iterator[None]:
+    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    try:
+        yield
+    except ScapoError as error:
+        if found := _no_captions(path):
+            raise InputError(path, None, found) from error
+        raise
+
+
+_CAPTION_LAYOUTS = ("captions", "coco-results", "rollouts")
+
+
+def _no_captions(path: str) -> str | None:
+    from ..io.formats import recognise
+    from ..metrics.provenance import file_looks_like
+
+    try:
+        layout = None if path == STDIN else recognise(path)
+    except ScapoError:
+        return None
+    if layout is None or layout.name in _CAPTION_LAYOUTS:
+        return None
+    looks = file_looks_like(path) or ""
+    reason = f"no captions (image_id, caption) but {layout.title}"
+    if "(scapo-eval" in looks and not looks.startswith("captions"):
+        return f"{reason}; they look like {looks}"
+    if layout.captions:
+        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+    return f"{reason}; {layout.use}" if layout.use else reason
 
 
 def emit(systems: Sequence[System], output: Output) -> int:
@@ -298,7 +331,9 @@ def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[
         how = ", ".join(tests) or "no test below 30 shared images"
         shared = sorted({row["n_images"] for row in found["comparisons"]})
         images = "-".join(f"{n:,}" for n in dict.fromkeys((shared[0], shared[-1])))
-        line = f"below: difference to {first['baseline']} on {images} shared images; * p < 0.05, ** p < 0.01 ({how})"
+        line = (
+            f"third line: difference to {first['baseline']} on {images} shared images; * p < 0.05, ** p < 0.01 ({how})"
+        )
         console.print(Text(line, style="dim"))
 
 

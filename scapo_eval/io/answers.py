@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..types import Answer
 from .containers import OnError, Warn, warn_user
+from .fields import mixed_models
 from .files import FaultList
 from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Source, lmms_doc_id, open_source, wrong_kind
 
@@ -55,19 +56,6 @@ def answers_of(source: Source, *, model: str | None = None, on_error: OnError | 
     faults.raise_if_any()
     if first is None:
         raise InputError(source.rows.path, None, f"no answer of the model {model!r}" if model else "no answer")
-
-
-def mixed_models(path: str, line: int | None, models: Iterable[str | None]) -> InputError:
-    """The error for a file that holds several models' work.
-
-    Args:
-        path: the file.
-        line: where the second model begins.
-        models: of all records, in their order; None where a record names none.
-    """
-    named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
-    reason = f"several models in one file ({', '.join(named)}); choose one with --model NAME"
-    return InputError(path, line, reason)
 
 
 def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]]:

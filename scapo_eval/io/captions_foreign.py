@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
-from .answers import mixed_models
 from .containers import OnError, Warn, warn_user
+from .fields import mixed_models
 from .files import FaultList
 from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import InputError
 from ..ids import canonical_image_id
 from .files import json_type
 
@@ -103,3 +104,22 @@ def message_text(content: object) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
+
+
+def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
+    """The error for a file that holds several models' work.
+
+    Args:
+        path: the file.
+        line: where the second model begins.
+        models: of all records, in their order; None where a record names none.
+        remedy: how to choose one; by default the option ``--model``.
+    """
+    named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
+    remedy = remedy or "choose one with --model NAME"
+    return InputError(path, line, f"several models in one file ({', '.join(named)}); {remedy}")
+
+
+def split_by_import(path: str) -> str:
+    """The remedy of :func:`mixed_models` where the verb has no ``--model``."""
+    return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -190,46 +190,61 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines of a file with their 1-based numbers, see :func:`iter_line_blocks`."""
-    for numbers, lines in iter_line_blocks(path, 1 << 20):
-        yield from zip(numbers, lines, strict=True)
+    """The non-blank lines of a file with their 1-based numbers, without line ends; see :func:`iter_line_blocks`."""
+    for first, data in iter_line_blocks(path, 1 << 20):
+        yield from zip(*split_lines(first, data), strict=True)
 
 
-def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[list[int], list[bytes]]]:
-    """The non-blank lines of a file in blocks, without line ends and byte-order mark; faster than line by line.
+def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[int, bytes]]:
+    """A file in blocks of whole lines, without its byte-order mark.
 
     Args:
         path: file or ``-``.
-        size: bytes of a block, about.
+        size: bytes of a block, about; at most MAX_LINE.
 
     Yields:
-        1-based numbers of some lines, and the lines.
+        1-based number of a block's first line, and the block.
 
     Raises:
         InputError: a line longer than MAX_LINE, an encoding that is not UTF-8, an unreadable file.
     """
     name = display_name(path)
     with open_bytes(path) as stream:
-        before = 0  # lines in earlier blocks
+        first = 1
         rest = b""  # the beginning of a line whose end has not been read
         chunk = stream.read(size)
         _refuse_foreign_encoding(chunk[:4], name)
         chunk = chunk.removeprefix(_BOM)
         while chunk or rest:
-            lines = (rest + chunk).split(b"\n")
-            too_long = next((k for k, line in enumerate(lines, before + 1) if len(line) > MAX_LINE), None)
-            if too_long is not None:
-                raise InputError(name, too_long, f"a line of more than {MAX_LINE >> 20} MiB is no caption record")
-            rest = lines.pop() if chunk else b""
-            numbers = list(range(before + 1, before + 1 + len(lines)))
-            before += len(lines)
-            lines = [line.strip(b" \t\r\n") for line in lines]
-            if b"" in lines:
-                numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
-                lines = [line for line in lines if line]
-            if lines:
-                yield numbers, lines
+            data = rest + chunk
+            end = data.rfind(b"\n") + 1 if chunk else len(data)
+            data, rest = data[:end], data[end:]
+            following = first + data.count(b"\n")
+            if data.find(b"\n") > MAX_LINE or len(rest) > MAX_LINE:
+                number = following if len(rest) > MAX_LINE else first
+                raise InputError(name, number, f"a line of more than {MAX_LINE >> 20} MiB is no caption record")
+            if data:
+                yield first, data
+            first = following
             chunk = stream.read(size) if chunk else b""
+
+
+def split_lines(first: int, data: bytes) -> tuple[list[int], list[bytes]]:
+    """The non-blank lines of a block, without line ends.
+
+    Args:
+        first: number of the block's first line.
+        data: the block.
+
+    Returns:
+        Their numbers, and the lines.
+    """
+    lines = [line.strip(b" \t\r\n") for line in data.removesuffix(b"\n").split(b"\n")]
+    numbers = list(range(first, first + len(lines)))
+    if b"" in lines:
+        numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
+        lines = [line for line in lines if line]
+    return numbers, lines
 
 
 def _refuse_foreign_encoding(head: bytes, name: str) -> None:

@@ -195,7 +195,7 @@ def _notes(
         asked = Counter(question.part for question in questions)
         answered = Counter(item.question.part for item in graded)
         parts = [f"{part} {answered[part]:,} of {n:,}" for part, n in asked.items() if part and answered[part] < n]
-        share = 100 * len(graded) / len(questions)
+        share = min(99.9, 100 * len(graded) / len(questions))  # a partial run is never 100.0 %
         note = f"partial run: {len(graded):,} of {len(questions):,} questions answered ({share:.1f} %)"
         yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
     if strangers:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.containers import Row, Warn, first_bytes, open_rows, warn_user
-from ..io.fields import Record, find_image, id_in, optional_text
+from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import FaultList, display_name, json_type, read_json
 from ..results import System
 from ..signature import digest, signature
 from ..stats import CountBuilder
 from .base import Measure, Metric, divide, ratio
+from .provenance import file_looks_like
 
 # --- MMHal-Bench ----------------------------------------------------------------------------------------------------
 
@@ -105,11 +106,8 @@ def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
         if isinstance(record.get("model"), str) and "choices" not in record:  # there it is the judge
             models.setdefault(record["model"], line)
     if len(models) > 1:
-        (first, at), (second, line) = list(models.items())[:2]
-        faults.add(
-            InputError(name, line, f"an answer of {second!r} after one of {first!r} (line {at}): one file, one model")
-        )
-    _raise(faults, "ratings", nothing=not ratings)
+        faults.add(mixed_models(name, list(models.values())[1], models, "give each model's ratings on their own"))
+    _raise(path, faults, "ratings", nothing=not ratings)
     if all(rating.rating is None for rating in ratings):
         raise InputError(
             name, None, f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})"
@@ -302,7 +300,7 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
             if earlier != line:
                 faults.add(InputError(name, line, f"id {identity!r} stands here again (first on line {earlier})"))
         found.append(facts)
-    _raise(faults, "facts", nothing=not found)
+    _raise(path, faults, "facts", nothing=not found)
     return found
 
 
@@ -436,11 +434,13 @@ def _digest(images: Iterable[str | None]) -> str:
     return digest(known) if len(known) == len(named) else "none"
 
 
-def _raise(faults: FaultList, wanted: str, *, nothing: bool) -> None:
+def _raise(path: str | Path, faults: FaultList, wanted: str, *, nothing: bool) -> None:
     """Raises what was found; once, where no record at all is of the wanted kind."""
     if nothing and faults.total > 1:
         first = faults.errors[0]
-        raise InputError(first.path, first.line, f"{first.reason}; none of the {faults.total:,} records holds {wanted}")
+        looks = file_looks_like(path)
+        reason = f"{first.reason}; none of the {faults.total:,} records holds {wanted}"
+        raise InputError(first.path, first.line, f"{reason}; they look like {looks}" if looks else reason)
     faults.raise_if_any()
 
 

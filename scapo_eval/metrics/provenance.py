@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import InputError
-from ..io.answers import read_answers
+from ..errors import InputError, ScapoError
+from ..io.answers import answers_of, read_answers
 from ..io.containers import Warn, warn_user
-from ..io.files import display_name
-from ..io.formats import AMBER_DESCRIPTIONS
+from ..io.files import STDIN, display_name
+from ..io.formats import AMBER_DESCRIPTIONS, open_source
 from ..types import Answer
 
 AMBER_QUESTIONS = 15220
@@ -76,6 +76,19 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
         if max(numbers) <= AMBER_DESCRIPTIONS and length > 60:
             return "AMBER's descriptions (scapo-eval amber)"
     return "captions (scapo-eval score)" if length > 150 else None
+
+
+def file_looks_like(path: str | Path) -> str | None:
+    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
+    if str(path) == STDIN:
+        return None
+    try:
+        source = open_source(path, warn=lambda message: None)
+        if source.format.answer is None:
+            return source.format.title
+        return looks_like(list(answers_of(source))) or source.format.title
+    except ScapoError:
+        return None
 
 
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:

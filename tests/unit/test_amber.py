@@ -468,7 +468,10 @@ def test_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_nltk_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import nltk
 
+    from scapo_eval import nltk_tools
+
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    nltk_tools.tagger.cache_clear()  # another test may have loaded it
     with pytest.raises(InputError, match=r"nltk\.downloader punkt_tab"):
         NltkNouns(workers=1).find_batch(["Four words, never tagged."])
 

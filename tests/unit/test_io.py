@@ -18,8 +18,8 @@ import zstandard
 
 from scapo_eval.errors import InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.io import captions as caption_files
-from scapo_eval.io.captions import Captions, DuplicateIds, captions_of, iter_blocks, parse_block
-from scapo_eval.io.files import FaultList, atomic_write, dump_json, iter_lines, iter_records, read_json
+from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks, parse_block
+from scapo_eval.io.files import FaultList, atomic_write, dump_json, iter_lines, iter_records, read_json, split_lines
 from scapo_eval.signature import digest, signature
 
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
@@ -116,8 +116,9 @@ def test_blocks_hold_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "c").write_bytes(b"\n".join(dump_json(record) for record in records))
     blocks = list(iter_blocks(tmp_path / "c"))
     assert len(blocks) > 50
-    assert [number for block in blocks for number in block.numbers] == list(range(1, 501))
-    assert [json.loads(line) for block in blocks for line in block.lines] == records
+    numbered = [split_lines(block.first, block.data) for block in blocks]
+    assert [number for numbers, _ in numbered for number in numbers] == list(range(1, 501))
+    assert [json.loads(line) for _, lines in numbered for line in lines] == records
 
 
 # ---- refused ----
@@ -254,20 +255,28 @@ def test_reading_goes_on_with_a_callback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("identity", [7, "7", "seven", 1.5, ["a", 1], {"a": 1}, "\ud800", True])
 def test_an_explicit_id_stands_once(identity: Any) -> None:
-    duplicates = DuplicateIds("c")
+    checks = FileChecks("c")
     for first, ids in ((1, ["other", identity, None, None]), (11, [identity, "third"])):
         block = Captions(ids=ids, numbers=list(range(first, first + len(ids))))
-        duplicates.add(block)
+        checks.add(block)
     with pytest.raises(InputErrors) as caught:
-        duplicates.check()
+        checks.check()
     assert str(caught.value) == "c:11: the id of line 2 stands here again"
 
 
 def test_different_ids_and_no_ids_pass() -> None:
-    duplicates = DuplicateIds("c")
-    duplicates.add(Captions(ids=[None, None, 1, "1", 2, "a", "A"], numbers=[1, 2, 3, 4, 5, 6, 7]))
-    duplicates.check()
-    DuplicateIds("c").check()
+    checks = FileChecks("c")
+    checks.add(Captions(ids=[None, None, 1, "1", 2, "a", "A"], numbers=[1, 2, 3, 4, 5, 6, 7]))
+    checks.check()
+    FileChecks("c").check()
+
+
+def test_one_file_holds_one_model() -> None:
+    checks = FileChecks("c")
+    for first, models in ((1, [None, "a", "a"]), (11, [None, "b", "a"]), (21, ["c"])):
+        checks.add(Captions(ids=[None] * len(models), numbers=list(range(first, first + len(models))), models=models))
+    with pytest.raises(InputError, match=r"^c:12: several models in one file \('a', 'b', 'c'\); .*import c --model"):
+        checks.check()
 
 
 def test_places_that_cannot_be_read(tmp_path: Path) -> None:

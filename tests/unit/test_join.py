@@ -161,7 +161,7 @@ def test_answers_to_another_benchmark_within_a_file_are_left_out(tmp_path: Path)
 def test_several_models_in_one_file(tmp_path: Path) -> None:
     records = [{"id": k, "response": "Yes", "label": "yes", "model": "ab"[k % 2]} for k in range(4)]
     path = write(tmp_path / "a.jsonl", records)
-    with pytest.raises(InputError, match=r"'b'.*'a'"):
+    with pytest.raises(InputError, match=r"'a', 'b'.*--model"):
         read_yesno(path, None, first_word)
     assert len(read_yesno(path, None, first_word, model="b").graded) == 2
     with pytest.raises(InputError, match="'c'"):

@@ -148,7 +148,7 @@ def test_a_partial_run_says_its_share() -> None:
         ([{"rating": 1, "question_type": "odd"}], "unknown question_type 'odd'"),
         ([{"judge_text": "good"}], "none of the 1 verdicts gives a rating (Rating: 0 to 6)"),
         ([{"rating": 1, "image_id": "a"}, {"rating": 2, "image_id": "a"}], "2: the question of line 1 is rated again"),
-        ([{"rating": 1, "model": "a"}, {"rating": 2, "model": "b"}], "2: an answer of 'b' after one of 'a'"),
+        ([{"rating": 1, "model": "a"}, {"rating": 2, "model": "b"}], "2: several models in one file ('a', 'b')"),
         ([[["x"]]], "1: the judge's text must be a string, not an array"),
     ],
 )

@@ -221,6 +221,15 @@ def test_unknown_cells_count_for_nothing(vocabulary: Vocabulary) -> None:
     assert result.claims == [{"tree": "unknown", "sky": "unknown"}, {"dog": "new", "sky": "unknown"}]
 
 
+def test_negated_and_hedged_mentions_can_be_left_out(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    text = "There is no cat in this picture. It is possibly a dog that sits here."
+    by_claims = {
+        claims: rewards_of(vocabulary, oracle, text, RewardConfig(claims=claims))  # type: ignore[arg-type]
+        for claims in ("all", "asserted", "certain")
+    }
+    assert by_claims == {"all": [-1.0, 1.0], "asserted": [-0.1, 1.0], "certain": [-0.1, -0.1]}
+
+
 def test_object_rule_and_empty_batch(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     reward = SubsentenceReward(vocabulary, oracle, RewardConfig(rule="object"))
     assert [part[:3] for part in reward([226988], ["A dog and a cat here."])[0].parts] == [(0, 5, 1.0), (5, 21, -1.0)]
@@ -378,6 +387,7 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         ({"r_reg": "0.1"}, "r_reg must be a number >= 0, got '0.1'"),
         ({"lam_g": "square"}, "lam_g must be one of min1, linear, sqrt, log1p or a function, got 'square'"),
         ({"rule": "word"}, "rule must be one of"),
+        ({"claims": "some"}, "claims must be one of all, asserted, certain, got 'some'"),
         ({"level": "token"}, "level must be one of subsentence, hal, cap, got 'token'"),
     ],
 )

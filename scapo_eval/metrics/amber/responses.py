@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...answers import Parser, Said, amber, contains, first_word
-from ...errors import InputError, InputErrors
+from ...errors import InputError
 from ...ids import canonical_image_id
+from ...io.fields import split_by_import
 from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
 from .data import AmberData, Description, Item
 
@@ -162,7 +163,8 @@ class _Reader:
             )
         model = record.get("model", record.get("model_id"))
         if model is not None and self._model not in (None, model):
-            raise ValueError(f"an answer of {model!r} after one of {self._model!r}: one file, one model")
+            first = f"an answer of {model!r} after one of {self._model!r}: one file, one model"
+            raise ValueError(f"{first}; {split_by_import(self._name)}")
         self._model = self._model or model
 
 
@@ -183,21 +185,11 @@ def _whole_number(value: object) -> int | None:
 
 
 def _hint(path: str | Path) -> str:
-    """What the file looks like instead, as far as its layout, ids and texts tell."""
-    if str(path) == STDIN:
-        return ""
-    from ...io.answers import answers_of
-    from ...io.formats import open_source
-    from ..provenance import looks_like
+    """What the file looks like instead, as far as that can be told."""
+    from ..provenance import file_looks_like
 
-    try:
-        source = open_source(path, warn=lambda message: None)
-        if source.format.answer is None:
-            return f"; they look like {source.format.title}"
-        looks = looks_like(list(answers_of(source)))
-    except (InputError, InputErrors):
-        return ""
-    return f"; they look like {looks or source.format.title}"
+    looks = file_looks_like(path)
+    return f"; they look like {looks}" if looks else ""
 
 
 def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:

@@ -7,18 +7,15 @@ processes, and a file can keep the nouns from run to run.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...errors import InputError, MissingExtra
 from ...io.files import atomic_write, dump_json, iter_records
-
-NLTK_DATA = ("punkt_tab", "averaged_perceptron_tagger_eng", "wordnet")
+from ...nltk_tools import lemma, missing_data, processors, tagger
 
 PARALLEL_FROM = 200
 """Texts to tag below which processes cost more than they save."""
@@ -55,7 +52,7 @@ class NltkNouns:
         except PackageNotFoundError:
             raise MissingExtra("nltk", "amber --mode parity") from None
         self._header = {"format": _CACHE_FORMAT, "nltk": self.version}
-        self._workers = workers or _processors()
+        self._workers = workers or processors()
         self._cache_file = Path(cache_file) if cache_file else None
         self._known: dict[str, list[str]] = self._read_cache() if self._cache_file else {}
 
@@ -84,7 +81,7 @@ class NltkNouns:
         try:
             nouns_of("two dogs")  # loads the models before processes are forked, and shows what is missing
         except LookupError as error:
-            raise InputError(None, None, _missing_data(error)) from None
+            raise InputError(None, None, missing_data(error)) from None
         if self._workers == 1 or len(texts) < PARALLEL_FROM:
             yield from map(nouns_of, texts)
             return
@@ -111,40 +108,8 @@ def nouns_of(text: str) -> list[str]:
     """The noun lemmas of one text."""
     import nltk
 
-    return [_lemma(word) for word, tag in _tagger().tag(nltk.word_tokenize(text)) if tag.startswith("NN")]
+    return [lemma(word) for word, tag in tagger().tag(nltk.word_tokenize(text)) if tag.startswith("NN")]
 
 
 def _key(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@cache
-def _tagger() -> Any:
-    from nltk.tag import PerceptronTagger
-
-    return PerceptronTagger()
-
-
-@cache
-def _lemmatizer() -> Any:
-    from nltk.stem import WordNetLemmatizer
-
-    return WordNetLemmatizer()
-
-
-@cache
-def _lemma(word: str) -> str:
-    lemma: str = _lemmatizer().lemmatize(word)
-    return lemma
-
-
-def _missing_data(error: LookupError) -> str:
-    wanted = next((name for name in NLTK_DATA if name in str(error)), "")
-    return (
-        f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "
-        f"'python -m nltk.downloader {' '.join(NLTK_DATA)}', or set NLTK_DATA to the folder that has them"
-    )

@@ -6,18 +6,16 @@ word and part of speech.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from typing import Any
 
 from ...errors import InputError, MissingExtra
+from ...nltk_tools import lemma, missing_data, processors, tagger
 from .profiles import ObjectColumns
 from .synonyms import Synonyms, WordReader
 from .tokens import sentence_tokens
 
-NLTK_PACKAGES = ("punkt_tab", "averaged_perceptron_tagger_eng", "wordnet")
 PARALLEL_FROM = 100
 """Distinct captions below which starting processes costs more than it saves."""
 
@@ -47,11 +45,11 @@ class Opera:
         self.vocabulary = synonyms.vocabulary
         self.fields: Mapping[str, Any] = {"synonyms": synonyms.fingerprint, "nltk": nltk.__version__}
         self._reader = WordReader(synonyms)
-        self._workers = workers or _processors()
+        self._workers = workers or processors()
         try:
             self._read("two dogs")
         except LookupError as error:
-            raise InputError(None, None, _missing_data(error)) from None
+            raise InputError(None, None, missing_data(error)) from None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""
@@ -69,34 +67,7 @@ class Opera:
 
         # the script pins NLTK 3.8.1, whose word rules later versions changed; the sentence splitter stayed
         words = [word for sentence in nltk.sent_tokenize(text.lower()) for word in sentence_tokens(sentence)]
-        tagged = _tagger().tag(words)
+        tagged = tagger().tag(words)
         return self._reader.read(
-            self._reader.encode(_lemma(word, _WORDNET_POS.get(tag[:1], "n")) for word, tag in tagged)
+            self._reader.encode(lemma(word, _WORDNET_POS.get(tag[:1], "n")) for word, tag in tagged)
         )
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@cache
-def _tagger() -> Any:
-    from nltk.tag import PerceptronTagger
-
-    return PerceptronTagger()
-
-
-@cache
-def _lemma(word: str, pos: str) -> str:
-    from nltk.stem import WordNetLemmatizer
-
-    lemma: str = WordNetLemmatizer().lemmatize(word, pos)
-    return lemma
-
-
-def _missing_data(error: LookupError) -> str:
-    wanted = next((name for name in NLTK_PACKAGES if name in str(error)), "")
-    return (
-        f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get it with "
-        f"'python -m nltk.downloader {' '.join(NLTK_PACKAGES)}', or set NLTK_DATA to the folder that has it"
-    )

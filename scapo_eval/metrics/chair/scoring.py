@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
-from ...io.captions import DuplicateIds, iter_blocks, parse_block
+from ...io.captions import FileChecks, iter_blocks, parse_block
 from ...io.files import FaultList, display_name
 from ...oracle import PresenceOracle, Truth
 from ...results import System
@@ -110,7 +110,7 @@ def score_chair(
     scorer = ChairScorer((truth,), skip_unknown_images, profile=profile)
     faults = FaultList()
     skipped: list[InputError] = []
-    duplicates = DuplicateIds(source)
+    checks = FileChecks(source)
     builder = CountBuilder(METRIC.columns)
     claims = np.zeros(len(profile.vocabulary.labels), dtype=np.int64)
     n_captions = unknown_images = 0
@@ -120,16 +120,16 @@ def score_chair(
         (found,) = block.mentions
         assert isinstance(found, ObjectColumns)
         builder.add(block.captions.image_ids, np.column_stack([block.counts, found.lengths]))
-        duplicates.add(block.captions)
+        checks.add(block.captions)
         claims += np.bincount(found.label_id, minlength=len(claims))
         n_captions += len(block.captions.captions)
         unknown_images += block.unknown_images
         if on_block is not None and not faults.total:
             on_block(scorer, block)
         if on_progress is not None:
-            on_progress(sum(map(len, raw.lines)))
+            on_progress(len(raw.data))
     faults.raise_if_any()
-    duplicates.check()
+    checks.check()
     if not n_captions:
         raise InputError(source, None, "no caption is left to score")
     table = builder.table()

@@ -1,0 +1,54 @@
+"""What the modes that repeat NLTK-based scripts share: tagger, lemmas, processes, and a message for missing data."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+NLTK_DATA = ("punkt_tab", "averaged_perceptron_tagger_eng", "wordnet")
+"""Packages of NLTK's data that the scripts need."""
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def tagger() -> Any:
+    """NLTK's part-of-speech tagger, loaded once.
+
+    Raises:
+        LookupError: its data are not there.
+    """
+    from nltk.tag import PerceptronTagger
+
+    return PerceptronTagger()
+
+
+@cache
+def _lemmatizer() -> Any:
+    from nltk.stem import WordNetLemmatizer
+
+    return WordNetLemmatizer()
+
+
+@cache
+def lemma(word: str, pos: str = "n") -> str:
+    """WordNet's lemma of a word as a noun, or as another part of speech (``a v r``).
+
+    Raises:
+        LookupError: WordNet is not there.
+    """
+    found: str = _lemmatizer().lemmatize(word, pos)
+    return found
+
+
+def missing_data(error: LookupError) -> str:
+    """What to tell the user when NLTK does not find its data."""
+    wanted = next((name for name in NLTK_DATA if name in str(error)), "")
+    return (
+        f"NLTK does not find its data{f' ({wanted})' if wanted else ''}; get them with "
+        f"'python -m nltk.downloader {' '.join(NLTK_DATA)}', or set NLTK_DATA to the folder that has them"
+    )

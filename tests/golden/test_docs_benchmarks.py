@@ -1,0 +1,69 @@
+"""Every command of ``docs/benchmarks.md`` runs, on the shared data under the names that the page uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+LINKS = {
+    "base.jsonl": "coco_chair/captions/llava-1.5_greedy.jsonl",
+    "ours.jsonl": "coco_chair/captions/llava-1.5_ours.jsonl",
+    "chair_truth.json.gz": "coco_chair/ground_truth.json.gz",
+    "AMBER/data": "amber",
+    "amber_descriptions.json": "amber/responses/gen_llava_base.json.gz",
+    "amber_answers.json": "amber/responses/disc_messy_a.json.gz",
+    "POPE": "pope",
+    "pope_answers.jsonl": "pope/llava-v1.5-13b.answers.jsonl",
+    "PhD/data.json": "phd/phd_synthetic.json",
+    "phd_answers.jsonl": "phd/phd_synthetic_answers.jsonl",
+    "verbose_answers.jsonl": "pope/hallusionbench_verbose_254.jsonl",
+    "vlmevalkit_POPE.xlsx": "pope/formats/vlmevalkit_LLaVA-13B_POPE.xlsx",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a user of the page would have."""
+    folder = tmp_path_factory.mktemp("user")
+    for name, target in LINKS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to((shared / "data" / target).resolve())
+    aliases = json.loads((shared / "data" / "coco_chair" / "vocabulary.json").read_text())["aliases"]
+    (folder / "synonyms.txt").write_text("\n".join(", ".join(words) for words in aliases.values()))
+    ratings = [{"image_id": f"{k}.jpg", "judge_text": f"Rating: {k % 7}"} for k in range(96)]
+    (folder / "mmhal_ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
+    for name in ("facts_detailed.jsonl", "facts_coarse.jsonl"):
+        (folder / name).write_text(json.dumps({"id": "1", "facts": ["a", "b"], "verified": [True, False]}) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("commands", BLOCKS, ids=lambda block: " ".join(block.split()[1:3]))
+def test_commands_of_the_page(commands: str, folder: Path, shared: Path) -> None:
+    if "opera" in commands or "parity" in commands:
+        pytest.importorskip("nltk")
+    if "xlsx" in commands:
+        pytest.importorskip("openpyxl")
+    program = f'scapo-eval() {{ "{sys.executable}" -m scapo_eval.cli.main "$@"; }}\n{commands}'
+    done = subprocess.run(
+        ["bash", "-euc", program],
+        cwd=folder,
+        env={**os.environ, "NLTK_DATA": str(shared / "nltk_data"), "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_page_has_every_benchmark() -> None:
+    verbs = {line.split()[1] for block in BLOCKS for line in block.splitlines() if line.startswith("scapo-eval ")}
+    assert verbs == {"chair", "amber", "pope", "phd", "yesno", "mmhal", "faithscore", "import", "compare"}

@@ -1,0 +1,84 @@
+"""Wrong, mixed and damaged files, whichever verb they are given to: one message, exit code 2, nothing scored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval.cli.main import main
+
+Refusal = Callable[..., str]
+
+LLAVA = [{"question_id": k, "prompt": "Describe.", "text": "A dog.", "model_id": "m"} for k in range(3)]
+POPE = [{"question_id": 1, "prompt": "Is there a dog in the image?", "text": "Yes", "model_id": "m"}]
+AMBER = [{"id": k, "response": "A long description of a picture in which a dog sits beside a tree."} for k in (1, 2)]
+QUESTIONS = [{"question_id": 1, "image": "1.jpg", "text": "Is there a dog in the image?", "label": "yes"}]
+MIXED = [{"image_id": k, "caption": "A dog.", "model": "aab"[k]} for k in range(3)]
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Refusal:
+    """Runs a verb in a folder with truth.json; returns the message of its refusal."""
+    monkeypatch.chdir(tmp_path)
+    Path("truth.json").write_text(
+        json.dumps({"labels": ["cat", "dog"], "objects": {str(k): ["dog"] for k in range(9)}})
+    )
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        captured = capfd.readouterr()
+        assert (leaving.value.code, captured.out) == (2, "")
+        return captured.err
+
+    return call
+
+
+def write(name: str, records: list[Any]) -> str:
+    Path(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return name
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+@pytest.mark.parametrize(
+    ("records", "what", "remedy"),
+    [
+        (LLAVA, "LLaVA answers", "convert them: scapo-eval import x.jsonl --as captions"),
+        (POPE, "LLaVA answers", "pope answers (scapo-eval pope)"),
+        (AMBER, "own answers", "AMBER's descriptions (scapo-eval amber)"),
+        (QUESTIONS, "yes/no questions with labels", "pass them with --questions"),
+    ],
+)
+def test_files_without_captions_are_called_what_they_are(
+    refused: Refusal, verb: str, records: list[Any], what: str, remedy: str
+) -> None:
+    message = refused(verb, write("x.jsonl", records), "--truth", "truth.json")
+    assert message.startswith(f"scapo-eval: x.jsonl: no captions (image_id, caption) but {what}")
+    assert remedy in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+def test_faulty_captions_are_still_named_by_line(refused: Refusal, verb: str) -> None:
+    message = refused(verb, write("x.jsonl", [MIXED[0], {"image_id": 1}]), "--truth", "truth.json")
+    assert message.startswith("scapo-eval: x.jsonl:2: missing key 'caption'")
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+def test_captions_of_several_models(refused: Refusal, verb: str) -> None:
+    message = refused(verb, write("x.jsonl", MIXED), "--truth", "truth.json")
+    assert message.startswith("scapo-eval: x.jsonl:3: several models in one file ('a', 'b'); ")
+    assert "scapo-eval import x.jsonl --model NAME" in message
+
+
+@pytest.mark.parametrize(("verb", "wanted"), [("mmhal", "ratings"), ("faithscore", "facts")])
+def test_judgements_that_are_none(refused: Refusal, verb: str, wanted: str) -> None:
+    message = refused(verb, write("x.jsonl", MIXED))
+    assert message.startswith("scapo-eval: x.jsonl:1: ")
+    assert f"none of the 3 records holds {wanted}; they look like own captions (image_id, caption)" in message

@@ -1,0 +1,146 @@
+"""``scapo-eval compare``: results files, and raw files of any benchmark (``--benchmark``)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval.cli.compare import BENCHMARKS
+from scapo_eval.cli.main import VERBS, main
+
+Outcome = tuple[int, str, str]
+ScapoEval = Callable[..., Outcome]
+
+TRUTH = {str(image): ["dog"] if image % 2 else ["cat"] for image in range(40)}
+CAPTIONS = {
+    "honest": [{"image_id": image, "caption": f"A {words[0]}."} for image, words in TRUTH.items()],
+    "doggy": [{"image_id": image, "caption": "A dog."} for image in TRUTH],
+}
+ANSWERS = {
+    name: [{"id": str(k), "image": f"{k}.jpg", "response": says, "label": "yes"} for k in range(40)]
+    for name, says in (("agrees", "Yes"), ("denies", "No"))
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> ScapoEval:
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        captured = capfd.readouterr()
+        assert isinstance(leaving.value.code, int)
+        return leaving.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, made the current one, with a truth, two caption files and two answer files."""
+    (tmp_path / "truth.json").write_text(json.dumps({"labels": ["cat", "dog"], "objects": TRUTH}))
+    for name, records in {**CAPTIONS, **ANSWERS}.items():
+        write(tmp_path / f"{name}.jsonl", records)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+@pytest.mark.parametrize("spelling", [["--benchmark", "{}"], ["--benchmark={}"]])
+def test_raw_captions_are_what_the_verb_makes_of_them(
+    run: ScapoEval, world: Path, verb: str, spelling: list[str]
+) -> None:
+    files, options = ["honest.jsonl", "doggy.jsonl"], ["--truth", "truth.json", "--json", "--resamples", 50]
+    words = [word.format(verb) for word in spelling]
+    direct = run(verb, *files, *options)
+    assert direct[0] == 0
+    assert json.loads(direct[1])["comparisons"]
+    assert run("compare", *files, *words, *options) == direct
+    assert run("compare", *words, *options, *files) == direct
+
+
+def test_raw_answers_with_the_verbs_own_options(run: ScapoEval, world: Path) -> None:
+    code, out, _ = run(
+        "compare", "agrees.jsonl", "denies.jsonl", "--benchmark", "yesno", "--parser", "lmms", "--test", "mcnemar",
+        "--json",
+    )  # fmt: skip
+    row = next(row for row in json.loads(out)["comparisons"] if row["metric"] == "accuracy")
+    assert code == 0
+    assert (row["baseline"], row["system"], row["difference"], row["test"]) == ("agrees", "denies", -1.0, "mcnemar")
+
+
+def test_every_benchmark_is_a_verb_and_shows_its_options(run: ScapoEval) -> None:
+    assert set(BENCHMARKS) <= set(VERBS)
+    for name in BENCHMARKS:
+        code, out, _ = run("compare", "--benchmark", name, "--help")
+        assert code == 0
+        assert f"compare --benchmark {name}" in out
+    code, out, _ = run("compare", "--help")
+    assert code == 0
+    assert ", ".join(BENCHMARKS) in " ".join(out.split())
+
+
+@pytest.mark.parametrize("name", [["--benchmark", "bleu"], ["--benchmark=show"], ["--benchmark"]])
+def test_an_unknown_benchmark_lists_the_known_ones(run: ScapoEval, world: Path, name: list[str]) -> None:
+    code, out, err = run("compare", "honest.jsonl", "doggy.jsonl", *name)
+    assert (code, out) == (2, "")
+    assert "score, chair, amber, phd, pope, yesno, mmhal, faithscore" in err
+
+
+def test_one_raw_file_is_nothing_to_compare(run: ScapoEval, world: Path) -> None:
+    code, _, err = run("compare", "honest.jsonl", "--benchmark", "chair", "--truth", "truth.json")
+    assert code == 2
+    assert "nothing to compare; to score it: scapo-eval chair" in err
+
+
+@pytest.mark.parametrize(("file", "kind"), [("honest.jsonl", "own captions"), ("agrees.jsonl", "own answers")])
+def test_raw_files_without_benchmark_get_a_hint(run: ScapoEval, world: Path, file: str, kind: str) -> None:
+    code, _, err = run("compare", file, file)
+    assert code == 2
+    assert err.startswith(f"scapo-eval: {file}: no results file")
+    assert kind in err
+    assert "--benchmark NAME (score, chair" in err
+    assert "-o" in err
+
+
+def test_results_files_that_cannot_be_read(run: ScapoEval, world: Path) -> None:
+    assert run("chair", "honest.jsonl", "--truth", "truth.json", "-o", "good.json", "-q")[0] == 0
+    good = json.loads(Path("good.json").read_text())
+    damaged: dict[str, Any] = {
+        "no systems": {**good, "systems": None},
+        "fewer tables": {**good, "per_image": []},
+        "no counts": {**good, "systems": [{"name": "a"}]},
+        "short rows": {**good, "per_image": [{**good["per_image"][0], "rows": [[1]]}]},
+        "another metric": {**good, "metric": "cider"},
+    }
+    for name, document in damaged.items():
+        path = Path(f"{name}.json")
+        path.write_text(json.dumps(document))
+        code, out, err = run("compare", "good.json", path)
+        assert (code, out) == (2, ""), name
+        assert err.startswith(f"scapo-eval: {path}: "), name
+    code, _, err = run("compare", "good.json", "absent.json")
+    assert code == 2
+    assert err.startswith("scapo-eval: absent.json: no such file")
+
+
+def test_figures_without_a_value_are_left_out_of_the_table_only(run: ScapoEval, world: Path) -> None:
+    write(world / "positive.jsonl", [{**record, "response": "Hm"} for record in ANSWERS["agrees"]])
+    _, table, _ = run("yesno", "positive.jsonl", "--width", 120)
+    _, plain, _ = run("yesno", "positive.jsonl")
+    _, found, _ = run("yesno", "positive.jsonl", "--json")
+    assert "precision" not in table
+    assert "accuracy" in table
+    assert "1 more without a value" in table
+    assert "positive\tprecision\tn/a" in plain
+    assert json.loads(found)["systems"][0]["metrics"]["precision"]["value"] is None

@@ -1,0 +1,415 @@
+"""The report's figures, tables, plots and page, as far as they can be checked without a browser."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scapo_eval import PresenceOracle, Vocabulary, cap_score
+from scapo_eval.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.metrics import by_name
+from scapo_eval.metrics.base import Metric
+from scapo_eval.report import CaptionRun, Group, Report, TrainingRun, html, plots, tables
+from scapo_eval.report.data import (
+    ISO_LEVELS,
+    alias_rows,
+    confidence_ellipse,
+    density,
+    guards,
+    iso_curve,
+    label_rows,
+    marked,
+    planes,
+    read_caption_run,
+    read_training_run,
+    together,
+    wilson,
+)
+from scapo_eval.results import System
+from scapo_eval.stats import CountTable
+
+VOCABULARY = Vocabulary.from_mapping(
+    {"dog": ["dog", "dogs", "puppy"], "cat": ["cat"], "car": ["car"], "sky": ["sky"]}, ignore=["hot dog"]
+)
+TRUTH = PresenceOracle.from_objects({1: ["dog"], 2: ["cat", "dog"], 3: []}, labels=["dog", "cat", "car"])
+CAPTIONS = [
+    (1, "A dog, two dogs and a cat under the sky."),
+    (2, "A puppy eats a hot dog."),
+    (3, "A car and a cat wait here quietly. A car and a cat wait here quietly."),
+    (3, "Nothing."),
+]
+
+
+def captions_file(path: Path, records: list[tuple[Any, str]]) -> Path:
+    path.write_text("".join(json.dumps({"image_id": i, "caption": c}) + "\n" for i, c in records))
+    return path
+
+
+def a_run(folder: Path, name: str = "one", records: list[tuple[Any, str]] | None = None) -> CaptionRun:
+    path = captions_file(folder / f"{name}.jsonl", records or CAPTIONS)
+    return read_caption_run(path, VOCABULARY, TRUTH, name=name, resamples=50)
+
+
+def a_report(folder: Path) -> Report:
+    runs = (a_run(folder), a_run(folder, "two", [(i, text.replace("cat", "dog")) for i, text in CAPTIONS]))
+    return Report((Group.of([run.scores.system() for run in runs], resamples=50),), runs)
+
+
+def column(rows: Mapping[str, list[Any]], name: str) -> dict[str, Any]:
+    return dict(zip(VOCABULARY.labels, rows[name], strict=True))
+
+
+def test_labels_count_claims_hallucinations_and_misses(tmp_path: Path) -> None:
+    rows = label_rows(a_run(tmp_path))
+    assert column(rows, "mentions") == {"dog": 3, "cat": 3, "car": 2, "sky": 1}
+    assert column(rows, "claims") == {"dog": 2, "cat": 2, "car": 1, "sky": 0}
+    assert column(rows, "hallucinated") == {"dog": 0, "cat": 2, "car": 1, "sky": 0}
+    assert column(rows, "rate") == {"dog": 0.0, "cat": 1.0, "car": 1.0, "sky": None}
+    assert column(rows, "truth") == {"dog": 2, "cat": 1, "car": 0, "sky": 0}
+    assert column(rows, "missed") == {"dog": 0, "cat": 1, "car": 0, "sky": 0}
+    assert column(rows, "unknown") == {"dog": 0, "cat": 0, "car": 0, "sky": 1}
+
+
+def test_aliases_and_what_stands_together(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    assert alias_rows(run) == [
+        ("cat", 1, 3, 3, 0),
+        ("car", 2, 2, 2, 0),
+        ("dog", 0, 1, 0, 0),
+        ("dogs", 0, 1, 0, 0),
+        ("puppy", 0, 1, 0, 0),
+        ("sky", 3, 1, 0, 1),
+    ]
+    most, counts, beside = together(run)
+    assert (most, counts, beside) == ([1, 2], [[2, 1], [1, 1]], [(1, 0, 1)])
+
+
+def test_guards(tmp_path: Path) -> None:
+    found = guards(a_run(tmp_path))
+    assert found["words"] == (10 + 6 + 16 + 1) / 4
+    assert found["objects"] == (3 + 1 + 2) / 4
+    assert found["repetition"] == pytest.approx(1 - (7 + 3 + 8) / (7 + 3 + 13))
+    assert found["repeated_mentions"] == pytest.approx(1 - 6 / 9)
+    assert found["no_claim"] == 0.25
+    assert found["unknown"] == pytest.approx(1 / 6)
+    assert found["identical"] == 0
+    same = guards(a_run(tmp_path, "same", [(1, "A dog."), (2, "A dog."), (3, "A car.")]))
+    assert same["identical"] == pytest.approx(2 / 3)
+
+
+def test_density_is_the_papers_table_3(tmp_path: Path) -> None:
+    found = density(a_run(tmp_path))
+    assert found["objects"] == (2 + 1 + 2) / 4
+    assert found["objects"] == found["objects_supported"] + found["objects_hallucinated"]
+    assert (found["pieces_supported"], found["pieces_hallucinated"]) == (2 / 4, 3 / 4)
+    assert found["pieces"] == (1 + 1 + 2 + 1) / 4
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (1, 10, 0.0179, 0.4042), (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605)],
+)  # the last two: Newcombe 1998, Table I, method 3
+def test_wilson_against_published_values(hits: int, n: int, low: float, high: float) -> None:
+    assert wilson(hits, n) == pytest.approx((low, high), abs=5e-5)
+    assert wilson(0, 0) == (None, None)
+
+
+def test_iso_curves_lie_where_the_score_says() -> None:
+    for level in ISO_LEVELS:
+        curve = iso_curve(level)
+        assert len(curve) > 1
+        assert all(cap_score(hal, cover) == pytest.approx(level, abs=1e-6) for hal, cover in curve)
+
+
+def test_the_ellipse_holds_95_percent() -> None:
+    rng = np.random.default_rng(0)
+    drawn = rng.multivariate_normal([0.2, 0.7], [[4e-4, 1e-4], [1e-4, 2e-4]], size=20_000)
+    outline = confidence_ellipse(drawn, (0.2, 0.7), 720)
+
+    def polar(points: Any) -> tuple[Any, Any]:
+        x, y = points[:, 0] - 0.2, points[:, 1] - 0.7
+        return np.arctan2(y, x), np.hypot(x, y)
+
+    (angle, distance), (along, border) = polar(drawn), polar(outline)
+    order = np.argsort(along)
+    reach = np.interp(angle, along[order], border[order], period=2 * math.pi)
+    assert (distance <= reach).mean() == pytest.approx(0.95, abs=0.01)
+
+
+def test_trails_replace_the_arrows_of_their_earlier_checkpoints(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, name) for name in ("base", "run-10", "run-20", "run-30", "other")]
+    group = Group.of([run.scores.system() for run in runs], resamples=50)
+    (plane,) = planes(Report((group,), tuple(runs), trails=("run-",)))
+    assert (plane.trails, plane.arrows) == (((1, 2, 3),), (3, 4))
+    assert plane.points[0].score == pytest.approx(runs[0].scores.cap_score)
+
+
+def test_marks_count_in_utf16_units() -> None:
+    matcher = html.AliasMatcher(VOCABULARY)
+    texts = ["\U0001f436 dog \U0001f436\U0001f436 dogs", "\ud800 dog", "a hot dog, a dog", ""]
+    columns = marked(texts, np.ones((4, 4), dtype=np.int8), matcher)
+    assert columns["marks"] == [2, 1, 2, 0]
+    starts, k = [], 0
+    for n in columns["marks"]:
+        at = 0
+        for _ in range(n):
+            starts.append(at + columns["gap"][k])
+            at = starts[-1] + columns["length"][k]
+            k += 1
+    assert starts == [3, 12, 2, 2, 13]
+    assert columns["verdict"] == [0, 0, 0, 3, 0]
+    first = texts[0].encode("utf-16-le")
+    assert first[2 * 12 : 2 * (12 + columns["length"][1])].decode("utf-16-le") == "dogs"
+
+
+def test_pieces_partition_every_text(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "odd", [(1, "\U0001f436 A dog. A cat, \U0001f436 and here another big cat."), (2, "")])
+    columns = marked(run.texts, run.states, html.AliasMatcher(VOCABULARY), run.rewards)
+    assert sum(columns["piece_length"]) == len(run.texts[0].encode("utf-16-le")) // 2
+    assert columns["pieces"][1] == 0
+    assert set(columns["reward"]) <= {1000, 0, -1000, -100}
+
+
+# Tables
+
+
+def amber_group(rows: Mapping[str, Mapping[str, float]]) -> Group:
+    """A group with figures as given, as a results object would hold them."""
+    names = list(next(iter(rows.values())))
+    metric = Metric("amber", ("n",), {n: lambda sums: sums["n"] for n in names}, {n: n != "chair" for n in names})
+    systems = [
+        {"name": name, "metrics": {n: {"value": v, "ci_low": None, "ci_high": None} for n, v in figures.items()}}
+        for name, figures in rows.items()
+    ]
+    return Group(metric, (), {"systems": systems, "comparisons": []}, 0, 0)
+
+
+AMBER = amber_group(
+    {
+        "Qwen2.5-VL": {"accuracy": 0.839, "precision": 0.845, "recall": 0.926, "f1": 0.884, "cap_score": 0.765},
+        "+ SCAPO": {"accuracy": 0.874, "precision": 0.876, "recall": 0.944, "f1": 0.909, "cap_score": 0.828},
+    }
+)
+
+
+def test_table_4_is_laid_out_as_in_the_paper() -> None:
+    text = tables.render(tables.table(Report((AMBER,)), "4"), "latex")
+    assert "Configuration & Acc. $\\uparrow$ & Pre. $\\uparrow$ & Rec. $\\uparrow$ & F1 $\\uparrow$ \\\\" in text
+    assert "Qwen2.5-VL & 83.9 & 84.5 & 92.6 & 88.4 \\\\" in text
+    assert "+ SCAPO & \\textbf{87.4}{\\scriptsize\\,\\textcolor{red}{(+3.5)}}" in text
+
+
+def test_table_1_joins_benchmarks_by_name_and_leaves_gaps() -> None:
+    text = tables.render(tables.table(Report((AMBER,)), "1"), "latex")
+    assert "& \\multicolumn{2}{c}{AMBER} & \\multicolumn{2}{c}{MS COCO} & \\multicolumn{5}{c}{PhD} \\\\" in text
+    assert "\\cmidrule(lr){2-3}\\cmidrule(lr){4-5}\\cmidrule(lr){6-10}" in text
+    assert "Qwen2.5-VL & 76.5 & 83.9 & -- & -- & -- & -- & -- & -- & -- \\\\" in text
+    assert "+ SCAPO & \\textbf{82.8} & \\textbf{87.4} & --" in text
+
+
+def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 'a|b_c & <i>,\n"100%"')
+    report = Report((Group.of([run.scores.system()], resamples=0),), (run,))
+    latex = tables.render(tables.table(report, "scores"), "latex")
+    assert 'a|b\\_c \\& \\textless{}i\\textgreater{}, "100\\%" &' in latex
+    markdown = tables.render(tables.table(report, "scores"), "markdown")
+    assert markdown.splitlines()[2].startswith('| a\\|b\\_c & \\<i\\>, "100%" | ')
+    rows = list(csv.reader(io.StringIO(tables.render(tables.table(report, "scores"), "csv"))))
+    assert rows[1][0] == run.name
+    assert float(rows[1][rows[0].index("hal_rate")]) == run.scores.hal_rate
+
+
+def test_table_3_needs_captions() -> None:
+    with pytest.raises(InputError, match="give captions files"):
+        tables.table(Report((AMBER,)), "3")
+    with pytest.raises(InputError, match="nothing to put into this table"):
+        tables.table(Report(), "2")
+
+
+# Training runs
+
+
+def write_run(folder: Path, metrics: list[Any], samples: list[Any] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in metrics))
+    if samples is not None:
+        (folder / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+    return folder
+
+
+def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> None:
+    samples = [{"step": s, "image_id": i, "response": f"{s} {i}"} for s in (0, 10) for i in (7, "000000000003")]
+    folder = write_run(tmp_path / "run", [{"step": 0, "kl": 0.1}, {"step": 10, "hal_rate": 0.2, "kl": None}], samples)
+    run = read_training_run(folder)
+    assert run.name == "run"
+    assert run.columns == {"step": [0, 10], "kl": [0.1, None], "hal_rate": [None, 0.2]}
+    assert run.samples == [(0, "7", "0 7"), (10, "7", "10 7"), (0, "3", "0 000000000003"), (10, "3", "10 000000000003")]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "samples", "reason"),
+    [
+        ([{"step": 1}, {"step": 1}], None, r"metrics\.jsonl:2: 'step' must be a whole number above"),
+        ([{"kl": 1}], None, r"metrics\.jsonl:1: 'step' must"),
+        ([{"step": 1, "kl": "low"}], None, r"metrics\.jsonl:1: 'kl' must be a number or null, found 'low'"),
+        ([{"step": 1}], [{"step": 1, "image_id": 3}], r"samples\.jsonl:1: missing key 'response'"),
+        ([{"step": 1}], [{"step": 1, "image_id": 3, "response": 4}], r"samples\.jsonl:1: 'step' must be a whole"),
+        ([{"step": 1}], [{"step": 1, "image_id": "", "response": ""}], r"samples\.jsonl:1: 'image_id'"),
+    ],
+)
+def test_faulty_runs_are_refused_by_line(tmp_path: Path, metrics: Any, samples: Any, reason: str) -> None:
+    folder = write_run(tmp_path / "run", metrics, samples)
+    with pytest.raises((InputError, InputErrors), match=reason):
+        read_training_run(folder)
+
+
+# Page and plots
+
+
+def payload(page: bytes, name: str) -> Any:
+    found = re.search(rf'id="data-{name}">([A-Za-z0-9+/=]+)</script>'.encode(), page)
+    assert found is not None
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
+    page = html.page(a_report(tmp_path), title="T")
+    assert page == html.page(a_report(tmp_path), title="T")
+    text = page.decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+    assert "img-src data:;" in policy[1]
+    outside = text.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(
+        r"https?://|<link|@import|url\((?!#|`?#)|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacent", outside
+    )
+    assert "<noscript>" in text
+    assert payload(page, "captions")["systems"][0]["text"] == [caption for _, caption in CAPTIONS]
+
+
+def test_names_notes_and_titles_are_escaped(tmp_path: Path) -> None:
+    evil = "</title><script>x</script>\ud800'\"[/]"
+    run = a_run(tmp_path, "evil")
+    named = read_caption_run(tmp_path / "evil.jsonl", VOCABULARY, TRUTH, name=evil, resamples=0)
+    page = html.page(Report((Group.of([named.scores.system()], resamples=0),), (named,)), title=evil).decode()
+    assert "<script>x" not in page
+    assert page.count("<script>") == 1
+    assert payload(page.encode(), "captions")["systems"][0]["name"] == evil
+    assert run.name == "evil"
+
+
+def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "pictures" / "val"
+    folder.mkdir(parents=True)
+    image.new("RGB", (640, 320), "red").save(folder / "COCO_val2014_000000000002.jpg")
+    image.new("RGB", (10, 10), "red").save(folder / "notes.png")
+    (folder / "000000000003.jpg").write_bytes(b"no picture")
+    found = html.image_files(tmp_path / "pictures", ["1", "2"])
+    assert list(found) == ["2"]
+    assert html.addresses(found, str(tmp_path / "r.html")) == {"2": "pictures/val/COCO_val2014_000000000002.jpg"}
+    small = html.thumbnails(found)["2"]
+    data = base64.b64decode(small.removeprefix("data:image/jpeg;base64,"))
+    assert image.open(io.BytesIO(data)).size == (220, 110)
+    page = html.page(a_report(tmp_path), title="T", images={"2": "a.jpg"}).decode()
+    assert "img-src data: file:;" in page
+    with pytest.raises(InputError, match="is no readable picture"):
+        html.thumbnails(html.image_files(tmp_path / "pictures", ["3"]))
+    with pytest.raises(InputError, match="holds no picture of these images"):
+        html.image_files(tmp_path / "pictures", ["77"])
+
+
+@pytest.mark.parametrize("form", plots.FORMATS)
+def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
+    report = a_report(tmp_path)
+    run = TrainingRun("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form]
+
+    def pictures() -> list[bytes]:
+        streams = [io.BytesIO() for _ in range(3)]
+        plots.frontier(streams[0], form, planes(report))
+        plots.labels(streams[1], form, report.captions)
+        plots.training(streams[2], form, [run])
+        return [stream.getvalue() for stream in streams]
+
+    first = pictures()
+    assert all(picture.startswith(start) for picture in first)
+    assert first == pictures()
+
+
+@pytest.mark.parametrize(
+    ("module", "make"),
+    [
+        ("jinja2", lambda report: html.page(report, title="T")),
+        ("matplotlib", lambda report: plots.frontier(io.BytesIO(), "png", planes(report))),
+        ("PIL", lambda report: html.thumbnails({"1": Path("1.jpg")})),
+    ],
+)
+def test_without_the_extra_it_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, make: Callable[[Report], Any]
+) -> None:
+    report = a_report(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'scapo\[report\]'"):
+        make(report)
+
+
+def test_plots_say_what_is_missing() -> None:
+    stream = io.BytesIO()
+    with pytest.raises(InputError, match="no frontier to draw"):
+        plots.frontier(stream, "png", [])
+    with pytest.raises(InputError, match="give captions files"):
+        plots.labels(stream, "png", [])
+    with pytest.raises(InputError, match=r"folder with metrics\.jsonl"):
+        plots.training(stream, "png", [])
+    with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf"):
+        plots.picture_format("figure.jpg")
+
+
+def test_a_results_file_alone_gives_a_frontier(tmp_path: Path) -> None:
+    table = CountTable(
+        by_name("capscore", CAPSCORE).columns, ("1", "2"), np.array([[1, 3, 1, 2, 4, 5, 2, 1, 0]] * 2, dtype=np.int64)
+    )
+    group = Group.of([System("s", "sig", by_name("capscore", CAPSCORE), table, 2)], resamples=20)
+    (plane,) = planes(Report((group,)))
+    assert (plane.points[0].x, plane.points[0].y) == pytest.approx((1 / 3, 1 / 2))
+    page = html.page(Report((group,)), title="T").decode()
+    assert '<section id="frontier"' in page
+    assert '<section id="captions"' not in page
+
+
+CAPSCORE = (
+    "captions",
+    "generated",
+    "hallucinated",
+    "covered",
+    "truth",
+    "mentions",
+    "hallucinated_mentions",
+    "hallucinated_captions",
+    "unknown",
+)
+
+
+def test_mentions_that_do_not_count_are_not_marked(tmp_path: Path) -> None:
+    path = captions_file(tmp_path / "c.jsonl", [(1, "A dog sits here. There is no cat in the picture.")])
+    found = {}
+    for claims in ("all", "asserted"):
+        run = read_caption_run(path, VOCABULARY, TRUTH, name="c", claims=claims, resamples=0)  # type: ignore[arg-type]
+        (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
+        found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
+    assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0], [1000, -100], 0, 1.0)}
