@@ -1,0 +1,552 @@
+"""What a report shows, gathered once: scores, captions with their evidence, training runs.
+
+Nothing here knows of HTML or of plots; pages, plots and tables are different views of a :class:`Report`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..claims import Claims, claimed
+from ..errors import InputError
+from ..ids import canonical_image_id
+from ..io.files import iter_records
+from ..matcher import AliasMatcher, MentionColumns
+from ..metrics.base import Metric
+from ..metrics.capscore import cap_score
+from ..oracle import PresenceOracle, Truth
+from ..results import System, results
+from ..reward import RewardColumns, RewardConfig, SubsentenceReward
+from ..scoring import CaptionScores, ScoredBlock, Scorer, score_file
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, CountTable, resampled_totals
+from ..vocabulary import Vocabulary, tokenize_alias
+
+METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
+"""What a report reads of a training run's folder, see docs/report.md."""
+
+SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
+"""Verdicts on a marked span."""
+
+PLANES = (
+    ("capscore", "hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
+    ("capscore", "hal_rate_dagger", "cover_rate_dagger", "Hal. Rate and Cover Rate against DOPA"),
+    ("amber", "chair", "cover", "AMBER: CHAIR and Cover"),
+)
+"""Metric, figure on the x axis, figure on the y axis, title: where a frontier can be drawn."""
+
+ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
+_CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
+_Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Group:
+    """Systems that were scored by one metric; the first is the baseline.
+
+    Attributes:
+        metric: the metric.
+        systems: their counts.
+        found: the results object of :func:`scapo_eval.results.results`.
+        resamples, seed: of every interval.
+    """
+
+    metric: Metric
+    systems: tuple[System, ...]
+    found: Mapping[str, Any]
+    resamples: int
+    seed: int
+
+    @classmethod
+    def of(cls, systems: Sequence[System], *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED) -> Group:
+        """Computes figures, intervals and differences."""
+        found = results(systems, resamples=resamples, seed=seed)
+        return cls(systems[0].metric, tuple(systems), found, resamples, seed)
+
+
+@dataclass(frozen=True)
+class CaptionRun:
+    """One system's captions with everything that was found in them.
+
+    Attributes:
+        scores: the figures.
+        truth: what they were judged by.
+        image_ids, texts, lines: of each caption.
+        mentions, rewards: of the captions, as columns.
+    """
+
+    scores: CaptionScores
+    truth: Truth
+    image_ids: list[str]
+    texts: list[str]
+    lines: list[int]
+    mentions: MentionColumns
+    rewards: RewardColumns
+
+    @property
+    def name(self) -> str:
+        """Of the system."""
+        return self.scores.name
+
+    @cached_property
+    def states(self) -> NDArray[np.int8]:
+        """(captions, labels) what the truth says of every label in each caption's image."""
+        return self.truth.states[self.truth.rows(self.image_ids)]
+
+    @cached_property
+    def claimed(self) -> NDArray[np.bool_]:
+        """(captions, labels) which labels each caption mentions."""
+        claimed = np.zeros(self.states.shape, dtype=bool)
+        claimed[self.mentions.caption, self.mentions.label_id] = True
+        return claimed
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The white-space chunks of each caption, case-folded."""
+        return [text.casefold().split() for text in self.texts]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training run's log.
+
+    Attributes:
+        name: of the run.
+        columns: figure -> one value per logged step, None where a step has none; ``step`` among them.
+        samples: ``(step, image id, response)`` in order of image, then step.
+    """
+
+    name: str
+    columns: Mapping[str, list[float | None]]
+    samples: list[tuple[int, str, str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that pages, plots and tables show.
+
+    Attributes:
+        groups: scores per metric.
+        captions: systems whose captions are at hand; the first is the baseline.
+        runs: training logs.
+        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
+        vocabulary, truth: to mark training samples with, where known.
+    """
+
+    groups: tuple[Group, ...] = ()
+    captions: tuple[CaptionRun, ...] = ()
+    runs: tuple[TrainingRun, ...] = ()
+    trails: tuple[str, ...] = ()
+    vocabulary: Vocabulary | None = None
+    truth: Truth | None = None
+
+
+def read_caption_run(
+    path: str | Path,
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle | None,
+    *,
+    name: str,
+    dagger: Truth | None = None,
+    any_fingerprint: bool = False,
+    skip_bad: bool = False,
+    skip_unknown_images: bool = False,
+    claims: Claims = "all",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    on_progress: Callable[[int], None] | None = None,
+) -> CaptionRun:
+    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.scoring.score_file`."""
+    image_ids: list[str] = []
+    texts: list[str] = []
+    lines: list[int] = []
+    truth: list[Truth] = []
+
+    def keep(scorer: Scorer, block: ScoredBlock) -> None:
+        truth[:] = scorer.truths[:1]
+        image_ids.extend(block.captions.image_ids)
+        texts.extend(block.captions.captions)
+        lines.extend(block.captions.numbers)
+
+    scores = score_file(
+        path,
+        vocabulary,
+        oracle,
+        name=name,
+        dagger=dagger,
+        any_fingerprint=any_fingerprint,
+        skip_bad=skip_bad,
+        skip_unknown_images=skip_unknown_images,
+        claims=claims,
+        resamples=resamples,
+        seed=seed,
+        on_block=keep,
+        on_progress=on_progress,
+    )
+    config = RewardConfig(claims=claims)
+    reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=any_fingerprint)
+    mentions = claimed(texts, reward.matcher.find_batch(texts), claims)
+    return CaptionRun(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
+
+
+def read_training_run(folder: str | Path) -> TrainingRun:
+    """Reads ``metrics.jsonl`` and, where there is one, ``samples.jsonl`` of a run's folder.
+
+    Raises:
+        InputError, InputErrors: a record without an increasing ``step``, a figure that is no number.
+    """
+    path = Path(folder) / METRICS_FILE
+    if not path.is_file():
+        raise InputError(folder, None, f"no training run: it holds no {METRICS_FILE} (see docs/report.md)")
+    rows: list[Mapping[str, Any]] = []
+    names: dict[str, None] = {"step": None}
+    for line, record in iter_records(path):
+        step = record.get("step")
+        if type(step) is not int or (rows and step <= rows[-1]["step"]):
+            raise InputError(path, line, f"'step' must be a whole number above the line before, found {step!r}")
+        rows.append(record)
+        for key, value in record.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
+                raise InputError(path, line, f"'{key}' must be a number or null, found {value!r:.60}")
+            names[key] = None
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return TrainingRun(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
+
+
+def _read_samples(path: Path) -> list[tuple[int, str, str]]:
+    if not path.is_file():
+        return []
+    samples = []
+    for line, record in iter_records(path):
+        try:
+            step, image, response = record["step"], canonical_image_id(record["image_id"]), record["response"]
+        except KeyError as error:
+            raise InputError(path, line, f"missing key {error}") from None
+        except ValueError as error:
+            raise InputError(path, line, f"'image_id' {error}") from None
+        if type(step) is not int or not isinstance(response, str):
+            raise InputError(path, line, "'step' must be a whole number and 'response' a string")
+        samples.append((step, image, response))
+    order = {image: k for k, image in enumerate(dict.fromkeys(image for _, image, _ in samples))}
+    return sorted(samples, key=lambda sample: (order[sample[1]], sample[0]))
+
+
+# Frontier
+
+
+@dataclass(frozen=True)
+class Point:
+    """A system in the plane of two figures.
+
+    Attributes:
+        name: of the system.
+        x, y, score: Hal. Rate, Cover Rate, and the Cap. Score of the two.
+        ellipse: (points, 2) outline of the 95 % region; empty without a bootstrap.
+    """
+
+    name: str
+    x: float
+    y: float
+    score: float
+    ellipse: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One frontier picture: the first point is the baseline.
+
+    Attributes:
+        title: of the picture.
+        points: systems that have both figures.
+        trails: positions of points that are one run's checkpoints, in order.
+        arrows: positions of points that an arrow from the baseline leads to.
+    """
+
+    title: str
+    points: tuple[Point, ...]
+    trails: tuple[tuple[int, ...], ...]
+    arrows: tuple[int, ...]
+
+
+def planes(report: Report) -> list[Plane]:
+    """Every frontier that the report's figures allow."""
+    found = []
+    for metric, x, y, title in PLANES:
+        for group in report.groups:
+            if group.metric.name == metric and {x, y} <= group.metric.measures.keys():
+                points = [p for s in group.systems if (p := _point(s, x, y, group)) is not None]
+                if points:
+                    found.append(_plane(title, points, report.trails))
+    return found
+
+
+def _plane(title: str, points: list[Point], prefixes: Sequence[str]) -> Plane:
+    trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
+    trails = [trail for trail in trails if len(trail) > 1]
+    passed = {k for trail in trails for k in trail[:-1]}  # the arrow to a run's last checkpoint stands for the run
+    return Plane(title, tuple(points), tuple(trails), tuple(k for k in range(1, len(points)) if k not in passed))
+
+
+def _point(system: System, x: str, y: str, group: Group) -> Point | None:
+    def rates(table: CountTable | NDArray[np.float64]) -> tuple[Any, Any]:
+        values = group.metric.score(table.total if isinstance(table, CountTable) else table)
+        return values[x], values[y]
+
+    hal, cover = map(float, rates(system.table))
+    if math.isnan(hal) or math.isnan(cover):
+        return None
+    drawn = np.stack(rates(resampled_totals(system.table, resamples=group.resamples, seed=group.seed)), axis=1)
+    drawn = drawn[~np.isnan(drawn).any(axis=1)]
+    ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
+    return Point(system.name, hal, cover, cap_score(hal, cover), ellipse)
+
+
+def confidence_ellipse(
+    drawn: NDArray[np.float64], centre: tuple[float, float], points: int = 48
+) -> NDArray[np.float64]:
+    """The 95 % ellipse of a normal with the covariance of resampled pairs.
+
+    Args:
+        drawn: (resamples, 2).
+        centre: where the ellipse lies.
+        points: of its outline.
+
+    Returns:
+        (points, 2) outline.
+    """
+    (xx, xy), (_, yy) = np.cov(drawn, rowvar=False)
+    a = math.sqrt(max(xx, 0))
+    b = xy / a if a else 0.0
+    c = math.sqrt(max(yy - b * b, 0))  # the Cholesky factor [[a, 0], [b, c]]
+    turn = 2 * np.pi * np.arange(points) / points
+    radius = math.sqrt(_CHI2_95)
+    outline = [centre[0] + radius * a * np.cos(turn), centre[1] + radius * (b * np.cos(turn) + c * np.sin(turn))]
+    return np.stack(outline, axis=1)
+
+
+def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
+    """Where :func:`~scapo_eval.cap_score` itself equals ``level``: ``(hal_rate, cover_rate)`` by bisection."""
+    curve = []
+    for hal in np.linspace(0, 1, points).tolist():
+        if cap_score(hal, 1.0) < level:
+            break
+        low, high = 0.0, 1.0
+        for _ in range(24):
+            middle = (low + high) / 2
+            low, high = (middle, high) if cap_score(hal, middle) < level else (low, middle)
+        curve.append((hal, high))
+    return curve
+
+
+# Labels
+
+
+def label_rows(run: CaptionRun) -> dict[str, list[float | None]]:
+    """Per label of the vocabulary, as columns.
+
+    ``mentions`` with multiplicity; ``claims``: captions that name it and whose truth knows it; of these
+    ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
+    that have it; of these ``missed``; ``unknown``: captions that name it where the truth knows nothing.
+    """
+    claimed, states = run.claimed, run.states
+    hallucinated = (claimed & (states == 0)).sum(axis=0)
+    supported = (claimed & (states == 1)).sum(axis=0)
+    truth = (states == 1).sum(axis=0)
+    claims = hallucinated + supported
+    intervals = [wilson(int(k), int(n)) for k, n in zip(hallucinated, claims, strict=True)]
+    return {
+        "mentions": np.bincount(run.mentions.label_id, minlength=claimed.shape[1]).tolist(),
+        "claims": claims.tolist(),
+        "hallucinated": hallucinated.tolist(),
+        "rate": [k / n if n else None for k, n in zip(hallucinated.tolist(), claims.tolist(), strict=True)],
+        "low": [low for low, _ in intervals],
+        "high": [high for _, high in intervals],
+        "truth": truth.tolist(),
+        "missed": (truth - supported).tolist(),
+        "unknown": (claimed & (states == -1)).sum(axis=0).tolist(),
+    }
+
+
+def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
+    """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
+    if not n:
+        return None, None
+    share, z2 = hits / n, _Z_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def alias_rows(run: CaptionRun) -> list[tuple[str, int, int, int, int]]:
+    """``(surface form, label, mentions, hallucinated, unknown)``, most frequent first."""
+    seen: Counter[tuple[str, int]] = Counter()
+    wrong: Counter[tuple[str, int]] = Counter()
+    unknown: Counter[tuple[str, int]] = Counter()
+    m = run.mentions
+    caption = m.caption
+    state = run.states[caption, m.label_id].tolist()
+    for k, start, end, label, verdict in zip(
+        caption.tolist(), m.start.tolist(), m.end.tolist(), m.label_id.tolist(), state, strict=True
+    ):
+        key = (" ".join(run.texts[k][start:end].casefold().split()), label)
+        seen[key] += 1
+        wrong[key] += verdict == 0
+        unknown[key] += verdict == -1
+    ordered = sorted(seen, key=lambda key: (-seen[key], key))
+    return [(*key, seen[key], wrong[key], unknown[key]) for key in ordered]
+
+
+def together(run: CaptionRun, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
+    """Which hallucinations come together, and beside which supported labels they stand.
+
+    Returns:
+        The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
+        ``(hallucinated label, supported label, captions)``.
+    """
+    wrong = (run.claimed & (run.states == 0)).astype(np.int32)
+    right = (run.claimed & (run.states == 1)).astype(np.int32)
+    total = wrong.sum(axis=0)
+    most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
+    counts = wrong[:, most].T @ wrong[:, most]
+    beside = wrong.T @ right
+    flat = np.argsort(-beside, axis=None, kind="stable")[: 3 * top].tolist()
+    pairs = [(*divmod(k, beside.shape[1]), int(beside.flat[k])) for k in flat if beside.flat[k]]
+    return most, counts.tolist(), pairs
+
+
+# Guards
+
+
+GUARDS = {
+    "words": "words per caption",
+    "objects": "objects per caption",
+    "repetition": "repeated four-word sequences",
+    "repeated_mentions": "mentions that name an object again",
+    "no_claim": "captions without a claim",
+    "unknown": "claims the truth does not know",
+    "identical": "captions shared by different images",
+}
+"""Figure -> what it is; ``words`` and ``objects`` are means, the rest are shares."""
+
+
+def guards(run: CaptionRun) -> dict[str, float | None]:
+    """What tells a better score from a played one; names in GUARDS."""
+    n = len(run.texts)
+    claims = int(run.claimed.sum())
+    grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
+    total = sum(max(0, k) for k, _ in grams)
+    images: dict[str, set[str]] = {}
+    for text, image in zip(run.texts, run.image_ids, strict=True):
+        images.setdefault(text, set()).add(image)
+    return {
+        "words": sum(map(len, run.words)) / n,
+        "objects": claims / n,
+        "repetition": 1 - sum(k for _, k in grams) / total if total else None,
+        "repeated_mentions": 1 - claims / len(run.mentions.label_id) if len(run.mentions.label_id) else None,
+        "no_claim": float((~run.claimed.any(axis=1)).mean()),
+        "unknown": float((run.claimed & (run.states == -1)).sum() / claims) if claims else None,
+        "identical": sum(len(images[text]) > 1 for text in run.texts) / n,
+    }
+
+
+# Density (paper, Table 3)
+
+
+def density(run: CaptionRun) -> dict[str, float]:
+    """The paper's Table 3 for one system: objects and subsentences per response.
+
+    Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
+    (hallucinated) when it claims at least one supported (hallucinated) label, so it may be both.
+    """
+    rewards, n = run.rewards, len(run.texts)
+    return {
+        "objects": float(rewards.generated.sum()) / n,
+        "objects_supported": float(rewards.covered.sum()) / n,
+        "objects_hallucinated": float(rewards.hallucinated.sum()) / n,
+        "pieces": len(rewards.start) / n,
+        "pieces_supported": float((rewards.new + rewards.rep > 0).sum()) / n,
+        "pieces_hallucinated": float((rewards.hal > 0).sum()) / n,
+    }
+
+
+# Marked texts
+
+
+def marked(
+    texts: Sequence[str],
+    states: NDArray[np.int8] | None,
+    matcher: AliasMatcher | None,
+    rewards: RewardColumns | None = None,
+    mentions: MentionColumns | None = None,
+) -> dict[str, list[Any]]:
+    """Texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
+
+    Args:
+        texts: n texts.
+        states: (n, labels) truth of each text's image; None where there is none.
+        matcher: finds the mentions and the ignore phrases; without it nothing is marked.
+        rewards: of the texts' pieces.
+        mentions: those that count, where not all that the matcher finds do.
+
+    Returns:
+        ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
+        an ignore phrase), ``verdict``; ``pieces`` (how many per text), ``piece_length``, ``reward`` (in
+        thousandths).
+    """
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("marks", "gap", "length", "label", "verdict", "pieces", "piece_length", "reward")
+    }
+    verdict_of = {1: SUPPORTED, 0: HALLUCINATED, -1: UNKNOWN}
+    if mentions is None and matcher is not None:
+        mentions = matcher.find_batch(texts)
+    ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
+    for k, text in enumerate(texts):
+        at = _utf16_offsets(text)
+        found: list[tuple[int, int, int, int]] = []
+        if matcher is not None and mentions is not None:
+            rows = mentions.row(k)
+            labels = mentions.label_id[rows].tolist()
+            known = [UNKNOWN] * len(labels) if states is None else [verdict_of[v] for v in states[k, labels].tolist()]
+            found = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), labels, known, strict=True))
+            if ignored is not None and (not text.isascii() or ignored.search(text.lower())):
+                found = sorted(found + [(a, b, -1, IGNORED) for a, b in matcher.find_ignored(text)])
+        columns["marks"].append(len(found))
+        before = 0
+        for start, end, label, verdict in found:
+            first, last = (start, end) if at is None else (at[start], at[end])
+            columns["gap"].append(first - before)
+            columns["length"].append(last - first)
+            columns["label"].append(label)
+            columns["verdict"].append(verdict)
+            before = last
+        if rewards is not None:
+            own = slice(int(rewards.indptr[k]), int(rewards.indptr[k + 1]))
+            spans = zip(rewards.start[own].tolist(), rewards.end[own].tolist(), strict=True)
+            columns["pieces"].append(own.stop - own.start)
+            columns["piece_length"] += [b - a if at is None else at[b] - at[a] for a, b in spans]
+            columns["reward"] += [round(1000 * value) for value in rewards.reward[own].tolist()]
+        else:
+            columns["pieces"].append(0)
+    return {"text": list(texts), **columns}
+
+
+def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
+    """What every ASCII text with one of these phrases holds: a quick look before the matcher's slow one."""
+    return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None
+
+
+def _utf16_offsets(text: str) -> list[int] | None:
+    """UTF-16 units before each character and at the end; None where they equal the character's index."""
+    if text.isascii() or max(text) <= "\uffff":
+        return None
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return [0, *np.cumsum(1 + (codes > 0xFFFF)).tolist()]

@@ -1,0 +1,364 @@
+"""One self-contained HTML page: the scores as plain HTML at the top, everything else from packed columns.
+
+jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and figures
+follow as gzip in base64, which the page's own script unpacks; it puts text into the page only as text
+nodes, never as markup. A Content-Security-Policy forbids every request, and all scripts but this one.
+Equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from .. import __version__
+from ..errors import InputError, MissingExtra
+from ..ids import canonical_image_id
+from ..io.files import dump_json
+from ..matcher import AliasMatcher
+from .data import (
+    GUARDS,
+    ISO_LEVELS,
+    CaptionRun,
+    Group,
+    Plane,
+    Report,
+    TrainingRun,
+    alias_rows,
+    guards,
+    iso_curve,
+    label_rows,
+    marked,
+    planes,
+    together,
+)
+
+THUMBNAIL_PIXELS = 220
+MANY_FIGURES = 8
+"""From more figures than this on, a table has them as rows."""
+
+SAYS_LESS = 0.2
+"""A system that is shorter, or names fewer objects, than the baseline by this share is marked."""
+
+_IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
+
+
+def page(report: Report, *, title: str, images: Mapping[str, str] | None = None) -> bytes:
+    """The report as one HTML file.
+
+    Args:
+        report: what to show.
+        title: of the page.
+        images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingExtra("report", "an HTML report") from None
+    here = files(__package__)
+    script, style = (here.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css"))
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(here.joinpath("page.html").read_text("utf-8"))
+    images = images or {}
+    from_disk = any(not address.startswith("data:") for address in images.values())
+    drawn = planes(report)
+    text = template.render(
+        title=title,
+        version=__version__,
+        script=script,
+        style=style,
+        policy="; ".join(
+            (
+                "default-src 'none'",
+                f"script-src '{_csp_hash(script)}'",
+                f"style-src '{_csp_hash(style)}'",
+                "img-src data:" + (" file:" if from_disk else ""),
+                "base-uri 'none'",
+                "form-action 'none'",
+            )
+        ),
+        groups=[_group(group) for group in report.groups],
+        planes=drawn,
+        captions=report.captions,
+        guards=_guard_rows(report),
+        guard_names=GUARDS,
+        runs=report.runs,
+        percent=percent,
+        payloads={
+            "figures": _packed(_figures(report, drawn)),
+            "captions": _packed(_captions(report.captions)),
+            "pictures": _packed(dict(images)),
+        },
+    )
+    return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep theirs
+
+
+def _csp_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _packed(value: Any) -> str:
+    return base64.b64encode(gzip.compress(dump_json(value), 7, mtime=0)).decode()
+
+
+def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    """A fraction in percent; ``n/a`` where there is none."""
+    if value is None:
+        return "n/a"
+    text = f"{100 * value:{'+' if sign else ''}.{digits}f}"
+    return text if float(text) else text.lstrip("+-")
+
+
+def _number(value: float | None, plain: bool, sign: bool = False) -> str:
+    return percent(value if value is None or not plain else value / 100, 2 if plain else 1, sign)
+
+
+# The head
+
+
+def _group(group: Group) -> dict[str, Any]:
+    """The scores of one metric as cells."""
+    metric, found = group.metric, group.found
+    differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
+    names = list(found["systems"][0]["metrics"])
+
+    def cell(system: Mapping[str, Any], name: str) -> dict[str, str]:
+        figure, plain = system["metrics"][name], name in metric.plain_numbers
+        made = {"value": _number(figure["value"], plain), "interval": "", "difference": "", "tone": ""}
+        if figure["ci_low"] is not None:
+            made["interval"] = f"{_number(figure['ci_low'], plain)} – {_number(figure['ci_high'], plain)}"
+        row = differences.get((system["name"], name))
+        if row and row["difference"] is not None:
+            p = row.get("p_holm", row["p_value"])
+            star = "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
+            made["difference"] = _number(row["difference"], plain, sign=True) + star
+            better = metric.higher_is_better.get(name)
+            if star and better is not None:
+                made["tone"] = "good" if (row["difference"] > 0) == better else "bad"
+        return made
+
+    arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
+    tests = sorted({row["test"] for row in found["comparisons"]} - {None})
+    shared = sorted({row["n_images"] for row in found["comparisons"]})
+    return {
+        "name": metric.name,
+        "tall": len(names) > MANY_FIGURES,
+        "figures": [(n, n + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "systems": [
+            {
+                "name": system["name"],
+                "signature": system["signature"],
+                "cells": {name: cell(system, name) for name in names},
+                "card": {
+                    "scored": f"{system['n_captions']:,}",
+                    "images": f"{system['n_images']:,}",
+                    **{k.replace("_", " "): f"{v:,}" for k, v in _shown_counts(system["counts"])},
+                },
+                "notes": system.get("notes", []),
+            }
+            for system in found["systems"]
+        ],
+        "test": ", ".join(test.replace("_", " ") for test in tests),
+        "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
+        "holm": any("p_holm" in row for row in found["comparisons"]),
+        "resamples": f"{group.resamples:,}",
+    }
+
+
+def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    always = ("generated", "hallucinated", "covered", "truth")
+    troubles = ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate", "dropped")
+    return [(k, counts[k]) for k in (*always, *troubles) if k in counts and (k in always or counts[k])]
+
+
+def _guard_rows(report: Report) -> list[dict[str, Any]]:
+    """One row per system with captions: guards, the scores beside them, and what looks played."""
+    rows: list[dict[str, Any]] = []
+    for run in report.captions:
+        values = guards(run)
+        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": values, "changes": {}}
+        if rows:
+            base = rows[0]["values"]
+            for name in ("words", "objects"):
+                row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
+            hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
+            less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
+            row["says_less"] = bool(less) and hal is not None and before is not None and hal < before
+        else:
+            row["says_less"] = False
+        rows.append(row)
+    return rows
+
+
+# The packed figures
+
+
+def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
+    names = list(dict.fromkeys([s.name for g in report.groups for s in g.systems] + [r.name for r in report.captions]))
+    return {
+        "names": names,
+        "captions": [run.name for run in report.captions],
+        "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
+        "planes": [
+            {
+                "title": plane.title,
+                "points": [[p.name, p.x, p.y, p.score, _rounded(p.ellipse.tolist())] for p in plane.points],
+                "trails": plane.trails,
+                "arrows": plane.arrows,
+            }
+            for plane in drawn
+        ],
+        "labels": [_label_table(run) for run in report.captions],
+        "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
+        "training": [_training(run, report) for run in report.runs],
+    }
+
+
+def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
+    return [[round(value, 5) for value in point] for point in points]
+
+
+def _label_table(run: CaptionRun) -> dict[str, Any]:
+    labels = run.truth.vocabulary.labels
+    rows = label_rows(run)
+    most, counts, pairs = together(run)
+    used = [k for k in range(len(labels)) if rows["mentions"][k] or rows["truth"][k]]
+    return {
+        "label": [labels[k] for k in used],
+        **{name: [values[k] for k in used] for name, values in rows.items()},
+        "aliases": [[surface, labels[label], *numbers] for surface, label, *numbers in alias_rows(run)],
+        "together": [[labels[k] for k in most], counts],
+        "beside": [[labels[a], labels[b], n] for a, b, n in pairs],
+    }
+
+
+def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
+    """How many values lie in each step of ``width``; the last step is open."""
+    counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
+    return counts
+
+
+def _training(run: TrainingRun, report: Report) -> dict[str, Any]:
+    images = [image for _, image, _ in run.samples]
+    states = None
+    if report.truth is not None:
+        index = report.truth.oracle.index
+        states = np.full((len(images), len(report.truth.vocabulary.labels)), -1, dtype=np.int8)
+        for k, image in enumerate(images):
+            if image in index:
+                states[k] = report.truth.states[index[image]]
+    matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
+    return {
+        "name": run.name,
+        "columns": run.columns,
+        "step": [step for step, _, _ in run.samples],
+        "image": images,
+        "labels": report.vocabulary.labels if report.vocabulary else [],
+        "texts": marked([text for _, _, text in run.samples], states, matcher),
+    }
+
+
+# The packed captions
+
+
+def _captions(runs: Iterable[CaptionRun]) -> dict[str, Any]:
+    """Columns of every caption; images in the order in which they first occur."""
+    runs = list(runs)
+    images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
+    labels = runs[0].truth.vocabulary.labels if runs else ()
+    present: list[list[int]] = [[] for _ in images]
+    for run in runs:
+        for image in dict.fromkeys(run.image_ids):
+            states = run.truth.states[run.truth.oracle.index[image]]
+            present[images[image]] = np.flatnonzero(states == 1).tolist()
+    return {
+        "labels": labels,
+        "images": list(images),
+        "present": present,
+        "systems": [
+            {
+                "name": run.name,
+                "image": [images[image] for image in run.image_ids],
+                "line": run.lines,
+                **marked(run.texts, run.states, AliasMatcher(run.truth.vocabulary), run.rewards, run.mentions),
+            }
+            for run in runs
+        ],
+    }
+
+
+# Pictures
+
+
+def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
+    """The picture file of each image that a folder (or a folder in it) holds.
+
+    Raises:
+        InputError: no such folder, or none of the images is in it.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(folder, None, "is no folder of images")
+    names = set(wanted)
+    found: dict[str, Path] = {}
+    for path in sorted(root.rglob("*")):
+        if path.suffix.lower() in _IMAGE_SUFFIXES:
+            image = canonical_image_id(path.name)
+            if image in names or (image := canonical_image_id(path.stem)) in names:
+                found.setdefault(image, path)
+    if not found:
+        raise InputError(folder, None, "holds no picture of these images (names are joined by image id)")
+    return found
+
+
+def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
+    """Where a page finds the pictures on disk: relative to its own folder where it has one."""
+    import os
+
+    if report_path == "-":
+        return {image: path.resolve().as_uri() for image, path in pictures.items()}
+    start = Path(report_path).resolve().parent
+    return {
+        image: quote(os.path.relpath(path.resolve(), start).replace(os.sep, "/")) for image, path in pictures.items()
+    }
+
+
+def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
+    """Small JPEG copies as ``data:`` addresses, THUMBNAIL_PIXELS on the longer side.
+
+    Raises:
+        MissingExtra: Pillow is not installed.
+        InputError: a file is no picture.
+    """
+    import io
+
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise MissingExtra("report", "embedding thumbnails") from None
+    made = {}
+    for image, path in pictures.items():
+        try:
+            with Image.open(path) as picture:
+                picture.draft("RGB", (2 * THUMBNAIL_PIXELS, 2 * THUMBNAIL_PIXELS))
+                small = picture.convert("RGB")
+        except (UnidentifiedImageError, OSError) as error:
+            raise InputError(path, None, f"is no readable picture: {error}") from None
+        small.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=72, optimize=True)
+        made[image] = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return made

@@ -1,0 +1,203 @@
+"""The report's pictures as files for papers: PNG, SVG or PDF by matplotlib; equal input gives equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import InputError, MissingExtra
+from .data import ISO_LEVELS, CaptionRun, Plane, TrainingRun, iso_curve, label_rows
+
+COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
+MARKERS = "sD^ovP"
+FORMATS = ("png", "svg", "pdf")
+
+_RC = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "scapo",
+    "pdf.fonttype": 42,
+    "text.parse_math": False,  # a name with two $ is no formula
+}
+
+_CURVES = (
+    ("Hal. Rate, %", ("hal_rate",), 100),
+    ("Cover Rate, %", ("cover_rate",), 100),
+    ("Cap. Score, %", ("cap_score",), 100),
+    ("Reward", ("reward",), 1),
+    ("Length, tokens", ("length",), 1),
+    ("KL to the reference", ("kl",), 1),
+)
+
+
+def picture_format(path: str) -> str:
+    """The format that a file's name asks for.
+
+    Raises:
+        InputError: none of FORMATS.
+    """
+    suffix = Path(path).suffix.lstrip(".").lower()
+    if suffix not in FORMATS:
+        raise InputError(path, None, f"a picture's name must end in {', '.join('.' + name for name in FORMATS)}")
+    return suffix
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("report", "drawing a picture") from None
+    return matplotlib
+
+
+class _Picture:
+    """A figure with the house's settings, without the global state of pyplot."""
+
+    def __init__(self, width: float, height: float, rows: int = 1, columns: int = 1) -> None:
+        matplotlib = _pyplot()
+        from matplotlib.figure import Figure
+
+        self._settings = matplotlib.rc_context(_RC)
+        self._settings.__enter__()
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.axes: list[Any] = list(np.ravel(self.figure.subplots(rows, columns)))
+
+    def save(self, stream: IO[bytes], form: str) -> None:
+        """Writes the picture without a date or a version."""
+        dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+        self.figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
+
+    def __enter__(self) -> _Picture:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._settings.__exit__(*error)
+
+
+def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane]) -> None:
+    """Hal. Rate against Cover Rate with curves of equal Cap. Score, intervals, arrows and trails.
+
+    Args:
+        stream: where the picture goes.
+        form: ``png``, ``svg`` or ``pdf``.
+        planes: one panel each.
+
+    Raises:
+        InputError: there is no plane.
+        MissingExtra: matplotlib is not installed.
+    """
+    if not planes:
+        raise InputError(None, None, "no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
+    names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
+    with _Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
+        for axes, plane in zip(picture.axes, planes, strict=True):
+            _draw_plane(axes, plane, names)
+        picture.save(stream, form)
+
+
+def _draw_plane(axes: Any, plane: Plane, names: Sequence[str]) -> None:
+    every = np.array([(p.x, p.y) for p in plane.points] + [tuple(e) for p in plane.points for e in p.ellipse])
+    low, high = every.min(axis=0), every.max(axis=0)
+    pad = np.maximum(0.3 * (high - low), 0.02)
+    (x0, y0), (x1, y1) = np.maximum(0, low - pad), np.minimum(1, high + pad)
+    base = plane.points[0]
+    axes.fill_between([100 * x0, 100 * base.x], 100 * y0, 100 * base.y, color="#fbe9d0", linewidth=0, zorder=0)
+    axes.annotate("saying less", (0.02, 0.02), xycoords="axes fraction", color="#6f4b00", weight="bold")
+    for level in ISO_LEVELS:
+        curve = 100 * np.array(iso_curve(level))
+        axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.7, zorder=1)
+        inside = curve[((curve >= (100 * x0, 100 * y0)) & (curve <= (100 * x1, 100 * y1))).all(axis=1)]
+        if len(inside) > 1:
+            axes.annotate(f"{100 * level:.0f}", tuple(inside[-1]), color="#55606c", fontsize=7, ha="right", va="bottom")
+    for trail in plane.trails:
+        color = COLORS[names.index(plane.points[trail[-1]].name) % len(COLORS)]
+        axes.plot(
+            [100 * plane.points[k].x for k in trail], [100 * plane.points[k].y for k in trail], color=color, lw=1.2
+        )
+    for k, point in enumerate(plane.points):
+        place = names.index(point.name)
+        color, marker = COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
+        on_trail = any(k in trail[:-1] for trail in plane.trails)
+        if len(point.ellipse) and not on_trail:
+            axes.fill(*(100 * point.ellipse.T), facecolor=color, alpha=0.15, edgecolor=color, linewidth=0.8)
+        if k in plane.arrows:
+            ends = {"xy": (100 * point.x, 100 * point.y), "xytext": (100 * base.x, 100 * base.y)}
+            axes.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6})
+        label = f"{point.name} ({100 * point.score:.1f})"
+        size = 3 if on_trail else 6
+        axes.plot(100 * point.x, 100 * point.y, marker, color=color, ms=size, ls="", label=None if on_trail else label)
+    axes.set(xlim=(100 * x0, 100 * x1), ylim=(100 * y0, 100 * y1), title=plane.title)
+    axes.set(xlabel="Hal. Rate, % (lower is better)", ylabel="Cover Rate, % (higher is better)")
+    axes.legend(title="(Cap. Score)", fontsize=8, title_fontsize=8)
+
+
+def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 20) -> None:
+    """The labels that the systems hallucinate most, with rates and Wilson intervals.
+
+    Args:
+        stream, form: as in :func:`frontier`.
+        runs: systems.
+        top: how many labels.
+
+    Raises:
+        InputError: there are no captions, or nothing is hallucinated.
+    """
+    if not runs:
+        raise InputError(None, None, "labels are counted in captions: give captions files and --truth")
+    tables = [label_rows(run) for run in runs]
+    names = runs[0].truth.vocabulary.labels
+    total = np.sum([np.array(t["hallucinated"], dtype=np.int64) for t in tables], axis=0)
+    most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
+    if not most:
+        raise InputError(None, None, "no label to draw: nothing is hallucinated")
+    with _Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
+        axes, thick = picture.axes[0], 0.8 / len(runs)
+        for s, (run, rows) in enumerate(zip(runs, tables, strict=True)):
+            at = np.arange(len(most)) + 0.4 - (s + 0.5) * thick
+            rate, low, high = (np.array([rows[n][k] or 0.0 for k in most]) for n in ("rate", "low", "high"))
+            error = 100 * np.maximum(0, [rate - low, high - rate])
+            color = COLORS[s % len(COLORS)]
+            axes.barh(at, 100 * rate, thick, color=color, label=run.name, xerr=error, error_kw={"lw": 0.7})
+        axes.set_yticks(range(len(most)), [names[k] for k in most])
+        axes.set(xlabel="hallucinated captions among those that name the label, %", xlim=(0, None))
+        axes.legend(fontsize=8)
+        picture.save(stream, form)
+
+
+def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
+    """Training curves, one panel per figure, one line per run.
+
+    Args:
+        stream, form: as in :func:`frontier`.
+        runs: training logs.
+
+    Raises:
+        InputError: there is no run, or none has a figure of those drawn.
+    """
+    if not runs:
+        raise InputError(None, None, "no training run to draw: give a run's folder with metrics.jsonl")
+    panels = [panel for panel in _CURVES if any(_present(run, panel[1]) for run in runs)]
+    if not panels:
+        raise InputError(None, None, "the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with _Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:
+        for axes, (title, names, factor) in zip(picture.axes, panels, strict=False):
+            for k, run in enumerate(runs):
+                for name in _present(run, names):
+                    values = [np.nan if v is None else factor * v for v in run.columns[name]]
+                    axes.plot(run.columns["step"], values, color=COLORS[(k + 1) % len(COLORS)], lw=1.2, label=run.name)
+            axes.set(title=title, xlabel="step")
+        for axes in picture.axes[len(panels) :]:
+            axes.set_axis_off()
+        picture.axes[0].legend(fontsize=8)
+        picture.save(stream, form)
+
+
+def _present(run: TrainingRun, names: Iterable[str]) -> list[str]:
+    return [name for name in names if any(v is not None for v in run.columns.get(name, []))]

@@ -1,0 +1,422 @@
+"""The report in a real browser: Debian's chromium, driven by playwright, opening the file from disk.
+
+Real captions come from ../shared; hostile ones are made here. Without chromium these tests skip with a
+reason, and fail where SCAPO_REQUIRE_SHARED=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+REAL = ("r1_llava15_7b", "r2_vcd", "r3_opera")
+PAGES = ("scores", "frontier", "labels", "labels&view=alias", "labels&view=together", "captions", "guards", "training")
+
+HOSTILE = [
+    "<script>window.hacked = 1</script> A dog.",
+    "</script><img src=x onerror='window.hacked = 1'> A cat and a dog.",
+    "[/] [bold]A dog[/bold] &amp; &lt;b&gt; \"quotes\" 'single' `back` ${window.hacked = 1}",
+    "\u202eA dog in reverse\u202c and \u0645\u0631\u062d\u0628\u0627 \u2067 a cat.",
+    "Lone \ud800 surrogate, a dog \udfff and a \U0001f436 dog.",
+    "NUL \u0000 and \u2028 line separators, javascript:alert(1) a cat.",
+    "-->]]></style></textarea><!-- a dog",
+    "",
+]
+
+CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
+
+
+def missing(reason: str) -> Any:
+    if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        missing("playwright is not installed: pip install 'scapo[test]'")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        missing("no chromium on this machine: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+class Reader:
+    """A page of a report, with everything that must not happen on it written down."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        self.page = self.context.new_page()
+        self.address = path.as_uri()
+        self.troubles: list[str] = []
+        self.page.on("console", lambda message: self.troubles.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.troubles.append("a dialog"), dialog.dismiss()))
+        self.page.on("request", self._request)
+
+    def _request(self, request: Any) -> None:
+        if request.url.split("#")[0] != self.address and not request.url.startswith("data:"):
+            self.troubles.append(f"request: {request.url}")
+
+    def open(self, fragment: str = "") -> Any:
+        """Opens the report anew at an address."""
+        self.page.goto("about:blank")
+        self.page.goto(self.address + ("#" + fragment if fragment else ""))
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
+
+    def check(self, name: str) -> Any:
+        """What a function of browser_checks.js finds."""
+        return self.page.evaluate(f"({CHECKS}).{name}()")
+
+    def rows(self) -> list[str]:
+        """The image ids in view in the list."""
+        found: list[str] = self.page.locator("#list .row b").all_inner_texts()
+        return found
+
+    def count(self) -> int:
+        """How many images pass the filter."""
+        return int(self.page.inner_text("#captions-count").split()[0].replace(",", ""))
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.troubles == []
+
+
+def make(folder: Path, *arguments: object) -> Path:
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "report", *map(str, arguments), "-o", "report.html", "-q"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+    """The report on three decodings of LLaVA-1.5 and its captions, with a generated training run."""
+    data = shared / "data" / "captions_real"
+    folder = tmp_path_factory.mktemp("real")
+    captions = {}
+    for name in REAL:
+        text = (data / f"coco_val2014_lessismore_{name}.jsonl").read_bytes()
+        (folder / f"{name}.jsonl").write_bytes(text)
+        captions[name] = [json.loads(line) for line in text.splitlines()]
+    (folder / "run").mkdir()
+    steps = [{"step": s, "hal_rate": 0.2 - s / 1000, "cover_rate": 0.6 + s / 500, "kl": s / 1e4} for s in range(20)]
+    (folder / "run" / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    first = captions[REAL[0]][0]
+    samples = [{"step": s, "image_id": first["image_id"], "response": f"Step {s}. A person."} for s in (0, 10, 19)]
+    (folder / "run" / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    names = [f"{name}.jsonl" for name in REAL]
+    return make(folder, *names, "run", "--truth", data / "gt" / "coco_chair_gt.jsonl"), captions
+
+
+@pytest.fixture
+def reader(browser: Any, real: tuple[Path, Any]) -> Iterator[Reader]:
+    opened = Reader(browser, real[0])
+    yield opened
+    opened.close()
+
+
+def test_every_page_is_drawn_without_a_complaint(reader: Reader) -> None:
+    for page in PAGES:
+        shown = reader.open(f"page={page}")
+        section = shown.locator(f"section[data-page={page.split('&')[0]}]")
+        assert section.is_visible()
+        assert shown.locator("section[data-page]:visible").count() == 1
+        assert len(section.inner_text()) > 100
+    assert shown.locator("#curves svg").count() == 3
+    assert shown.locator("#trouble").is_hidden()
+
+
+def test_the_head_stands_before_any_script(browser: Any, real: tuple[Path, Any]) -> None:
+    still = Reader(browser, real[0], java_script_enabled=False)
+    still.page.goto(still.address)
+    text = still.page.inner_text("#scores")
+    assert all(name in text for name in (*REAL, "hal_rate", "capscore|vocab:coco80@"))
+    still.close()
+
+
+def test_first_paint_within_a_second(reader: Reader) -> None:
+    page = reader.open()
+    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
+
+
+def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) -> None:
+    page = reader.open("page=frontier")
+    svg = page.locator(".plane svg").first
+    assert svg.locator(".corner.less").text_content() == "saying less"
+    label = svg.get_attribute("aria-label")
+    assert all(name in label for name in REAL)
+    assert svg.locator(".iso").count() >= 1
+    assert svg.locator("path[fill-opacity]").count() == len(REAL)
+    assert reader.check("outside") == []
+
+
+def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tuple[Path, Any]) -> None:
+    page = reader.open("page=labels")
+
+    def column(k: int) -> list[str]:
+        found: list[str] = page.locator(f"#labels-view tbody tr > *:nth-child({k})").all_inner_texts()
+        return found
+
+    wrong = [int(n) for n in column(4)]
+    assert wrong == sorted(wrong, reverse=True)
+    page.get_by_role("button", name="label", exact=True).click()
+    assert column(1) == sorted(column(1))
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("label")
+    page.get_by_role("button", name="label", exact=True).press("Enter")
+    assert column(1) == sorted(column(1), reverse=True)
+    page.fill("#labels-search", "handbag")
+    assert column(1) == ["handbag"]
+    claimed, hallucinated = int(column(3)[0]), int(column(4)[0])
+    assert claimed >= hallucinated > 0
+    page.select_option("#labels-system", label=REAL[1])
+    assert page.locator("#labels-view thead th").last.inner_text() == "rate − baseline"
+    expected = int(column(4)[0])
+    page.locator("#labels-view tbody a").first.click()
+    page.wait_for_selector("#detail .caption")
+    assert reader.count() == expected
+    assert page.locator("#detail mark.v1[title='handbag: hallucinated']").count() >= 1
+    assert {s.strip() for s in page.locator("#detail .caption h4 bdi").all_inner_texts()} == {REAL[1]}
+
+
+def test_filters_and_orders_of_the_captions(reader: Reader, real: tuple[Path, Any]) -> None:
+    page, captions = reader.open("page=captions"), real[1]
+    assert reader.count() == 500
+    worst = [int(n) for n in re.findall(r"(\d+)!", " ".join(page.locator("#list .row").all_inner_texts()))]
+    sums = [sum(worst[k : k + 3]) for k in range(0, len(worst), 3)]
+    assert sums == sorted(sums, reverse=True)
+    assert page.locator("#detail .caption").count() == 3
+    page.select_option("[name=order]", "file")
+    assert reader.rows()[:3] == [str(c["image_id"]) for c in captions[REAL[0]][:3]]
+    page.fill("[name=text]", "tennis")
+    assert reader.count() == len(
+        {c["image_id"] for rows in captions.values() for c in rows if "tennis" in c["caption"].lower()}
+    )
+    page.select_option("[name=system]", REAL[2])
+    assert reader.count() == sum("tennis" in c["caption"].lower() for c in captions[REAL[2]])
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_text("500 of 500 images").wait_for()
+    page.select_option("[name=order]", "disagreement")
+    marks = reader.check("marks")
+    assert len(set(marks)) > 1
+    page.fill("[name=label]", "dog")
+    page.select_option("[name=verdict]", "missed")
+    assert re.search(r"missed:.*\bdog\b", page.inner_text("#detail"))
+    page.fill("[name=label]", "no such thing")
+    assert page.inner_text("#captions-count") == "0 of 500 images; no such label"
+    assert page.locator("#detail .caption").count() == 0
+
+
+def test_a_seed_gives_the_same_random_order_again(reader: Reader) -> None:
+    page = reader.open("page=captions&order=random&seed=7")
+    first = reader.rows()
+    address = page.url
+    page.fill("[name=seed]", "8")
+    assert reader.rows() != first
+    reader.open(address.split("#")[1])
+    assert reader.rows() == first
+
+
+def test_permalinks_lead_to_one_caption(reader: Reader, real: tuple[Path, Any]) -> None:
+    record = real[1][REAL[2]][321]
+    page = reader.open(f"page=captions&image={record['image_id']}&of={REAL[2]}&rewards=1")
+    target = page.locator(".caption.target")
+    assert target.count() == 1
+    assert reader.check("texts")[2] == record["caption"]
+    assert target.locator(".reward").count() == target.locator(".piece").count() > 1
+    assert "line 322 #" in target.inner_text()
+    selected = page.locator(".row[aria-selected=true]")
+    assert selected.locator("b").inner_text() == str(record["image_id"])
+    other = page.locator(".caption h4 a").first
+    other.click()
+    page.locator(".caption.target h4", has_text=REAL[0]).wait_for()
+    assert f"of={REAL[0]}" in page.url
+
+
+def test_the_list_is_virtual_and_works_by_keyboard(reader: Reader) -> None:
+    page = reader.open("page=captions")
+    assert page.locator("#list .row").count() < 60
+    page.focus("#list")
+    page.keyboard.press("End")
+    last = page.locator(".row[aria-selected=true]")
+    assert last.get_attribute("aria-posinset") == "500"
+    assert page.get_attribute("#list", "aria-activedescendant") == last.get_attribute("id")
+    page.keyboard.press("ArrowUp")
+    assert page.locator(".row[aria-selected=true]").get_attribute("aria-posinset") == "499"
+    assert page.locator("#detail h3").inner_text() == "Image " + page.locator(".row[aria-selected=true] b").inner_text()
+    page.keyboard.press("Home")
+    page.get_by_role("button", name="Next").click()
+    assert page.locator(".row[aria-selected=true]").get_attribute("aria-posinset") == "2"
+
+
+def test_everything_is_reached_by_the_tab_key(reader: Reader) -> None:
+    page = reader.open("page=captions")
+    page.evaluate("document.body.focus()")
+    reached = []
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("(() => { const a = document.activeElement; return a.name || a.id || a.textContent; })()")
+        )
+    wanted = [
+        "Skip to content",
+        "Scores",
+        "Frontier",
+        "Captions",
+        "theme",
+        "order",
+        "system",
+        "label",
+        "text",
+        "rewards",
+        "list",
+    ]
+    places = [reached.index(name) for name in wanted]
+    assert places == sorted(places)
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_training_curves_and_samples_follow_the_slider(reader: Reader) -> None:
+    page = reader.open("page=training")
+    assert "Step 19." in page.inner_text("#samples")
+    assert page.locator("#samples mark").count() == 1
+    page.focus("#step")
+    page.keyboard.press("ArrowLeft")
+    assert "Step 10." in page.inner_text("#samples")
+    assert page.inner_text("#step-shown") == "10"
+
+
+def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
+    opened = Reader(browser, real[0], permissions=["clipboard-read", "clipboard-write"])
+    page = opened.open()
+    page.locator(".copy").nth(1).click()
+    page.wait_for_selector("text=Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator(".signature code").nth(1).inner_text()
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_contrast_names_and_width_on_every_page(browser: Any, real: tuple[Path, Any], scheme: str, width: int) -> None:
+    opened = Reader(browser, real[0], color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = opened.open()
+    for place in PAGES:
+        page.evaluate("(place) => { location.hash = 'page=' + place; }", place + "&rewards=1")
+        page.locator(f"section[data-page={place.split('&')[0]}]:visible").wait_for()
+        checked, bad = opened.check("contrast")
+        assert checked > 20
+        assert bad == {}, place
+        assert opened.check("names") == [[], []]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{place} is wider than the window"
+    assert page.get_attribute("html", "data-theme") == scheme
+    page.click("#theme")
+    assert page.get_attribute("html", "data-theme") != scheme
+    opened.close()
+
+
+def test_print_shows_every_page_in_light(browser: Any, real: tuple[Path, Any]) -> None:
+    opened = Reader(browser, real[0], color_scheme="dark")
+    page = opened.open()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    for name in ("scores", "frontier", "labels", "guards", "training"):
+        assert page.locator(f"#{name}").is_visible()
+    assert page.locator("nav").is_hidden()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".signature").first.is_visible()
+    assert page.pdf().startswith(b"%PDF")
+    opened.close()
+
+
+def test_hostile_captions_stay_text(browser: Any, tmp_path: Path) -> None:
+    def name(k: int) -> str:
+        return f'"><img src=x onerror="window.hacked=1">{k}'
+
+    records = [{"image_id": name(k), "caption": text, "objects": ["dog"]} for k, text in enumerate(HOSTILE)]
+    for file in ("a'b&c.jsonl", "<i>\u202ed.jsonl"):
+        (tmp_path / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+    path = make(tmp_path, "a'b&c.jsonl", "<i>\u202ed.jsonl", "--title", "</title><script>window.hacked=1</script>")
+    opened = Reader(browser, path)
+    page = opened.open("page=captions&order=file&rewards=1")
+    page.focus("#list")
+    wellformed = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in HOSTILE]
+    for k, text in enumerate(HOSTILE):
+        shown = opened.check("texts")
+        assert [re.sub("[\ud800-\udfff]", "\ufffd", found) for found in shown] == [wellformed[k]] * 2
+        assert set(page.locator("#detail .text *").evaluate_all("(all) => all.map((n) => n.tagName)")) <= {
+            "SPAN",
+            "MARK",
+        }
+        for mark in page.locator("#detail mark").all():
+            assert mark.inner_text() in ("dog", "cat"), text
+        page.keyboard.press("ArrowDown")
+    assert page.locator(".caption h4 bdi").last.inner_text() == "<i>\u202ed"
+    assert page.locator("img, iframe, object, embed, form[action]").count() == 0
+    for place in PAGES[:-1]:
+        page.evaluate("(place) => { location.hash = 'page=' + place; }", place)
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.scripts.length") == 4
+    assert page.title() == "</title><script>window.hacked=1</script>"
+    reopened = opened.open("page=captions&image=" + "%22%3E%3Cimg+src%3Dx+onerror%3D%22window.hacked%3D1%22%3E4")
+    assert reopened.locator("#detail h3").inner_text() == "Image " + name(4)
+    opened.close()
+
+
+@pytest.mark.parametrize("option", [(), ("--thumbnails",)])
+def test_pictures_are_shown_from_disk_or_from_the_page(browser: Any, tmp_path: Path, option: tuple[str, ...]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "my pictures").mkdir()
+    image.new("RGB", (640, 480), "teal").save(tmp_path / "my pictures" / "000000000007.jpg")
+    (tmp_path / "c.jsonl").write_text('{"image_id": 7, "caption": "A dog.", "objects": ["dog"]}\n')
+    path = make(tmp_path, "c.jsonl", "--images", "my pictures", *option)
+    opened = Reader(browser, path)
+    picture = opened.open("page=captions").locator("#detail img")
+    assert picture.evaluate("async (i) => { await i.decode(); return i.naturalWidth; }") == (220 if option else 640)
+    assert picture.get_attribute("alt") == "Image 7"
+    assert len(opened.troubles) == (0 if option else 1)
+    if not option:
+        assert opened.troubles == [f"request: {tmp_path.as_uri()}/my%20pictures/000000000007.jpg"]
+        opened.troubles.clear()
+    opened.close()
+
+
+def test_an_injected_script_would_not_run(browser: Any, real: tuple[Path, Any]) -> None:
+    opened = Reader(browser, real[0])
+    page = opened.open()
+    blocked: list[str] = []
+    page.on("requestfailed", lambda request: blocked.append(f"{request.url} {request.failure}"))
+    page.evaluate(
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)"
+    )
+    page.evaluate("const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.hacked") is None
+    refused = [trouble for trouble in opened.troubles if "Content Security Policy" in trouble]
+    assert len(refused) == 2
+    assert blocked == ["http://127.0.0.1:9/x.png csp"]
+    opened.troubles.clear()
+    opened.close()
