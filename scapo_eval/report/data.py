@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..claims import Claims, claimed
+from ..claims import Claims, find_claims
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import iter_records
 from ..matcher import AliasMatcher, MentionColumns
 from ..metrics.base import Metric
 from ..metrics.capscore import cap_score
+from ..metrics.density import density_counts, density_metric
 from ..oracle import PresenceOracle, Truth
 from ..results import System, results
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
@@ -194,7 +195,7 @@ def read_caption_run(
     )
     config = RewardConfig(claims=claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=any_fingerprint)
-    mentions = claimed(texts, reward.matcher.find_batch(texts), claims)
+    mentions = find_claims(reward.matcher, texts)
     return CaptionRun(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
 
 
@@ -467,15 +468,8 @@ def density(run: CaptionRun) -> dict[str, float]:
     Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
     (hallucinated) when it claims at least one supported (hallucinated) label, so it may be both.
     """
-    rewards, n = run.rewards, len(run.texts)
-    return {
-        "objects": float(rewards.generated.sum()) / n,
-        "objects_supported": float(rewards.covered.sum()) / n,
-        "objects_hallucinated": float(rewards.hallucinated.sum()) / n,
-        "pieces": len(rewards.start) / n,
-        "pieces_supported": float((rewards.new + rewards.rep > 0).sum()) / n,
-        "pieces_hallucinated": float((rewards.hal > 0).sum()) / n,
-    }
+    means = density_metric().score(density_counts(run.rewards).sum(axis=0))
+    return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
 
 
 # Marked texts

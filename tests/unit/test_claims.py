@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, claimed
+from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, cue_words, find_claims
 from scapo_eval.errors import InputError
 
 THINGS = (
@@ -108,11 +108,12 @@ TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 @given(st.lists(TEXTS | st.text(max_size=40), max_size=6))
 def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> None:
     columns = MATCHER.find_batch(texts)
-    masks = {claims: claim_mask_batch(texts, columns, claims) for claims in CLAIMS}
+    matchers = {claims: AliasMatcher(VOCABULARY, cue_words(claims)) for claims in CLAIMS}
+    masks = {claims: claim_mask_batch(texts, *matchers[claims].find_watched(texts)) for claims in CLAIMS}
     for claims, mask in masks.items():
         single = [claim_mask(text, MATCHER.find(text), claims) for text in texts]
         np.testing.assert_array_equal(mask, np.concatenate([np.zeros(0, dtype=bool), *single]))
-        left = claimed(texts, columns, claims)
+        left = find_claims(matchers[claims], texts)
         np.testing.assert_array_equal(left.caption, columns.caption[mask])
         np.testing.assert_array_equal(left.start, columns.start[mask])
         np.testing.assert_array_equal(left.label_id, columns.label_id[mask])
@@ -122,7 +123,7 @@ def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> No
 
 def test_more_captions_than_one_pass() -> None:
     texts = ["A dog.", "There is no dog.", "", "No cat, but a dog."] * 700
-    mask = claim_mask_batch(texts, MATCHER.find_batch(texts), "asserted")
+    mask = claim_mask_batch(texts, *AliasMatcher(VOCABULARY, cue_words("asserted")).find_watched(texts))
     assert mask.tolist() == [True, False, False, True] * 700
 
 

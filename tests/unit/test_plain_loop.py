@@ -180,12 +180,13 @@ def test_the_plain_loop_example_runs() -> None:
     assert lines[1:3] == ["+1.0  A dog lies on the grass near a bench. ", "-1.0  A cat sits beside it. "]
 
 
-def test_the_readme_s_example_says_what_it_prints(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_readme_s_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     root = EXAMPLES.parent
     blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if "SubsentenceReward(" in block]
     monkeypatch.chdir(root)
-    exec(block, {})
-    printed = capsys.readouterr().out
-    assert re.findall(r"reward=([-0-9.]+)", printed) == ["1.0", "-1.0", "-0.1"]
-    assert printed.startswith("[Part(start=0, end=23, reward=1.0, ")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    result = names["result"]
+    assert "".join(result.response[part.start : part.end] for part in result.parts) == result.response
+    assert [part.reward for part in result.parts] == [1.0, -1.0]

@@ -113,8 +113,8 @@ def test_density_is_the_papers_table_3(tmp_path: Path) -> None:
     found = density(a_run(tmp_path))
     assert found["objects"] == (2 + 1 + 2) / 4
     assert found["objects"] == found["objects_supported"] + found["objects_hallucinated"]
-    assert (found["pieces_supported"], found["pieces_hallucinated"]) == (2 / 4, 3 / 4)
-    assert found["pieces"] == (1 + 1 + 2 + 1) / 4
+    assert (found["subsentences_supported"], found["subsentences_hallucinated"]) == (2 / 4, 3 / 4)
+    assert found["subsentences"] == (1 + 1 + 2 + 1) / 4
 
 
 @pytest.mark.parametrize(

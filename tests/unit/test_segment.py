@@ -85,7 +85,9 @@ def test_spans_partition_the_text_and_protect_what_must_not_be_cut(text: str) ->
 @given(st.lists(any_text, max_size=6))
 @example(["A dog.\0A cat", "a\0b c d e, f g h i j", "", "dog."])
 @example(["", "\0", " ", "."])
-@example(["x hot. ... 3", "It\u2019s a dog \u2014 a big one\u2026 \u201cyes\u201d\u00a0\u2013 no", "a\u2014b", "a - \u00e9"])
+@example(
+    ["x hot. ... 3", "It\u2019s a dog \u2014 a big one\u2026 \u201cyes\u201d\u00a0\u2013 no", "a\u2014b", "a - \u00e9"]
+)
 def test_a_batch_equals_one_by_one(batch: list[str]) -> None:
     columns = MATCHER.find_batch(batch)
     found = [MATCHER.find(text) for text in batch]

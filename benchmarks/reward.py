@@ -1,0 +1,235 @@
+"""What SCAPO's reward costs a training step: 1,024 responses of about 120 tokens, with and without token advantages.
+
+    python benchmarks/reward.py                          # invented responses, coco80
+    python benchmarks/reward.py --captions captions.jsonl --truth truth.jsonl
+
+Baselines do the same work (labels of every subsentence, Eq. 1) in plain Python, with CHAIR's way of finding words
+and with spaCy's PhraseMatcher; the subsentences are handed to them. Times are CPU time of one process, best of
+interleaved rounds. The token rows use a byte-level tokenizer trained on the responses (needs ``transformers``).
+Exit code 1: something that must be reached was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from chair_plain import PlainChair
+from matching import NotInstalled, spacy_phrase_matcher
+from sentences import invented_captions, invented_truth
+
+from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
+from scapo_eval.integrations.loop import rewards_for_batch
+from scapo_eval.io.files import iter_records
+from scapo_eval.metrics.chair import Synonyms
+from scapo_eval.segment import split_batch
+from scapo_eval.tokens import decode_batch, token_offsets
+
+RESPONSES = 1024
+WORDS = 90  # 120 tokens of a large vocabulary
+STEP = 20.0  # seconds of a training step that the share refers to
+
+Work = Callable[[], object]
+Labels = Callable[[Sequence[str], Sequence[Sequence[str]]], list[list[set[str]]]]
+"""Responses and their pieces -> the labels of each piece."""
+
+
+def best(works: dict[str, Work], rounds: int) -> dict[str, float]:
+    """Seconds of CPU time of each work, best of interleaved rounds."""
+    seconds = dict.fromkeys(works, float("inf"))
+    for _ in range(rounds):
+        for name, work in works.items():
+            began = time.process_time()
+            work()
+            seconds[name] = min(seconds[name], time.process_time() - began)
+    return seconds
+
+
+def plain_rewards(
+    labels: Labels, texts: Sequence[str], pieces: Sequence[Sequence[str]], present: Sequence[frozenset[str]]
+) -> list[list[float]]:
+    """Eq. 1 in loops, from the labels of each piece."""
+    rewards = []
+    for claimed, truth in zip(labels(texts, pieces), present, strict=True):
+        seen: set[str] = set()
+        row = []
+        for claims in claimed:
+            supported = {label for label in claims if label in truth}
+            new = supported - seen
+            seen |= supported
+            row.append(-1.0 if claims - supported else -0.1 if not claims else float(bool(new)))
+        rewards.append(row)
+    return rewards
+
+
+def chair_labels(vocabulary: Vocabulary) -> Labels:
+    """CHAIR's word lists, walked word by word."""
+    synonyms = Synonyms("vocabulary", {alias.lower(): label for alias, label in vocabulary.aliases.items()})
+    chair = PlainChair(synonyms, {}, re.compile(r"[\w'-]+").findall)
+    return lambda texts, pieces: [[set(chair.objects(piece)[0]) for piece in row] for row in pieces]
+
+
+def spacy_labels(vocabulary: Vocabulary) -> Labels:
+    """The spans of whole responses that spaCy finds; they are handed to the pieces."""
+    (method,) = spacy_phrase_matcher(vocabulary)
+    assert method.find is not None
+    find = method.find
+
+    def labels(texts: Sequence[str], pieces: Sequence[Sequence[str]]) -> list[list[set[str]]]:
+        out = []
+        for found, row in zip(find(texts), pieces, strict=True):
+            ends = np.cumsum([len(piece) for piece in row])
+            claimed: list[set[str]] = [set() for _ in row]
+            for start, _, label in found:
+                claimed[int(np.searchsorted(ends, start, side="right"))].add(label)
+            out.append(claimed)
+        return out
+
+    return labels
+
+
+def tokenizer_of(texts: Sequence[str]) -> Any:
+    """A byte-level tokenizer as Qwen's, with 8,000 tokens."""
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+    except ImportError:
+        raise NotInstalled("pip install transformers") from None
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<|im_end|>", "<|endoftext|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=8000, initial_alphabet=alphabet, special_tokens=special, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0], pad_token=special[1])
+
+
+def of_length(texts: Sequence[str], words: int) -> list[str]:
+    """Texts put together or cut at a word so that each has about ``words`` words."""
+    pool = " ".join(texts).split(" ")
+    return [" ".join(pool[k * words : (k + 1) * words]) for k in range(len(pool) // words)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--captions", metavar="FILE", help="JSON Lines with image_id and caption; else invented")
+    parser.add_argument("--truth", metavar="FILE", help="what is in their images")
+    parser.add_argument("--vocabulary", default="coco80", metavar="NAME|FILE")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--plain", type=int, default=64, help="responses that the CHAIR-style loop gets, scaled up")
+    options = parser.parse_args()
+
+    vocabulary = Vocabulary.load(options.vocabulary)
+    if options.captions:
+        records = [record for _, record in iter_records(options.captions)]
+        records = (records * (RESPONSES // len(records) + 1))[:RESPONSES]
+        ids, texts = [record["image_id"] for record in records], [record["caption"] for record in records]
+        oracle = PresenceOracle.load(options.truth)
+    else:
+        texts = of_length(invented_captions(vocabulary, 4 * RESPONSES, seed=1), WORDS)[:RESPONSES]
+        images = invented_truth(vocabulary, 128, seed=1)
+        ids = [str(k // 8 + 1) for k in range(RESPONSES)]
+        oracle = PresenceOracle.from_objects(images, labels=vocabulary.labels)
+    reward = SubsentenceReward(vocabulary, oracle)
+
+    mentions = reward.matcher.find_batch(texts)
+    spans = split_batch(texts, "subsentence", mentions)
+    columns = reward.batch(ids, texts)
+    works: dict[str, Work] = {
+        "matching alone": lambda: reward.matcher.find_batch(texts),
+        "segmentation alone": lambda: split_batch(texts, "subsentence", mentions),
+        COLUMNS: lambda: reward.batch(ids, texts),
+        RESULTS: lambda: reward(ids, texts),
+        ONE: lambda: [reward([image], [text]) for image, text in zip(ids[:50], texts[:50], strict=True)],
+    }
+    notes = []
+    tokens = "no tokenizer"
+    try:
+        tokenizer = tokenizer_of(texts)
+    except NotInstalled as missing:
+        notes.append(f"token advantages: {missing}")
+    else:
+        sequences = [np.array([*tokenizer.encode(text), 0]) for text in texts]
+        tokens = f"{np.mean([len(ids) for ids in sequences]):.0f} tokens"
+        padded = np.full((RESPONSES, max(map(len, sequences))), tokenizer.pad_token_id)
+        for row, sequence in zip(padded, sequences, strict=True):
+            row[: len(sequence)] = sequence
+
+        def one_by_one() -> list[Any]:
+            offsets = [token_offsets(tokenizer, sequence) for sequence in sequences]
+            return [r.token_advantages(o) for r, o in zip(reward(ids, texts), offsets, strict=True)]
+
+        works["ids to text and spans alone"] = lambda: decode_batch(tokenizer, sequences)
+        works[TOKENS] = lambda: rewards_for_batch(ids, padded, tokenizer, reward)
+        works["... the same, response by response"] = one_by_one
+
+    present = [oracle.present(image) for image in ids]
+    pieces = [
+        [text[a:b] for a, b in zip(spans.start[low:high].tolist(), spans.end[low:high].tolist(), strict=True)]
+        for text, (low, high) in zip(texts, pairwise(spans.indptr.tolist()), strict=True)
+    ]
+    few = slice(0, options.plain)
+    plain = chair_labels(vocabulary)
+    baselines: dict[str, Work] = {CHAIR: lambda: plain_rewards(plain, texts[few], pieces[few], present[few])}
+    try:
+        phrases = spacy_labels(vocabulary)
+        baselines[SPACY] = lambda: plain_rewards(phrases, texts, pieces, present)
+        ours = [result.parts for result in columns.results()]
+        theirs = plain_rewards(phrases, texts, pieces, present)
+        same = sum([p.reward for p in a] == b for a, b in zip(ours, theirs, strict=True))
+        notes.append(f"{SPACY}: {same:,} of {RESPONSES:,} responses get the same rewards")
+    except NotInstalled as missing:
+        notes.append(f"{SPACY}: {missing}")
+
+    for work in works.values():
+        work()
+    seconds = best(works, options.rounds) | best(baselines, 2)
+    seconds[ONE] /= 50
+    seconds[CHAIR] *= RESPONSES / options.plain
+
+    words = sum(len(text.split()) for text in texts) / RESPONSES
+    print(
+        f"{RESPONSES:,} responses, {words:.0f} words and {tokens} each, {len(columns.reward) / RESPONSES:.1f} pieces; "
+        f"{vocabulary.name}; best of {options.rounds} interleaved rounds, CPU time\n"
+    )
+    print(f"| work | ms | us a response | share of a {STEP:.0f} s step |\n|---|---:|---:|---:|")
+    for name, value in seconds.items():
+        each = 1 if name == ONE else RESPONSES
+        share = "-" if name == ONE else f"{100 * value / STEP:.3f} %"
+        print(f"| {name} | {1e3 * value:,.2f} | {1e6 * value / each:,.1f} | {share} |")
+    for note in notes:
+        print(f"\n{note}")
+    print()
+    limits = [
+        ("1,024 responses", 1e3 * seconds[RESULTS], 10.0, " ms"),
+        ("one response", 1e3 * seconds[ONE], 0.5, " ms"),
+        ("CHAIR-style, times slower (at least)", -seconds[CHAIR] / seconds[RESULTS], -100.0, "x"),
+    ]
+    if TOKENS in seconds:
+        limits.insert(1, ("1,024 responses with token advantages", 1e3 * seconds[TOKENS], 60.0, " ms"))
+    for name, value, limit, unit in limits:
+        print(
+            f"{name}: {abs(value):,.3g}{unit} (limit {abs(limit):g}{unit}): {'reached' if value <= limit else 'MISSED'}"
+        )
+    return 0 if all(value <= limit for _, value, limit, _ in limits) else 1
+
+
+COLUMNS = "rewards as columns (matching, segmentation, Eq. 1)"
+RESULTS = "rewards as readable results"
+ONE = "one response alone"
+TOKENS = "padded ids to token advantages, all in all"
+CHAIR = "CHAIR-style word lists, plain Python"
+SPACY = "spaCy PhraseMatcher, plain Python"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

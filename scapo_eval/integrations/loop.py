@@ -1,0 +1,84 @@
+"""For training loops of one's own: generated ids in, one advantage per token out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..reward import Eos, RewardColumns, SubsentenceReward, Truncated
+from ..tokens import decode_batch
+
+
+def rewards_for_batch(
+    image_ids: Sequence[object],
+    token_ids: Any,
+    tokenizer: Any,
+    reward: SubsentenceReward,
+    *,
+    mask: Any = None,
+    finished: Sequence[bool] | NDArray[np.bool_] | None = None,
+    eos: Eos = "zero",
+    truncated: Truncated = "score",
+) -> NDArray[np.float32]:
+    """SCAPO's token advantages of a batch of generated ids.
+
+    Args:
+        image_ids: B image ids in any spelling.
+        token_ids: (B, T) padded ids (array or tensor), or B lists of ids. Generated tokens only, no prompt.
+        tokenizer: see :func:`scapo_eval.tokens.decode_with_offsets`.
+        reward: what scores them.
+        mask: (B, T), true where a token was generated. Needed only where padding is no special token;
+            special tokens get no credit anyway.
+        finished: (B,) whether each response ended by itself. Left out, a response is finished if a
+            special token follows its text.
+        eos, truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+
+    Returns:
+        (B, T) float32; 0 for padding and special tokens. T is the longest row.
+
+    Raises:
+        InputError: faulty rows, unless the reward was made with ``on_error="zero"``.
+    """
+    return advantages_for_batch(
+        image_ids, token_ids, tokenizer, reward, mask=mask, finished=finished, eos=eos, truncated=truncated
+    )[0]
+
+
+def advantages_for_batch(
+    image_ids: Sequence[object],
+    token_ids: Any,
+    tokenizer: Any,
+    reward: SubsentenceReward,
+    *,
+    mask: Any = None,
+    finished: Sequence[bool] | NDArray[np.bool_] | None = None,
+    eos: Eos = "zero",
+    truncated: Truncated = "score",
+) -> tuple[NDArray[np.float32], RewardColumns]:
+    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for logging)."""
+    rows = [np.asarray(row.cpu() if hasattr(row, "cpu") else row) for row in token_ids]
+    places = _places(rows, mask)
+    texts, spans = decode_batch(tokenizer, [row[at] for row, at in zip(rows, places, strict=True)])
+    columns = reward.batch(image_ids, texts)
+    if finished is None:
+        last = np.maximum(spans.indptr[1:] - 1, 0)
+        finished = (np.diff(spans.indptr) > 0) & (np.append(spans.start == spans.end, False)[last])
+    flat, indptr = columns.flat_token_advantages(spans, eos=eos, truncated=truncated, finished=finished)
+    advantages = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.float32)
+    owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    advantages[owner, np.concatenate(places) if places else owner] = flat
+    return advantages, columns
+
+
+def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:
+    """Positions of the generated tokens in each row."""
+    if mask is None:
+        return [np.arange(len(row)) for row in rows]
+    masks = [np.asarray(row.cpu() if hasattr(row, "cpu") else row).astype(bool) for row in mask]
+    if [len(row) for row in masks] != [len(row) for row in rows]:
+        raise InputError(None, None, "mask and token ids have different shapes")
+    return [np.flatnonzero(row) for row in masks]

@@ -1,0 +1,119 @@
+"""verl (0.9): a response-level reward function, and the advantage estimator ``scapo``.
+
+verl asks a reward function for one number per response and writes it on the last token, so
+:func:`compute_score` alone is NOT SCAPO. True span credit takes two parts: the agent loop of
+:mod:`scapo_eval.integrations.verl_agent`, which rewards every token, and the estimator ``scapo``, which
+hands those rewards on unchanged. The estimator registers itself when verl is imported (entry point group
+``verl.plugins``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..errors import InputError, MissingExtra
+from ..oracle import PresenceOracle
+from ..reward import RewardConfig, SubsentenceReward
+from ..vocabulary import Vocabulary
+
+try:
+    import torch
+    from verl.trainer.ppo.core_algos import register_adv_est
+except ImportError as error:
+    raise MissingExtra("verl", "the verl adapter") from error
+
+IMAGE_ID = "image_id"
+"""The key of ``extra_info`` that names each prompt's image."""
+
+
+@lru_cache(maxsize=8)
+def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
+    """The reward of a truth file and a vocabulary, loaded once per process.
+
+    A faulty row gives no reward and is logged: it must not end a run of many machines.
+
+    Args:
+        truth: see :meth:`PresenceOracle.load`.
+        vocabulary: see :meth:`Vocabulary.load`.
+        settings: fields of RewardConfig.
+    """
+    config = RewardConfig(**settings)
+    return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
+
+
+def image_id_of(extra_info: Any) -> object:
+    """The image id that a row of the dataset carries.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
+        found = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
+        raise InputError(None, None, f"no '{IMAGE_ID}' in extra_info (found: {found})")
+    image: object = extra_info[IMAGE_ID]
+    return image
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Any = None,
+    *,
+    truth: str,
+    vocabulary: str = "coco80",
+    reward_router_address: Any = None,
+    reward_model_tokenizer: Any = None,
+    **settings: Any,
+) -> dict[str, float]:
+    """A custom reward function for verl: ONE number per response, the sum of its pieces' rewards.
+
+    ``reward.custom_reward_function.path=pkg://scapo_eval.integrations.verl``, ``truth``, ``vocabulary`` and
+    the fields of RewardConfig under ``reward.custom_reward_function.reward_kwargs``. With ``level: hal`` or
+    ``cap`` these are the response-level rewards that the paper compares with. What else verl hands over
+    (reward models) is not used.
+
+    Returns:
+        ``score``, and the counts behind it, which verl logs.
+    """
+    result = load_reward(truth, vocabulary, **settings)([image_id_of(extra_info)], [solution_str])[0]
+    return {
+        "score": result.total,
+        "generated": result.generated,
+        "hallucinated": result.hallucinated,
+        "covered": result.covered,
+    }
+
+
+def compute_scapo_advantage(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any = None, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantage estimator ``scapo``: the token rewards themselves, without any group statistics.
+
+    Args:
+        token_level_rewards, response_mask: (B, T).
+
+    Returns:
+        Advantages and returns, both (B, T).
+
+    Raises:
+        InputError: every reward lies on the last token of its response, as verl's own reward functions
+            put it: the agent loop ``scapo`` is not in use.
+    """
+    rewarded = (token_level_rewards * response_mask) != 0
+    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
+    if rewarded.any() and not (rewarded & (positions < last)).any() and bool((last > 0).all()):
+        raise InputError(
+            None,
+            None,
+            "adv_estimator=scapo found rewards on last tokens only: set trainer.use_v1=True and, under "
+            "actor_rollout_ref.rollout.agent, default_agent_loop=scapo and agent_loop_config_path "
+            "(docs/integrations.md)",
+        )
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+register_adv_est("scapo")(compute_scapo_advantage)

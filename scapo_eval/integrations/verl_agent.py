@@ -1,0 +1,80 @@
+"""verl's agent loop ``scapo``: one answer per prompt, and a reward on every token of it.
+
+Named in the YAML file that ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` points to, together
+with the truth and the settings of the reward (see examples/verl_scapo.yaml).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+
+from ..reward import Eos, Truncated
+from .loop import advantages_for_batch
+from .verl import image_id_of, load_reward
+
+
+class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
+    """An answer whose score is spread over its tokens.
+
+    Attributes:
+        token_rewards: one per response token.
+    """
+
+    token_rewards: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What verl's trainer reads, with ``rm_scores`` per token in place of one on the last."""
+        fields: dict[str, Any] = super().as_dict()
+        fields["rm_scores"] = torch.tensor(fields.pop("token_rewards"), dtype=torch.float32)
+        return fields
+
+
+class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
+    """Single-turn generation with SCAPO's token rewards.
+
+    Args:
+        truth, vocabulary: what is in the images, and which words name it.
+        reward: fields of RewardConfig.
+        eos, truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        kwargs: of verl's own.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        truth: str,
+        vocabulary: str = "coco80",
+        reward: dict[str, Any] | None = None,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        loaded = load_reward(truth, vocabulary, **dict(reward or {}))
+        self._advantages = partial(advantages_for_batch, reward=loaded, eos=eos, truncated=truncated)
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> ScapoOutput:
+        """Generates one answer and rewards it; the image id comes in ``extra_info``."""
+        output = await super().run(sampling_params, **kwargs)
+        return self.rewarded(output, kwargs.get("extra_info"))
+
+    def rewarded(self, output: AgentLoopOutput, extra_info: Any) -> ScapoOutput:
+        """The output with a reward per token.
+
+        Args:
+            output: verl's.
+            extra_info: the dataset row's, with ``image_id``.
+        """
+        advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
+        result = columns.results()[0]
+        counts = {name: getattr(result, name) for name in ("generated", "hallucinated", "covered")}
+        given = {name: getattr(output, name) for name in output.model_fields_set}
+        # verl computes no reward where there is one already
+        scored = ScapoOutput(**{**given, "reward_score": result.total}, token_rewards=advantages[0].tolist())
+        scored.extra_fields["reward_extra_info"] = {"score": result.total, **counts}
+        return scored

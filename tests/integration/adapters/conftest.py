@@ -1,0 +1,91 @@
+"""What the adapters' tests share: a small world of words, and tokenizers and models built on the spot.
+
+These tests run against the real libraries, each in an environment of its own (``.ci/adapters``), without
+network and without a hub; elsewhere they are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads than one make tiny models forty times slower
+
+WORDS = (
+    "A The a the dog cat car tree man is are in on by of and with grass street table small red old some near".split()
+)
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }} "
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}" + IMAGE + "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"
+)
+TRUTH = {"1": ["dog", "tree"], "2": ["cat"], "3": ["dog", "cat", "car", "tree"], "4": []}
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """A byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [*SPECIAL, *(f"Ġ{word}" for word in WORDS), ".", ",", "Ġ", "Ã", "©", ".ĠThe"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: k for k, piece in enumerate(dict.fromkeys([*pieces, *alphabet]))}
+    built = Tokenizer(models.BPE(vocabulary, [], ignore_merges=True))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens(SPECIAL)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=built,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+@pytest.fixture(scope="session")
+def sampled_ids(tokenizer: Any) -> list[int]:
+    """The ids that a model of these tests may sample: the end of sequence, words and marks, half characters."""
+    return [1, *range(len(SPECIAL), len(SPECIAL) + len(WORDS) + 6)]
+
+
+@pytest.fixture(scope="session")
+def truth_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Which objects are in which image."""
+    path = tmp_path_factory.mktemp("truth") / "truth.json"
+    path.write_text(json.dumps({"objects": TRUTH, "labels": ["dog", "cat", "car", "tree"]}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def vocabulary_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocabulary of four labels."""
+    path = tmp_path_factory.mktemp("vocabulary") / "toy.yaml"
+    labels = {label: {"aliases": [label]} for label in ("dog", "cat", "car", "tree")}
+    path.write_text(json.dumps({"name": "toy", "labels": labels}))  # JSON is YAML
+    return path
+
+
+@pytest.fixture(scope="session")
+def reward(truth_file: Path, vocabulary_file: Path) -> Any:
+    """The reward under test."""
+    from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
+
+    return SubsentenceReward(Vocabulary.load(vocabulary_file), PresenceOracle.load(truth_file), on_error="zero")

@@ -1,0 +1,249 @@
+"""The TRL adapter against the real library: a few steps on a tiny random model (run by .ci/adapters)."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl", reason="TRL has an environment of its own: bash .ci/adapters trl")
+
+import torch
+from datasets import Dataset
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOTrainer
+
+from scapo_eval import InputError, RewardConfig, SubsentenceReward
+from scapo_eval.integrations import trl as adapter
+from scapo_eval.tokens import decode_with_offsets
+
+
+@pytest.fixture
+def model(tokenizer: Any, tmp_path: Path) -> Any:
+    """Written to a folder first: TRL loads the reference model of the KL term from the policy's path."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=128, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "model")
+    return Qwen2ForCausalLM.from_pretrained(tmp_path / "model")
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    rows = [{"prompt": "Describe this image.", "image_id": str(k % 4 + 1)} for k in range(16)]
+    return Dataset.from_list(rows)
+
+
+def settings(folder: Path, sampled_ids: list[int], vocabulary_size: int, **more: Any) -> dict[str, Any]:
+    others = [k for k in range(vocabulary_size) if k not in sampled_ids]
+    return {
+        "output_dir": str(folder), "use_cpu": True, "bf16": False, "report_to": [], "save_strategy": "no",
+        "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 32, "max_steps": 2,
+        "logging_steps": 1, "learning_rate": 1e-2, "disable_tqdm": True,
+        "generation_kwargs": {"suppress_tokens": others}, **more,
+    }  # fmt: skip
+
+
+class Recorder(adapter.ScapoTrainer):
+    """Keeps what the loss was computed from, and the loss."""
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super()._compute_loss(model, inputs)
+        self.__dict__.setdefault("seen", []).append((inputs, float(loss)))
+        return loss
+
+
+def test_scapo_trainer_gives_each_subsentence_its_own_credit(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    trainer = Recorder(
+        reward=reward,
+        model=model,
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer))),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert len(trainer.seen) == 2
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 2
+    assert all(math.isfinite(loss) for loss in losses)
+    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    varied = 0
+    for inputs, _ in trainer.seen:
+        advantages, mask = inputs["advantages"], inputs["completion_mask"].bool()
+        assert advantages.shape == mask.shape
+        assert (advantages[~mask] == 0).all()
+        for row in range(len(mask)):
+            ids = inputs["completion_ids"][row][mask[row]].tolist()
+            own = advantages[row][mask[row]].numpy()
+            varied += len(set(own.tolist())) > 1
+            text, offsets = decode_with_offsets(tokenizer, ids)
+            possible = [
+                reward([image], [text])[0].token_advantages(offsets, finished=ids[-1] == tokenizer.eos_token_id)
+                for image in ("1", "2", "3", "4")
+            ]
+            assert any(np.array_equal(own, expected) for expected in possible)
+            if ids[-1] == tokenizer.eos_token_id:
+                assert own[-1] == 0
+    assert varied > 0  # advantages differ inside one response
+
+
+def vision_language(tokenizer: Any, folder: Path) -> tuple[Any, Any]:
+    """A tiny random Qwen2.5-VL, and its processor without the video part (which needs torchvision)."""
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    from transformers.processing_utils import ProcessorMixin
+
+    class ImageProcessorOnly(Qwen2_5_VLProcessor):
+        """Images and text."""
+
+        def __init__(self, image_processor: Any = None, tokenizer: Any = None, **kwargs: Any) -> None:
+            self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
+            self.image_token_id, self.video_token_id = tokenizer.convert_tokens_to_ids(
+                [self.image_token, self.video_token]
+            )
+            ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=tokenizer.chat_template)
+
+        @classmethod
+        def get_attributes(cls) -> list[str]:
+            return ["image_processor", "tokenizer"]
+
+        @property
+        def model_input_names(self) -> list[str]:
+            return ["input_ids", "attention_mask", "pixel_values", "image_grid_thw", "mm_token_type_ids"]
+
+    token = tokenizer.convert_tokens_to_ids
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 256,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+            "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None,
+        },
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32,
+            "window_size": 112, "fullatt_block_indexes": [1],
+        },
+        image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
+        vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
+    )  # fmt: skip
+    Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder / "vlm")
+    images = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, min_pixels=56 * 56, max_pixels=84 * 84)
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(folder / "vlm"), ImageProcessorOnly(images, tokenizer)
+
+
+def test_scapo_trainer_trains_a_vision_language_model(
+    tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    torch.manual_seed(0)
+    model, processor = vision_language(tokenizer, tmp_path)
+    prompt = [{"role": "user", "content": "Describe this image."}]
+    pictures = [Image.fromarray(np.full((84, 84, 3), 40 * k, dtype=np.uint8)) for k in range(4)]
+    rows = [{"prompt": prompt, "image": pictures[k % 4], "image_id": str(k % 4 + 1)} for k in range(8)]
+    trainer = Recorder(
+        reward=reward,
+        model=model,
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer))),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=processor,
+    )
+    trainer.train()
+    assert [math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry] == [True, True]
+    inputs = trainer.seen[0][0]
+    assert "pixel_values" in inputs
+    assert any(
+        len(set(row[m].tolist())) > 1
+        for row, m in zip(inputs["advantages"], inputs["completion_mask"].bool(), strict=True)
+    )
+
+
+def test_the_loss_is_scapo_s(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    """With one update per batch rho is 1: the loss is minus the mean advantage over all response tokens."""
+    more = {"beta": 0.0, "max_steps": 1, "gradient_accumulation_steps": 2}
+    trainer = Recorder(
+        reward=reward,
+        model=model,
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), **more)),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+        eos="last",
+        truncated="mask",
+    )
+    trainer.train()
+    tokens = sum(int(inputs["completion_mask"].sum()) for inputs, _ in trainer.seen)
+    credit = sum(float((inputs["advantages"] * inputs["completion_mask"]).sum()) for inputs, _ in trainer.seen)
+    assert len(trainer.seen) == 2  # two micro-batches of one global batch
+    assert sum(loss for _, loss in trainer.seen) == pytest.approx(-credit / tokens, rel=1e-4)
+
+
+def test_the_reward_function_is_one_number_per_completion(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    whole = SubsentenceReward(reward.truth.vocabulary, reward.truth.oracle, RewardConfig(level="cap"))
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[adapter.reward_function(reward), adapter.reward_function(whole, name="cap")],
+        args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=1)),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    log = trainer.state.log_history[0]
+    for key in ("loss", "rewards/scapo/mean", "rewards/cap/mean", "scapo/generated", "scapo/errors"):
+        assert math.isfinite(log[key]), key
+    assert log["scapo/errors"] == 0
+    score = adapter.reward_function(reward)
+    messages = [
+        [{"role": "assistant", "content": "A dog is near the tree."}],
+        [{"role": "assistant", "content": "A dog."}],
+    ]
+    assert score(completions=messages, image_id=["1", "unknown"]) == [1.0, None]
+
+
+def test_what_cannot_work_says_so(
+    model: Any, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path, monkeypatch: Any
+) -> None:
+    with pytest.raises(InputError, match="the dataset has no column 'image_id'"):
+        adapter.reward_function(reward)(completions=["A dog."], images=[None])
+    plain = settings(tmp_path, sampled_ids, len(tokenizer))
+    with pytest.raises(InputError, match="importance_sampling_level='token'"):
+        adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, importance_sampling_level="sequence"))
+    monkeypatch.setattr(adapter.trl, "__version__", "1.17.0")
+    with pytest.raises(InputError, match=r"trl>=1.16.0,<1.17, not with 1.17.0"):
+        adapter.ScapoTrainer(reward=reward)
+
+
+def test_the_example_trains(
+    model: Any, tokenizer: Any, truth_file: Path, vocabulary_file: Path, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    tokenizer.save_pretrained(tmp_path / "model")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"image_id": k % 4 + 1, "prompt": "Describe this image."}) + "\n" for k in range(8))
+    )
+    more = settings(tmp_path / "run", sampled_ids, len(tokenizer), max_steps=1)
+    command = [
+        sys.executable, str(Path(__file__).parents[3] / "examples" / "trl_scapo.py"),
+        "--model", str(tmp_path / "model"), "--prompts", str(prompts), "--truth", str(truth_file),
+        "--vocabulary", str(vocabulary_file), "--output", str(tmp_path / "run"),
+        *(f"{name}={json.dumps(value)}" for name, value in more.items() if name != "output_dir"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("reward|vocab:toy@")
+    assert (tmp_path / "run" / "model.safetensors").exists()
