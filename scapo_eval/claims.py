@@ -13,22 +13,23 @@ A cue reaches forward to the end of its clause: a full stop, a semicolon, a line
 that are taken for granted stay claims: "no people on THE bench", "possibly checking HIS phone". "Not only", "no
 longer", "nothing but", "no doubt" and the like are no negations.
 
-Rules only: no model, no data, always the same answer. Cue words are searched for in whole batches of captions at once,
-and only what stands behind one is read, so that the claims cost little beside the matching.
+Rules only: no model, no data, always the same answer. The matcher reports cue words from the pass in which it finds the
+mentions (``AliasMatcher(vocabulary, watch=cue_words(claims))``), and only what stands behind one is read.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
-from .matcher import MentionColumns
+from .matcher import AliasMatcher, MentionColumns
+from .vocabulary import Vocabulary
 
 Claims = Literal["all", "asserted", "certain"]
 """Which mentions count."""
@@ -40,7 +41,6 @@ REACH = 15
 
 _FAR = 160  # characters from a cue within which a mention is looked at
 _NEAR = 40  # characters from a mention within which "is not visible" is looked for
-_BATCH = 1024  # captions per pass of the search for cue words
 
 
 class Span(Protocol):
@@ -55,6 +55,28 @@ class Span(Protocol):
         """Index after the last character."""
 
 
+def cue_words(claims: Claims) -> tuple[str, ...]:
+    """The words at which a cue of the reading may stand, for a matcher to watch.
+
+    Raises:
+        InputError: there is no such reading.
+    """
+    if claims not in CLAIMS:
+        raise InputError(None, None, f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
+    return {"all": (), "asserted": _NEGATION_WORDS, "certain": _NEGATION_WORDS + _HEDGE_WORDS}[claims]
+
+
+def find_claims(matcher: AliasMatcher, texts: Sequence[str]) -> MentionColumns:
+    """The mentions of many captions that are claims.
+
+    Args:
+        matcher: watches the ``cue_words`` of a reading.
+        texts: the captions.
+    """
+    mentions, cues = matcher.find_watched(texts)
+    return mentions.only(claim_mask_batch(texts, mentions, cues)) if matcher.watch else mentions
+
+
 def claim_mask(text: str, mentions: Sequence[Span], claims: Claims) -> NDArray[np.bool_]:
     """Which mentions of one caption are claims.
 
@@ -65,54 +87,59 @@ def claim_mask(text: str, mentions: Sequence[Span], claims: Claims) -> NDArray[n
 
     Returns:
         (mentions,) bool, False for what the reading leaves out.
-    """
-    start = np.array([mention.start for mention in mentions], dtype=np.int32)
-    end = np.array([mention.end for mention in mentions], dtype=np.int32)
-    indptr = np.array([0, len(start)], dtype=np.int64)
-    return claim_mask_batch([text], MentionColumns(indptr, start, end, np.zeros_like(start)), claims)
-
-
-def claim_mask_batch(texts: Sequence[str], mentions: MentionColumns, claims: Claims) -> NDArray[np.bool_]:
-    """As :func:`claim_mask` for the mentions of many captions.
-
-    Args:
-        texts: the captions that the columns were found in.
-        mentions: from ``AliasMatcher.find_batch``.
-        claims: the reading.
-
-    Returns:
-        (mentions,) bool over the rows of the columns.
 
     Raises:
         InputError: there is no such reading.
     """
-    if claims not in CLAIMS:
-        raise InputError(None, None, f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
+    start = np.array([mention.start for mention in mentions], dtype=np.int32)
+    end = np.array([mention.end for mention in mentions], dtype=np.int32)
+    indptr = np.array([0, len(start)], dtype=np.int64)
+    cues = _cue_finder(claims).find_watched([text])[1]
+    return claim_mask_batch([text], MentionColumns(indptr, start, end, np.zeros_like(start)), cues)
+
+
+@lru_cache(maxsize=len(CLAIMS))
+def _cue_finder(claims: Claims) -> AliasMatcher:
+    return AliasMatcher(Vocabulary.from_mapping({}, name="no labels"), cue_words(claims))
+
+
+def claim_mask_batch(texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns) -> NDArray[np.bool_]:
+    """As :func:`claim_mask` for the mentions of many captions.
+
+    Args:
+        texts: the captions.
+        mentions: spans in them.
+        cues: the words of ``cue_words`` in them; both from ``AliasMatcher.find_watched``.
+
+    Returns:
+        (mentions,) bool over the rows of the mentions.
+    """
     mask = np.ones(len(mentions.start), dtype=bool)
-    if claims == "all":
+    if not len(cues.start) or not len(mask):
         return mask
-    cues = _CUES[claims]
-    for low in range(0, len(texts), _BATCH):
-        part = texts[low : low + _BATCH]
-        at = -1
-        for k, position in cues.positions(part):
-            if k != at:  # cues come in the order of the text
-                at = k
-                first, last = mentions.indptr[low + k : low + k + 2].tolist()
-                starts, ends = mentions.start[first:last].tolist(), mentions.end[first:last].tolist()
-            if first < last:
-                for i in _left_out(part[k], position, cues.patterns, starts, ends):
-                    mask[first + i] = False
+    caption = cues.caption
+    start = np.maximum(cues.start - 2 * (cues.label_id == _T), 0)  # "n't" is watched as its "t"
+    following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
+    first, last = mentions.indptr[caption], mentions.indptr[caption + 1]
+    before = np.maximum(following - 1, 0)
+    ahead = following < last
+    behind = (following > first) & (start - mentions.end[before] < _NEAR) & _FOLLOWS[cues.label_id]
+    some = np.flatnonzero(ahead | behind)
+    columns = (caption, start, cues.end, cues.label_id, following, last, ahead, behind)
+    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
+    for k, position, word_end, word, row, stop, has_next, has_previous in zip(
+        *(column[some].tolist() for column in columns), strict=True
+    ):
+        text = texts[k]
+        if has_next and text.find(". ", word_end, starts[row]) < 0:
+            cue = _PATTERNS[word].match(text, position)
+            if cue:
+                mask[list(_reached(text, cue, starts, ends, row, stop))] = False
+        if has_previous:
+            gone = _BEHIND.match(text, ends[row - 1])
+            if gone and gone.end() > position:
+                mask[row - 1] = False
     return mask
-
-
-def claimed(texts: Sequence[str], mentions: MentionColumns, claims: Claims) -> MentionColumns:
-    """The columns without the mentions that the reading leaves out; the same object for ``all``."""
-    if claims == "all":
-        return mentions
-    mask = claim_mask_batch(texts, mentions, claims)
-    indptr = np.append(0, np.cumsum(mask))[mentions.indptr]
-    return MentionColumns(indptr, mentions.start[mask], mentions.end[mask], mentions.label_id[mask])
 
 
 # ---------------------------------------------------------------- the rules
@@ -124,6 +151,19 @@ def _words(*words: str) -> str:
 
 _BE = _words("is", "are", "was", "were", "am", "be", "been", "being")
 _NEGATIVE = _words("not", "n['’]t", "cannot")
+
+_NEGATION_WORDS = (
+    *("no", "not", "t", "cannot", "without", "neither", "nor", "none", "nobody", "nowhere", "absence", "absent"),
+    *("lack", "lacks", "lacking", "devoid", "free", "rather", "instead", "opposed", "missing"),
+)
+_T = _NEGATION_WORDS.index("t")
+_BEHIND_WORDS = frozenset({"not", "t", "cannot", "nowhere", "absent", "missing"})
+_HEDGE_WORDS = (
+    *("possibly", "perhaps", "maybe", "likely", "probably", "presumably", "potentially", "supposedly", "apparently"),
+    *("might", "may", "could", "appear", "appears", "appeared", "appearing", "seem", "seems", "seemed", "seeming"),
+    *("look", "looks", "looked", "looking", "suggest", "suggests", "suggested", "suggesting", "suggestive"),
+    *("resemble", "resembles", "resembled", "resembling"),
+)
 
 _NEGATION = re.compile(
     rf"""(?:
@@ -159,19 +199,20 @@ _HEDGE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
+# the ends and _DEFINITE read lower-cased text, which is twice as fast as ignoring case
 _CLAUSE_END = re.compile(
     rf"""[.!?…]+(?=["'”’)\]*]*(?:\s|$)) | [;:\n)\]] | \s[-–—]+\s | —
-  | \b(?:but|however|although|though|while|whereas|except|besides|yet|because|since|which|who|whom|whose|where|when
+  | \b(?:(?:but|however|although|though|while|whereas|except|besides|yet|because|since|which|who|whom|whose|where|when
       |if|whether|unless|until|only|instead|indicating|making|giving|creating|leaving|allowing|adding|so\s+that|as\s+(?:it|they|he|she|the|well)
       |other\s+than|apart\s+from|aside\s+from|rather\s+than)\b
-  | \band\s+(?=(?:a|an|the|one|two|three|some|several|many|there|it|he|she|they|this|that|these|those|his|her|its|their
-      |{_BE}|has|have|had|does|do|can|appears?|seems?|another|with|also|possibly|likely|perhaps)\b)""",
-    re.IGNORECASE | re.VERBOSE,
+    | and\s+(?=(?:a|an|the|one|two|three|some|several|many|there|it|he|she|they|this|that|these|those|his|her|its|their
+      |{_BE}|has|have|had|does|do|can|appears?|seems?|another|with|also|possibly|likely|perhaps)\b))""",
+    re.VERBOSE,
 )
 
 # "appears to be a bakery with a man in it" guesses at the bakery only
 _PHRASE_END = re.compile(
-    rf"{_CLAUSE_END.pattern} | \b(?:with|that|in|on|at|near|next|from|behind|\w+ing)\b", re.IGNORECASE | re.VERBOSE
+    rf"{_CLAUSE_END.pattern} | \b(?:with|that|in|on|at|near|next|from|behind|\w+ing)\b", re.VERBOSE
 )
 
 # what may stand between a comma and the next item of a list: "or", "nor", an article, two adjectives
@@ -188,7 +229,7 @@ _DEFINITE = re.compile(
     r"""\b(?P<article>the|this|that|these|those|his|her|hers|its|their|my|your|our|both|each|every)\s+
     (?:(?!(?:of|in|on|at|with|and|or|nor|a|an|any|no|to|by|near|for|from|like|as|than|into|onto|over|under|is|are|be
         |was|were|being|that|where|which)\b)[\w'’-]+\s+){0,4}$""",
-    re.IGNORECASE | re.VERBOSE,
+    re.VERBOSE,
 )
 
 _BEHIND = re.compile(
@@ -203,96 +244,32 @@ _BEHIND = re.compile(
 )
 
 
-def _left_out(
-    text: str, position: int, patterns: Sequence[re.Pattern[str]], starts: Sequence[int], ends: Sequence[int]
-) -> Iterator[int]:
-    """Which mentions of a caption fall under the cue at a position, if there is one."""
-    following = bisect_left(starts, position)
-    for pattern in patterns:
-        cue = pattern.match(text, position)
-        if cue:
-            yield from _reached(text, cue, starts, ends, following)
-    if following and position - ends[following - 1] < _NEAR:
-        gone = _BEHIND.match(text, ends[following - 1])
-        if gone and gone.end() > position:
-            yield following - 1
-
-
 def _reached(
-    text: str, cue: re.Match[str], starts: Sequence[int], ends: Sequence[int], following: int
+    text: str, cue: re.Match[str], starts: memoryview, ends: memoryview, following: int, stop: int
 ) -> Iterator[int]:
-    """Which of the mentions from ``following`` on are in the scope of a cue."""
+    """Which of the mentions from ``following`` to ``stop`` are in the scope of a cue."""
     begin = at = cue.end()
     clause_end = _PHRASE_END if cue.lastgroup == "predicate" else _CLAUSE_END
-    for k in range(following, len(starts)):
+    for k in range(following, stop):
         start, end = starts[k], ends[k]
         if start < begin:
             continue
-        if start - begin > _FAR or text.count(" ", begin, start) > REACH or clause_end.search(text, at, start):
+        if start - begin > _FAR or text.find("\n", at, start) >= 0 or text.count(" ", begin, start) > REACH:
+            return
+        if clause_end.search(text[at:start].lower()):
             return
         comma = text.find(",", at, start)
         if comma >= 0:
             item = _LIST_ITEM.match(text, comma, start)
             if not item or not (item["last"] or _LIST_GOES_ON.match(text, end)):
                 return
-        definite = _DEFINITE.search(text, begin, start)
-        if definite is None or (not text[begin : definite.start()].strip() and cue[0].lower() != "none"):
+        between = text[begin:start].lower()
+        definite = _DEFINITE.search(between)
+        if definite is None or (not between[: definite.start()].strip() and cue[0].lower() != "none"):
             yield k
         at = end
 
 
-# ---------------------------------------------------------------- where cues begin, in a batch of captions at once
-
-_NEGATION_STEMS = (
-    *("no", "witho", "canno", "neith", "lack", "devoi", "free"),
-    *("rathe", "inste", "oppos", "absen", "missi"),
-)
-_HEDGE_STEMS = (
-    *("possi", "perha", "mayb", "likel", "proba", "presu", "poten", "suppo", "appar", "might", "may", "could"),
-    *("appea", "seem", "look", "sugge", "resem"),
-)
-
-
-class _Cues:
-    """The patterns of a reading, and where in a batch of captions they can match."""
-
-    def __init__(self, patterns: Sequence[re.Pattern[str]], stems: Sequence[str]) -> None:
-        self.patterns = patterns
-        self._pair = np.zeros(1 << 16, dtype=bool)
-        self._pair[[_as_integer(stem[:2]) for stem in stems]] = True
-        by_length = {n: [stem for stem in stems if len(stem) == n] for n in sorted({len(stem) for stem in stems})}
-        self._heads = [
-            (np.uint64((1 << 8 * n) - 1), np.array([_as_integer(stem) for stem in some], dtype=np.uint64))
-            for n, some in by_length.items()
-        ]
-
-    def positions(self, texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """``(caption, position)`` of every word that begins with a stem and of every "n't", in text order."""
-        plain = [text if text.isascii() else text.encode("ascii", "replace").decode() for text in texts]
-        joined = np.frombuffer("\0".join(["", *plain, "\0" * 8]).encode("ascii"), dtype=np.uint8) | np.uint8(32)
-        letter = joined - np.uint8(97) < 26
-        starts = np.flatnonzero(letter[1:-8] > letter[:-9]) + 1
-        size = len(joined) - 8
-        pairs = np.ndarray(shape=size, dtype="<u2", buffer=joined, strides=(1,))
-        starts = starts[np.take(self._pair, pairs[starts])]  # no take from pairs: it would copy what is not aligned
-        eight = np.ndarray(shape=size, dtype="<u8", buffer=joined, strides=(1,))
-        head = eight[starts]
-        found = starts[np.logical_or.reduce([np.isin(head & mask, heads) for mask, heads in self._heads])]
-        marks = np.flatnonzero((joined == ord("'")) | (joined == ord("?")))  # a curly apostrophe has become "?"
-        marks = marks[(joined[marks - 1] == ord("n")) & (joined[marks + 1] == ord("t"))]
-        if len(marks):
-            found = np.sort(np.concatenate([found, marks - 1]))
-        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        base = np.cumsum(lengths + 1) - lengths
-        caption = np.searchsorted(base, found, side="right") - 1
-        return zip(caption.tolist(), (found - base[caption]).tolist(), strict=True)
-
-
-def _as_integer(letters: str) -> int:
-    return int.from_bytes(letters.encode(), "little")
-
-
-_CUES: dict[Claims, _Cues] = {
-    "asserted": _Cues((_NEGATION,), _NEGATION_STEMS),
-    "certain": _Cues((_NEGATION, _HEDGE), (*_NEGATION_STEMS, *_HEDGE_STEMS)),
-}
+# by position in the cue words; those of a negation come first in every reading
+_PATTERNS = (_NEGATION,) * len(_NEGATION_WORDS) + (_HEDGE,) * len(_HEDGE_WORDS)
+_FOLLOWS = np.array([word in _BEHIND_WORDS for word in _NEGATION_WORDS + _HEDGE_WORDS])

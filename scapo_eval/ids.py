@@ -32,7 +32,7 @@ def canonical_image_id(value: object) -> str:
         return value
     if isinstance(value, bool) or value is None:
         raise ValueError(f"must be a number or a string, not {'null' if value is None else str(value).lower()}")
-    if isinstance(value, Integral):  # numpy's and pandas' integers, too
+    if isinstance(value, (int, Integral)):  # numpy's and pandas' integers, too; int alone is found faster
         if value < 0:
             raise ValueError(f"must not be negative, got {value}")
         return str(value)

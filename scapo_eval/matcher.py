@@ -148,7 +148,7 @@ class AliasMatcher:
         """The mentions of many captions as columns, equal to ``find`` on each.
 
         Args:
-            texts: captions; cut into passes of BATCH.
+            texts: captions; cut into passes of about BATCH.
         """
         return self.find_watched(texts)[0]
 
@@ -156,9 +156,10 @@ class AliasMatcher:
         """As ``find_batch``, and the words of ``watch`` that the same pass met, inside of mentions or not.
 
         Args:
-            texts: captions; cut into passes of BATCH.
+            texts: captions; cut into passes of about BATCH.
         """
-        passes = [self._find_pass(texts[k : k + BATCH]) for k in range(0, len(texts), BATCH)]
+        size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
+        passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
         mentions, watched = ([part[kind] for part in passes] for kind in (0, 1))
         return MentionColumns.concatenate(mentions), MentionColumns.concatenate(watched)
 
@@ -298,8 +299,8 @@ class _BatchTables:
         )
         self._mask = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
         # a hash table with chains: slot -> one word, word -> the next word of the same slot
-        self._slot = np.full(self._SLOTS, -1, dtype=np.int32)
-        self._chain = np.full(len(words), -1, dtype=np.int32)
+        self._slot = np.full(self._SLOTS, -1, dtype=np.int64)
+        self._chain = np.full(len(words), -1, dtype=np.int64)
         slots = self._hash(self._head)
         for k, slot in enumerate(slots.tolist()):
             self._chain[k], self._slot[slot] = self._slot[slot], k
@@ -317,10 +318,10 @@ class _BatchTables:
                 self._hopes[functools.reduce(self._hope, path)] = True
 
         self._hopes[slots[[ids[word] for word in trie.watch]]] = True
-        self._watch = np.array([-1, *(trie.watch.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
+        self._watch = np.array([-1, *(trie.watch.get(word, -1) for word in words)], dtype=np.int64)  # by word + 1
 
-        self._ends = np.array(trie.ends, dtype=np.int32)
-        self._first = np.array([-1, *(trie.first.get(word, -1) for word in words)], dtype=np.int32)  # by word + 1
+        self._ends = np.array(trie.ends, dtype=np.int64)
+        self._first = np.array([-1, *(trie.first.get(word, -1) for word in words)], dtype=np.int64)  # by word + 1
         self._inner = np.zeros(len(trie.ends), dtype=bool)
         self._inner[list(trie.inner)] = True
         self._joins = {join: k for k, join in enumerate(sorted({GAP} | {join for _, join, _ in trie.edges}))}
@@ -334,7 +335,7 @@ class _BatchTables:
             if word in ids
         )
         self._edge_keys = np.array([key for key, _ in edges], dtype=np.int64)
-        self._edge_targets = np.array([target for _, target in edges], dtype=np.int32)
+        self._edge_targets = np.array([target for _, target in edges], dtype=np.int64)
 
     def _hash(self, head: Ints) -> Ints:
         slots: Ints = (head * self._FACTOR) >> np.uint64(48)
@@ -387,7 +388,7 @@ class _BatchTables:
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
         """Vocabulary word of the words at some positions, -1 where there is none. Exact: compared in full."""
-        word: Ints = np.full(len(at), -1, dtype=np.int32)
+        word: Ints = np.full(len(at), -1, dtype=np.int64)
         candidate: Any = self._slot[text.slot[at]]
         where: Any = np.flatnonzero(candidate >= 0)
         candidate = candidate[where]

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .claims import CLAIMS, Claims, claimed
+from .claims import CLAIMS, Claims, claim_mask_batch, cue_words
 from .errors import InputError, InputErrors
 from .matcher import AliasMatcher
 from .metrics.base import harmonic_mean
@@ -430,7 +430,7 @@ class SubsentenceReward:
         self.truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)
-        self.matcher = AliasMatcher(vocabulary)
+        self.matcher = AliasMatcher(vocabulary, cue_words(self.config.claims))
         most = len(vocabulary.labels)
         self._lam_g = _table("lam_g", self.config.lam_g, most)
         self._lam_h = _table("lam_h", self.config.lam_h, most)
@@ -498,9 +498,11 @@ class SubsentenceReward:
 
     def _rewards(self, rows: NDArray[np.int64], texts: list[str], errors: dict[int, InputError]) -> RewardColumns:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
-        mentions = claimed(texts, self.matcher.find_batch(texts), self.config.claims)
+        mentions, cues = self.matcher.find_watched(texts)
         whole = self.config.level != "subsentence"
         spans = _whole(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
+        if self.matcher.watch:  # after the cut: no boundary falls inside a mention, claim or not
+            mentions = mentions.only(claim_mask_batch(texts, mentions, cues))
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
 
         # the claim set of each piece: (piece, label) without doubles, in the order of the text

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import Claims, claimed
+from .claims import Claims, cue_words, find_claims
 from .errors import InputError, InputErrors
 from .io.captions import Block, Captions, FileChecks, captions_of, iter_blocks, parse_block
 from .io.files import STDIN, FaultList, display_name
@@ -50,7 +50,7 @@ class Scorer:
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
         """One matcher per truth."""
-        return tuple(AliasMatcher(truth.vocabulary) for truth in self.truths)
+        return tuple(AliasMatcher(truth.vocabulary, cue_words(self.claims)) for truth in self.truths)
 
     def count(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
         """Counts of parsed captions; captions of unknown images go to ``faults`` or are skipped."""
@@ -69,7 +69,7 @@ class Scorer:
             captions = Captions(*([getattr(captions, f)[k] for k in keep] for f in Captions.__slots__))
             rows = [r[known] for r in rows]
         texts = captions.captions
-        found = [claimed(texts, matcher.find_batch(texts), self.claims) for matcher in self.matchers]
+        found = [m.find_batch(texts) if self.claims == "all" else find_claims(m, texts) for m in self.matchers]
         counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
         claimed_labels = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
         table = np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])])

@@ -67,8 +67,8 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
     Raises:
         InputError: no such tokenizer, or a negative id, named with its index.
     """
-    texts, spans = decode_batch(tokenizer, [ids])
-    return texts[0], np.stack([spans.start, spans.end], axis=1).astype(np.int64)
+    flat, indptr = _laid_out([ids])
+    return _table_of(tokenizer, flat, indptr).decode_one(flat)
 
 
 def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
@@ -82,16 +82,22 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
         n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
         ``indptr[i]:indptr[i + 1]``.
     """
+    flat, indptr = _laid_out(sequences)
+    return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
+
+
+def _laid_out(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sequences of ids end to end, and the bounds of each."""
     arrays = [_ids(k, ids) for k, ids in enumerate(sequences)]
     indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
     np.cumsum([len(array) for array in arrays], out=indptr[1:])
-    flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+    flat = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
     if len(flat) and flat.min() < 0:
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
         reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, which is no token; leave padding out"
         raise InputError(None, None, f"token ids of response {k}: {reason}")
-    return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
+    return flat, indptr
 
 
 def _ids(k: int, ids: Any) -> NDArray[np.int64]:
@@ -124,16 +130,35 @@ class _TokenTable:
     fallback: NDArray[np.bool_] | None
     size: int
 
-    def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
-        """Texts and spans of sequences laid end to end."""
-        flat = np.minimum(flat, len(self.pieces) - 1)
-        lengths = self.lengths[flat]
-        pieces = list(map(self.pieces.__getitem__, flat.tolist()))
+    def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
+        """Text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
+        indptr = np.array([0, len(ids)])
+        pieces, lengths = self._written(ids, indptr)
+        joined = b"".join(pieces)
+        offsets = np.empty((len(ids), 2), dtype=np.int64)
+        if joined.isascii():
+            offsets[:, 1] = lengths.cumsum()
+            offsets[:, 0] = offsets[:, 1] - lengths
+            return joined.decode("ascii"), offsets
+        texts, spans = self.decode(ids, indptr)
+        offsets[:, 0], offsets[:, 1] = spans.start, spans.end
+        return texts[0], offsets
+
+    def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.int64]]:
+        """The bytes of every token, and how many they are."""
+        lengths = self.lengths.take(flat, mode="clip")  # the last entry stands for every id beyond
+        top = len(self.pieces) - 1
+        pieces = [self.pieces[k] if k < top else b"" for k in flat.tolist()]
         if self.first:
             for at in self._first_positions(flat, indptr):
                 piece = self.first.get(int(flat[at]))
                 if piece is not None:
                     pieces[at], lengths[at] = piece, len(piece)
+        return pieces, lengths
+
+    def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
+        """Texts and spans of sequences laid end to end."""
+        pieces, lengths = self._written(flat, indptr)
         ends = np.cumsum(lengths)
         begins = ends - lengths
         joined = b"".join(pieces)
@@ -168,7 +193,7 @@ class _TokenTable:
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
         """Where the first token of each sequence that decoding does not skip stands."""
-        kept = np.append(np.flatnonzero(~self.special[flat]), len(flat))
+        kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
 
@@ -185,7 +210,7 @@ class _TokenTable:
         edges = np.append(0, np.cumsum(lengths))
         # skipped tokens write nothing and do not break a run of bytes
         rows = np.flatnonzero(lengths > 0)
-        is_byte = self.fallback[ids[rows]]
+        is_byte = self.fallback.take(ids[rows], mode="clip")
         border = np.flatnonzero(np.diff(is_byte.astype(np.int8))) + 1
         texts: list[str] = []
         leads: list[NDArray[np.bool_]] = []

@@ -127,6 +127,15 @@ def test_more_captions_than_one_pass() -> None:
     assert mask.tolist() == [True, False, False, True] * 700
 
 
+def test_a_boundary_never_falls_inside_a_mention_that_is_no_claim() -> None:
+    vocabulary = Vocabulary.from_mapping({"shop": ["Smith, Jones and Sons"], "cat": ["cat"]}, name="shops")
+    oracle = PresenceOracle.from_objects({"1": ["cat"]}, source="test")
+    text = "There is not one Smith, Jones and Sons shop in this town. There is a cat in it."
+    for claims in CLAIMS:
+        (result,) = SubsentenceReward(vocabulary, oracle, RewardConfig(rule="clause", claims=claims))([1], [text])
+        assert [text[part.start : part.end] for part in result.parts] == [text[:58], text[58:]]
+
+
 def test_an_unknown_reading_is_refused() -> None:
     with pytest.raises(InputError, match="claims must be one of all, asserted, certain, got 'some'"):
         claim_mask("a dog", MATCHER.find("a dog"), "some")  # type: ignore[arg-type]

@@ -200,6 +200,22 @@ def test_find_and_find_batch_equal_the_oracle(case: tuple[Vocabulary, list[str]]
     check(AliasMatcher(vocabulary), texts)
 
 
+WATCH = ("dog", "hot", "t", "fish", "seat", "absent", LONG[-1])
+
+
+@given(cases())
+def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]]) -> None:
+    vocabulary, texts = case
+    matcher = AliasMatcher(vocabulary, WATCH)
+    check(matcher, texts)
+    check(pickle.loads(pickle.dumps(matcher)), texts)
+    every = AliasMatcher(Vocabulary.from_mapping({word: [word] for word in WATCH}))  # no alias hides another
+    columns = matcher.find_watched(texts)[1]
+    spans = zip(columns.caption.tolist(), columns.start.tolist(), columns.end.tolist(), columns.label_id, strict=True)
+    found = [(k, start, end, WATCH[at]) for k, start, end, at in spans]
+    assert found == [(k, *mention) for k, text in enumerate(texts) for mention in slow_find(every.vocabulary, text)]
+
+
 @settings(max_examples=300)
 @given(st.lists(st.text(st.characters(), max_size=12), max_size=4))
 def test_any_unicode_text(texts: list[str]) -> None:
