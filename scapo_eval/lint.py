@@ -88,7 +88,7 @@ def inflector() -> Any:
     try:
         import inflect
     except ImportError:
-        raise MissingExtra("vocab", "English plurals") from None
+        raise MissingExtra("vocab", "looking at plurals") from None
     return inflect.engine()
 
 
