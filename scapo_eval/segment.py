@@ -458,7 +458,7 @@ def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool
     """Whether the letters before each full stop could be an abbreviation or an initial."""
     eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
     text = np.frombuffer(joined, dtype=np.uint8)
-    tail = np.take(eight, at - 8, mode="clip") | np.uint64(0x2020202020202020)  # letters in lower case
+    tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array
     maybe: NDArray[np.bool_] = ~_ALNUM[text[at - 2]]  # one letter
     for n, keys in _ABBREVIATION_KEYS.items():
         maybe |= np.isin(tail >> np.uint64(8 * (8 - n)), keys) & ~_ALNUM[text[at - n - 1]]
