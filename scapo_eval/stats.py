@@ -32,6 +32,7 @@ Test = Literal["approximate_randomization", "paired_bootstrap", "mcnemar"]
 Verdicts = Mapping[str, Mapping[str, bool]]
 """Figure that is a share of right items -> item id -> whether this system has it right."""
 
+_MANY_TYPES = 20_000  # above this a multinomial draw costs more than drawing every image
 _CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memory of a resampling
 
 
@@ -268,9 +269,17 @@ def _bootstrap_sums(types: NDArray[np.int64], frequency: NDArray[np.int64], resa
     if n == 0 or resamples == 0:
         return np.zeros((0, types.shape[1]))
     rng = np.random.default_rng(seed)
-    share = frequency / n
     values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
-    return np.concatenate([rng.multinomial(n, share, size=size) @ values for size in _chunks(resamples, len(types))])
+    return np.concatenate([_draws(frequency, size, rng) @ values for size in _chunks(resamples, len(types))])
+
+
+def _draws(frequency: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """(size, types) how often each row type comes when all images are drawn with replacement."""
+    n = int(frequency.sum())
+    if len(frequency) <= _MANY_TYPES:
+        return rng.multinomial(n, frequency / n, size=size)
+    owner = np.repeat(np.arange(len(frequency)), frequency)  # image by image: the same distribution
+    return np.stack([np.bincount(owner[rng.integers(0, n, n)], minlength=len(frequency)) for _ in range(size)])
 
 
 def _randomized_differences(
