@@ -452,10 +452,11 @@ def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOra
         raise InputError(source, None, "give the truth with --truth: inline 'objects' take a file that is read twice")
     faults = FaultList()
     parsed = (parse_block(block, faults) for block in iter_blocks(path))
-    oracle = _oracle_of(parsed, source)
-    if not skip_bad:
-        faults.raise_if_any()
-    return oracle
+    try:
+        return _oracle_of(parsed, source)
+    finally:  # a faulty line goes before what it leads to, such as no caption at all
+        if not skip_bad:
+            faults.raise_if_any()
 
 
 def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:

@@ -100,10 +100,24 @@ def output_options(command: Command) -> Command:
         click.option("--no-color", is_flag=True, help="No colours (NO_COLOR works, too)."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
+    return with_options(command, options, "output", Output)
+
+
+def with_options(
+    command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: Callable[..., Any]
+) -> Command:
+    """Adds options to a command, which receives them together as one slotted dataclass.
+
+    Args:
+        command: the function to decorate, with its own options already on it.
+        options: click options, one per field of the record, in the order of the help text.
+        argument: name under which the command takes the record.
+        record: the dataclass.
+    """
 
     def wrapper(**kwargs: Any) -> Any:
-        fields = {name: kwargs.pop(name) for name in Output.__slots__}
-        return command(output=Output(**fields), **kwargs)
+        fields = {name: kwargs.pop(name) for name in record.__slots__}  # type: ignore[attr-defined]
+        return command(**{argument: record(**fields)}, **kwargs)
 
     wrapper.__name__ = command.__name__
     wrapper.__doc__ = command.__doc__

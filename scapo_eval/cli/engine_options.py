@@ -19,7 +19,7 @@ from rich.console import Console
 from ..engines import ENGINES, Engine, Sampling
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import FAILED_SUFFIX, Tally
-from .common import Command
+from .common import Command, with_options
 from .main import SOME_FAILED
 
 _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
@@ -128,17 +128,7 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
     ]
 
     def decorate(command: Command) -> Command:
-        def wrapper(**kwargs: Any) -> Any:
-            fields = {name: kwargs.pop(name) for name in Asking.__slots__}
-            return command(asking=Asking(**fields), **kwargs)
-
-        wrapper.__name__ = command.__name__
-        wrapper.__doc__ = command.__doc__
-        wrapper.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
-        decorated: Any = wrapper
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated  # type: ignore[no-any-return]
+        return with_options(command, options, "asking", Asking)
 
     return decorate
 

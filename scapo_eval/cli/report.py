@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import get_args
 
 import click
 
@@ -20,11 +20,9 @@ from ..report.tables import Format
 from ..results import FORMAT, System
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..vocabulary import Vocabulary
-from .common import Output, input_size, progress, system_names
+from .common import Command, Output, input_size, progress, system_names, with_options
 from .compare import load_systems, unique_names
 from .score import DOPA_VOCABULARY
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +80,7 @@ def source_options(command: Command) -> Command:
         click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
-
-    def wrapper(**kwargs: Any) -> Any:
-        fields = {name: kwargs.pop(name) for name in Sources.__slots__}
-        return command(sources=Sources(**fields), **kwargs)
-
-    wrapper.__name__ = command.__name__
-    wrapper.__doc__ = command.__doc__
-    wrapper.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
-    decorated: Any = wrapper
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return with_options(command, options, "sources", Sources)
 
 
 def gather(inputs: Sequence[str], sources: Sources) -> Report:

@@ -528,3 +528,11 @@ def test_ctrl_c(world: Path, tmp_path: Path, workers: int) -> None:
     assert b"Traceback" not in errors
     assert evidence.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["e.jsonl"]
+
+
+def test_without_a_truth_a_faulty_line_is_still_named(world: Path) -> None:
+    (world / "x.jsonl").write_text('{"x": 1}\n')
+    done = subprocess.run([*COMMAND, "x.jsonl"], cwd=world, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert b"x.jsonl:1: missing key 'image_id' (found: x)" in done.stderr
+    assert b"Traceback" not in done.stderr
