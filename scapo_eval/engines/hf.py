@@ -70,7 +70,7 @@ class TransformersEngine:
             loader = transformers.AutoModelForImageTextToText if self._sees else transformers.AutoModelForCausalLM
             wanted = dtype if dtype == "auto" else getattr(torch, dtype)
             loaded = loader.from_pretrained(model, revision=revision, dtype=wanted)
-            self._processor = _processor(transformers, model, revision, self._sees, max_pixels)
+            self._processor = load_processor(model, revision, sees=self._sees, max_pixels=max_pixels)
         except (OSError, ValueError, RuntimeError) as error:
             raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
         self.model = loaded.to(device).eval()
@@ -79,8 +79,8 @@ class TransformersEngine:
         if self._tokenizer.pad_token_id is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._context = getattr(config.get_text_config(), "max_position_embeddings", None)
-        self._suppressed = _image_tokens(config)
-        self._ends = _end_tokens(self.model.generation_config.eos_token_id, self._tokenizer.eos_token_id)
+        self._suppressed = image_tokens(config)
+        self._ends = end_tokens(self.model.generation_config.eos_token_id, self._tokenizer.eos_token_id)
         self.batch_size = batch_size
         self.identity: Mapping[str, Any] = {
             "engine": "transformers",
@@ -246,16 +246,24 @@ class _SeededChoice:
         return noisy
 
 
-def _processor(transformers: Any, model: str, revision: str | None, sees: bool, max_pixels: int | None) -> Any:
-    """The model's processor; without torchvision, one of images and text only (videos need torchvision)."""
+def load_processor(model: str, revision: str | None = None, *, sees: bool = True, **options: int | None) -> Any:
+    """The model's processor; without torchvision, one of images and text only (videos need torchvision).
+
+    Args:
+        model, revision: folder, or name on a hub.
+        sees: whether the model takes images; else this is its tokenizer.
+        options: of the image processor, such as ``max_pixels``; None leaves the processor's own.
+    """
+    import transformers
+
     if not sees:
         return transformers.AutoTokenizer.from_pretrained(model, revision=revision)
-    options = {} if max_pixels is None else {"max_pixels": max_pixels}
+    given = {name: value for name, value in options.items() if value is not None}
     try:
-        return transformers.AutoProcessor.from_pretrained(model, revision=revision, **options)
+        return transformers.AutoProcessor.from_pretrained(model, revision=revision, **given)
     except ImportError:
         pass
-    image_processor = transformers.AutoImageProcessor.from_pretrained(model, revision=revision, **options)
+    image_processor = transformers.AutoImageProcessor.from_pretrained(model, revision=revision, **given)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, revision=revision)
     config = transformers.AutoConfig.from_pretrained(model, revision=revision)
     names = transformers.models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
@@ -265,12 +273,14 @@ def _processor(transformers: Any, model: str, revision: str | None, sees: bool, 
     return reduced(image_processor=image_processor, tokenizer=tokenizer, chat_template=tokenizer.chat_template)
 
 
-def _image_tokens(config: Any) -> list[int]:
+def image_tokens(config: Any) -> list[int]:
+    """Ids that stand for pictures and videos in a model's input, and must never be sampled."""
     found = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in found if isinstance(token, int))
 
 
-def _end_tokens(*values: int | list[int] | None) -> frozenset[int]:
+def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
+    """Ids that end a response, from single ids, lists of them and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )

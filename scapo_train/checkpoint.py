@@ -1,0 +1,293 @@
+"""Checkpoints that a run continues from, and the export in Hugging Face format that others load.
+
+A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimiser's moments (PyTorch's
+distributed format: each rank writes its part, and another number of ranks can read it) and ``state.json``.
+The frozen parameters are in the base model. Everything is written under another name, synchronised to the
+disk and then renamed: a folder with its right name is complete. On several machines the folder must be one
+that all of them see.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
+
+from scapo_eval.errors import InputError
+from scapo_eval.io.files import atomic_write, dump_json, read_json
+
+logger = logging.getLogger(__name__)
+
+STATE = "state.json"
+_NAME = re.compile(r"step-(\d+)")
+_PART = ".part"
+"""Suffix of a folder that is being written, or is about to be deleted."""
+
+
+class Checkpoints:
+    """The checkpoints of a run. Every rank makes this object and every call.
+
+    Args:
+        folder: where they lie; made with the first one.
+        keep: how many are kept. While one is written there is space for one more.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
+        """Writes a checkpoint, then removes those beyond ``keep`` and what an interrupted save left.
+
+        Args:
+            step: names the checkpoint; one of the same step is replaced.
+            model: its trainable parameters are written, sharded (DTensor) or plain.
+            optimizer: of these parameters.
+            state: what else is needed to go on, as JSON.
+
+        Returns:
+            False, with a warning, if the disk is full or not writable: the earlier checkpoints are untouched.
+        """
+        target = self.folder / f"step-{step:06d}"
+        part = target.with_name(target.name + _PART)
+        try:
+            _on_first_rank(self._remove_parts)
+            _write(_tensors(model, optimizer), part)
+            _on_first_rank(partial(_publish, part, target, {STATE: dump_json({"step": step, **state})}))
+        except OSError as error:
+            _on_first_rank(self._remove_parts, ignore_errors=True)
+            if _rank() == 0:
+                last = self.latest()
+                kept = f"the last good one is {last}" if last else "there is no earlier one"
+                logger.warning("scapo_train: step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
+            return False
+        _on_first_rank(self._remove_oldest, ignore_errors=True)
+        return True
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        complete = self._complete()
+        return complete[-1] if complete else None
+
+    def load(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Fills parameters and moments in place, on any number of ranks.
+
+        Args:
+            path: of a checkpoint.
+            model: as it was when the checkpoint was written, with any values.
+            optimizer: of the same kind; its settings (such as the learning rate) stay as they are.
+
+        Returns:
+            The state that was saved, with its ``step``.
+
+        Raises:
+            InputError: the checkpoint is damaged, or is one of another model or optimiser.
+        """
+        state: dict[str, Any] = read_json(path / STATE)
+        _make_moments(optimizer)
+        try:
+            with _quiet():
+                dcp.load(_tensors(model, optimizer), checkpoint_id=path)
+        except CheckpointException as error:
+            rank, (cause, _) = next(iter(error.failures.items()))
+            raise InputError(
+                str(path), None, f"is damaged, or of another model or optimiser (rank {rank}: {_one_line(cause)})"
+            ) from None
+        return state
+
+    def _complete(self) -> list[Path]:
+        found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
+        numbered = [(int(match[1]), path) for match, path in found if match and (path / STATE).is_file()]
+        return [path for _, path in sorted(numbered)]
+
+    def _remove_parts(self) -> None:
+        for path in self.folder.glob(f"step-*{_PART}"):
+            shutil.rmtree(path)
+
+    def _remove_oldest(self) -> None:
+        for path in self._complete()[: -self.keep]:
+            doomed = path.with_name(path.name + _PART)  # half a checkpoint must not bear a complete one's name
+            path.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Writes all weights in Hugging Face format, for ``AutoModelForImageTextToText`` and vLLM. Every rank calls it.
+
+    Args:
+        model: the Hugging Face model, its parameters sharded (DTensor) or plain.
+        processor: what else belongs into the folder; anything with ``save_pretrained``.
+        folder: replaced if it exists, and only when the new one is complete.
+        dtype: of the floating-point weights in the files.
+
+    Raises:
+        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+    """
+    weights: dict[str, Tensor] = {}
+    persistent = model.state_dict().keys()
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if name in persistent:
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            if _rank() == 0:
+                kind = dtype if whole.is_floating_point() else whole.dtype
+                weights[name] = whole.detach().to("cpu", kind).contiguous()
+
+    part = folder.with_name(folder.name + _PART)
+
+    def write() -> None:
+        from safetensors import SafetensorError
+
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            model.save_pretrained(part, state_dict=weights)
+            processor.save_pretrained(part)
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+        _publish(part, folder, {"config.json": _with_dtype(part / "config.json", dtype)})
+
+    try:
+        _on_first_rank(write)
+    except OSError as error:
+        _on_first_rank(partial(shutil.rmtree, part), ignore_errors=True)
+        raise InputError(str(folder), None, f"cannot be written: {error}") from None
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Trainable parameters and their moments by name; a tied weight once."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensors[f"model.{name}"] = parameter.detach()
+            for key, value in optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{name}.{key}"] = value
+    return tensors
+
+
+def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Lets the optimiser create its state by a step; what it computes is overwritten by :meth:`Checkpoints.load`."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+class _Writer(dcp.FileSystemWriter):
+    """Says why a file could not be written, which ``torch.save`` hides behind an error of its own."""
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        try:
+            return super().write_data(plan, planner)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
+def _write(tensors: dict[str, Tensor], part: Path) -> None:
+    """Each rank writes its part.
+
+    Raises:
+        OSError: on every rank, if one of them could not write.
+    """
+    try:
+        with _quiet():
+            dcp.save(tensors, storage_writer=_Writer(part))
+    except CheckpointException as error:
+        for rank, (cause, _) in error.failures.items():
+            if isinstance(cause, OSError):
+                raise OSError(f"rank {rank}: {_one_line(cause)}") from None
+        raise
+
+
+def _publish(part: Path, target: Path, files: Mapping[str, bytes]) -> None:
+    """Adds the last files, brings everything to the disk, and gives the folder its name."""
+    for name, content in files.items():
+        try:
+            with atomic_write(part / name) as stream:
+                stream.write(content)
+        except InputError as error:
+            raise OSError(str(error)) from None
+    for path in (*part.rglob("*"), part):
+        _synchronise(path)
+    old = target.with_name(target.name + ".old" + _PART)
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    part.rename(target)
+    _synchronise(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
+    """The model's settings with the dtype of the files, not that of the parameters in memory."""
+    import orjson
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        name = str(dtype).removeprefix("torch.")
+        return {key: name if key in ("dtype", "torch_dtype") else changed(inner) for key, inner in value.items()}
+
+    return orjson.dumps(changed(read_json(path)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False) -> None:
+    """Runs it on the first rank while the others wait.
+
+    Raises:
+        OSError: on every rank, what the first one met.
+    """
+    outcome: list[str | None] = [None]
+    if _rank() == 0:
+        try:
+            action()
+        except OSError as error:
+            outcome = [_one_line(error)]
+    if dist.is_initialized():
+        dist.broadcast_object_list(outcome, src=0)
+    if outcome[0] is not None and not ignore_errors:
+        raise OSError(outcome[0])
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's remark that there is no process group: one process is meant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+__all__ = ["Checkpoints", "export"]

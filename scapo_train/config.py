@@ -1,0 +1,466 @@
+"""The settings of a run: typed dataclasses, read from TOML and changed by ``--set section.key=value``.
+
+An unknown key, a value of another type and a choice that does not exist are errors that name the key. What
+a run really used is saved beside its results by :func:`to_toml`, and reads back to the same settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from scapo_eval.errors import InputError, InputErrors
+from scapo_eval.reward import Eos, RewardConfig, Truncated
+from scapo_eval.types import Rule
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Scheme = Literal["scapo", "object", "grpo", "dapo", "dr_grpo"]
+"""Who gets the credit: each subsentence, each mention, or the whole response relative to its group."""
+
+Form = Literal["paper", "original"]
+"""``paper``: schemes differ in their advantages only. ``original``: each with its own normaliser, clip and KL."""
+
+SHIPPED = Path(__file__).parent / "configs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is written where.
+
+    Attributes:
+        output: folder of the run.
+        seed: of sampling, of the order of prompts and of nothing else (the loop has no other randomness).
+        steps: optimisation steps; 0: ``data.epochs`` passes over the prompts.
+        save_every: steps between checkpoints; 0: only at the end.
+        keep: checkpoints that are kept.
+        evaluate_every: steps between evaluations on ``data.evaluation``; 0: never.
+        samples_every: steps between writings of ``samples.jsonl`` and the extreme rollouts.
+        samples: how many responses of the evaluation (or of the step) are written each time.
+        trackers: further places for the metrics: ``tensorboard``, ``wandb``, ``trackio``.
+        export: write the final weights in Hugging Face format.
+    """
+
+    output: str = "runs/scapo"
+    seed: int = 0
+    steps: int = 0
+    save_every: int = 50
+    keep: int = 2
+    evaluate_every: int = 0
+    samples_every: int = 10
+    samples: int = 8
+    trackers: tuple[str, ...] = ()
+    export: bool = True
+
+
+@dataclass(frozen=True)
+class Model:
+    """The policy.
+
+    Attributes:
+        path: folder (or name on a hub) of a model with a vision tower.
+        revision: of a name on a hub.
+        dtype: of the computation. The weights that the optimiser changes are float32 either way: of updates
+            with a learning rate of 2e-6, bfloat16 weights would lose 96 %.
+        gradient_checkpointing: keep layer inputs only, and compute the rest again in the backward pass.
+        reference: where the frozen weights of the KL term live: ``device`` (a second copy in ``dtype``,
+            sharded like the first), or ``cpu`` (pinned, on the device while it is used).
+        min_pixels, max_pixels: of a picture, for processors that know them; 0: the processor's own.
+    """
+
+    path: str = ""
+    revision: str = ""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    gradient_checkpointing: bool = True
+    reference: Literal["device", "cpu"] = "device"
+    min_pixels: int = 0
+    max_pixels: int = 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """Prompts and truth.
+
+    Attributes:
+        train: JSON Lines of ``{"image", "image_id", "prompt"}``.
+        images: folder that image names are relative to; empty: the folder of the file that names them.
+        oracle: truth file in any format that ``scapo-eval`` reads.
+        vocabulary: name or file.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+        epochs: passes over the prompts.
+        prompts_per_step: prompts of a step, over all ranks.
+        evaluation: held-out prompts, empty for none.
+        evaluation_oracle: their truth; empty: ``oracle``.
+        evaluation_prompts: how many of them; 0: all.
+        evaluation_temperature: of their one response each; 0: greedy.
+        max_bad: prompts that may be left out because their picture cannot be read, before the run stops.
+    """
+
+    train: str = ""
+    images: str = ""
+    oracle: str = ""
+    vocabulary: str = "dopa160"
+    any_fingerprint: bool = False
+    epochs: int = 8
+    prompts_per_step: int = 128
+    evaluation: str = ""
+    evaluation_oracle: str = ""
+    evaluation_prompts: int = 0
+    evaluation_temperature: float = 0.0
+    max_bad: int = 100
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """How responses are sampled.
+
+    Attributes:
+        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, weights synchronised each step).
+        group: responses per prompt.
+        max_new_tokens: longest response.
+        temperature: of sampling; the log-probabilities of the update are those of the same temperature.
+        prompts_per_batch: prompts that the transformers engine generates for at once, per rank.
+        gpu_memory: share of the GPU that vLLM may take.
+        tensor_parallel: ranks that share one vLLM model.
+        check_sync: compare vLLM's greedy answer with the trainer's after the first weight synchronisation.
+        mismatch_alarm: mean absolute difference of vLLM's and the trainer's log-probabilities that is warned of.
+    """
+
+    engine: Literal["transformers", "vllm"] = "transformers"
+    group: int = 8
+    max_new_tokens: int = 512
+    temperature: float = 1.0
+    prompts_per_batch: int = 16
+    gpu_memory: float = 0.45
+    tensor_parallel: int = 1
+    check_sync: bool = True
+    mismatch_alarm: float = 0.05
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Rewards and advantages (SPEC section 4 of the design; :class:`scapo_eval.RewardConfig`).
+
+    Attributes:
+        scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``.
+        reward: of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
+        form: whether baselines share SCAPO's normaliser, clip and KL, or take their published ones.
+        ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
+        r_g, r_rep, r_h, r_reg, lam_g, lam_h, rule, claims: of the reward.
+        eos: credit of the end-of-sequence token.
+        truncated: whether the last piece of a response that was cut off counts.
+        resample: most times that ``dapo`` in its original form draws groups without variance again.
+        overlong: last tokens of ``max_new_tokens`` over which ``dapo`` in its original form lowers the
+            reward by up to 1.
+    """
+
+    scheme: Scheme = "scapo"
+    reward: Literal["", "hal", "cap"] = ""
+    form: Form = "paper"
+    ablation: Literal["", "additive", "full_repeat", "no_reg"] = ""
+    r_g: float = 1.0
+    r_rep: float = 0.0
+    r_h: float = 1.0
+    r_reg: float = 0.1
+    lam_g: str = "min1"
+    lam_h: str = "min1"
+    rule: Rule = "subsentence"
+    claims: Literal["all", "asserted", "certain"] = "all"
+    eos: Eos = "zero"
+    truncated: Truncated = "score"
+    resample: int = 3
+    overlong: int = 0
+
+    @property
+    def per_response(self) -> bool:
+        """Whether one number per response is the reward."""
+        return self.scheme in ("grpo", "dapo", "dr_grpo")
+
+    def reward_config(self) -> RewardConfig:
+        """The reward's own settings."""
+        settings: dict[str, Any] = {
+            name: getattr(self, name) for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims")
+        }
+        settings["rule"] = "object" if self.scheme == "object" else self.rule
+        settings["level"] = self.reward if self.per_response else "subsentence"
+        return RewardConfig.ablation(self.ablation, **settings) if self.ablation else RewardConfig(**settings)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The clipped surrogate and the KL term.
+
+    Attributes:
+        clip_low, clip_high: the ratio is kept within ``1 - clip_low`` and ``1 + clip_high``.
+        kl: weight of the KL term; 0 switches it off, and the reference model with it.
+        kl_estimator: of KL(policy || reference) per token.
+        normaliser: ``tokens``: all response tokens of the global batch; ``sequences``: the mean over
+            responses of each one's token mean; ``constant``: responses x ``rollout.max_new_tokens``.
+        mean_per_micro_batch: divide by each micro-batch's own tokens and average (verl's legacy actor),
+            for comparisons only: the gradient then depends on how the batch was cut.
+        kl_alarm: mean KL per token that is warned of.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl: float = 0.01
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
+    mean_per_micro_batch: bool = False
+    kl_alarm: float = 1.0
+
+
+@dataclass(frozen=True)
+class Optim:
+    """The optimiser and how a batch is cut for it.
+
+    Attributes:
+        optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments take a quarter of the memory.
+        lr, beta1, beta2, eps, weight_decay: of AdamW.
+        warmup: steps over which the learning rate rises from 0.
+        schedule: of the learning rate after that.
+        clip: largest gradient norm; 0 does not clip.
+        mini_batches: updates per batch and inner epoch; prompts are dealt to them.
+        inner_epochs: passes over a batch.
+        micro_batch_tokens: tokens of a forward and backward pass per rank, padding included; a prompt whose
+            group is larger is cut into rows of some responses each. The gradient does not depend on it.
+    """
+
+    optimizer: Literal["adamw", "adamw8bit"] = "adamw"
+    lr: float = 2e-6
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    warmup: int = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    clip: float = 1.0
+    mini_batches: int = 1
+    inner_epochs: int = 1
+    micro_batch_tokens: int = 8192
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run, by section."""
+
+    run: Run = field(default_factory=Run)
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+    rollout: Rollout = field(default_factory=Rollout)
+    credit: Credit = field(default_factory=Credit)
+    loss: Loss = field(default_factory=Loss)
+    optim: Optim = field(default_factory=Optim)
+
+    @property
+    def effective_loss(self) -> Loss:
+        """The loss of the scheme: as it stands, or the scheme's published one with ``credit.form = "original"``."""
+        if self.credit.form == "paper":
+            return self.loss
+        published: dict[str, dict[str, Any]] = {
+            "grpo": {"normaliser": "sequences"},
+            "dapo": {"normaliser": "tokens", "clip_high": 0.28, "kl": 0.0},
+            "dr_grpo": {"normaliser": "constant", "kl": 0.0},
+        }
+        return dataclasses.replace(self.loss, **published.get(self.credit.scheme, {}))
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimiser steps per batch of rollouts; 1: the ratio is 1 in value and no old pass is needed."""
+        return self.optim.mini_batches * self.optim.inner_epochs
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a configuration.
+
+    Args:
+        source: a TOML file, or the name of a shipped one (``qwen2_5_vl_7b``; its folder and suffix may stand).
+        overrides: ``section.key=value``, the value as TOML or as a bare word.
+
+    Raises:
+        InputError: what is wrong, with the file and the key; several at once: InputErrors.
+    """
+    path = Path(source)
+    if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
+        path = SHIPPED / f"{path.stem}.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        names = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
+        raise InputError(str(source), None, f"no such configuration (shipped ones: {names})") from None
+    except OSError as error:
+        raise InputError(str(source), None, f"cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(source), None, f"is no TOML: {error}") from None
+    for override in overrides:
+        section, value = _override(override)
+        inner = table.setdefault(section[0], {})
+        if isinstance(inner, dict):
+            inner[section[1]] = value
+    return from_table(table, str(source))
+
+
+def from_table(table: dict[str, Any], source: str | None = None) -> Config:
+    """The configuration that nested dictionaries describe; errors as of :func:`load`."""
+    faults: list[InputError] = []
+    sections = {each.name: each for each in fields(Config)}
+    found: dict[str, Any] = {}
+    for name, values in table.items():
+        if name not in sections:
+            faults.append(InputError(source, None, f"unknown section [{name}] (there are {', '.join(sections)})"))
+        elif not isinstance(values, dict):
+            faults.append(InputError(source, None, f"{name} is a section: write [{name}]"))
+        else:
+            kind = sections[name].default_factory
+            found[name] = _section(kind, name, values, source, faults)  # type: ignore[arg-type]
+    if not faults:
+        config = Config(**found)
+        faults += _contradictions(config, source)
+    if faults:
+        raise faults[0] if len(faults) == 1 else InputErrors(faults)
+    return config
+
+
+def to_toml(config: Config) -> str:
+    """The configuration as TOML, every value of it."""
+    lines: list[str] = []
+    for section in fields(config):
+        lines.append(f"[{section.name}]")
+        values = getattr(config, section.name)
+        lines += [f"{each.name} = {_toml(getattr(values, each.name))}" for each in fields(values)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _override(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    section = key.strip().split(".")
+    if not equals or len(section) != 2:
+        raise InputError(None, None, f"--set takes section.key=value, got {text!r}")
+    try:
+        return section, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return section, value.strip()
+
+
+def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, faults: list[InputError]) -> Any:
+    hints = typing.get_type_hints(kind)
+    taken: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in hints:
+            faults.append(InputError(source, None, f"unknown key {name}.{key} (there are {', '.join(hints)})"))
+            continue
+        try:
+            taken[key] = _typed(value, hints[key])
+        except ValueError as error:
+            faults.append(InputError(source, None, f"{name}.{key}: {error}"))
+    return dataclasses.replace(kind(), **taken)
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """The value as the hint wants it.
+
+    Raises:
+        ValueError: it is of another type, or none of the choices.
+    """
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise ValueError(f"expected one of {', '.join(repr(choice) for choice in choices)}, got {value!r}")
+        return value
+    if origin is tuple:
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+            raise ValueError(f"expected a list of strings, got {value!r}")
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
+        raise ValueError(f"expected {hint.__name__}, got {value!r}")
+    return value
+
+
+_POSITIVE = {
+    "data": ("prompts_per_step", "epochs"),
+    "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
+    "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
+    "run": ("keep",),
+}
+_TRACKERS = ("tensorboard", "wandb", "trackio")
+
+
+def _contradictions(config: Config, source: str | None) -> list[InputError]:
+    """What each value alone does not show."""
+    found: list[str] = []
+    for section, keys in _POSITIVE.items():
+        for key in keys:
+            if getattr(getattr(config, section), key) <= 0:
+                found.append(f"{section}.{key} must be greater than 0")
+    for section in fields(config):
+        values = getattr(config, section.name)
+        for each in fields(values):
+            value = getattr(values, each.name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
+                found.append(f"{section.name}.{each.name} must not be negative, got {value}")
+    credit = config.credit
+    if credit.per_response and not credit.reward:
+        found.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
+    if not credit.per_response and credit.reward:
+        found.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
+    if credit.per_response and credit.ablation:
+        found.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
+    if credit.per_response and config.rollout.group < 2:
+        found.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
+    if config.optim.mini_batches > config.data.prompts_per_step:
+        found.append("optim.mini_batches is greater than data.prompts_per_step")
+    if credit.overlong > config.rollout.max_new_tokens:
+        found.append("credit.overlong is greater than rollout.max_new_tokens")
+    unknown = [name for name in config.run.trackers if name not in _TRACKERS]
+    if unknown:
+        found.append(f"run.trackers: unknown {', '.join(unknown)} (there are {', '.join(_TRACKERS)})")
+    faults = [InputError(source, None, reason) for reason in found]
+    if not found:
+        try:
+            credit.reward_config()
+        except InputError as error:
+            faults.append(InputError(source, None, f"credit: {error.reason}"))
+    return faults
+
+
+def required(config: Config, source: str | None = None) -> None:
+    """Refuses to train with what only a user can name.
+
+    Raises:
+        InputErrors: ``model.path``, ``data.train`` or ``data.oracle`` is empty.
+    """
+    missing = [
+        InputError(source, None, f"{name} is not set: --set {name}=...")
+        for name, value in (
+            ("model.path", config.model.path),
+            ("data.train", config.data.train),
+            ("data.oracle", config.data.oracle),
+        )
+        if not value
+    ]
+    if missing:
+        raise missing[0] if len(missing) == 1 else InputErrors(missing)
+
+
+__all__ = ["Config", "Form", "Scheme", "from_table", "load", "required", "to_toml"]

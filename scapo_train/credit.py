@@ -1,0 +1,159 @@
+"""Who gets the credit: advantages per token and weights per token, for every scheme.
+
+The rewards are ``scapo_eval``'s. A piece-level scheme broadcasts each piece's reward to its own tokens; a
+response-level one compares each response with its group and broadcasts the result to all of its tokens.
+A scheme of one's own is one more function of :data:`SCHEMES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scapo_eval.integrations.loop import advantages_for_batch
+from scapo_eval.reward import RewardColumns, SubsentenceReward
+
+from .config import Config, Credit, Loss
+from .rollout import Response
+
+Advantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+"""(responses,) rewards, group by group, and the size of a group -> (responses,) advantages."""
+
+
+def centred(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+    """R - mean of the group (Dr. GRPO)."""
+    groups = rewards.reshape(-1, group)
+    return (groups - groups.mean(1, keepdims=True)).reshape(-1)
+
+
+def standardised(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+    """(R - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
+    groups = rewards.reshape(-1, group)
+    spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
+    return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
+
+
+SCHEMES: dict[str, Advantages] = {"grpo": standardised, "dapo": standardised, "dr_grpo": centred}
+"""The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
+
+
+@dataclass(frozen=True)
+class Credited:
+    """The credit of a batch of responses.
+
+    Attributes:
+        advantages: per response (T_i,) float32.
+        columns: the rewards behind them.
+        rewards: (n,) of each response: the sum over its pieces, or its response-level reward.
+        varied: (groups,) whether a group's rewards differ.
+    """
+
+    advantages: list[NDArray[np.float32]]
+    columns: RewardColumns
+    rewards: NDArray[np.float64]
+    varied: NDArray[np.bool_]
+
+
+def credit(
+    settings: Credit,
+    reward: SubsentenceReward,
+    tokenizer: Any,
+    image_ids: Sequence[str],
+    responses: Sequence[Response],
+    group: int,
+    max_new_tokens: int,
+) -> Credited:
+    """Rewards and advantages of whole groups.
+
+    Args:
+        settings: of the scheme.
+        reward: made of ``settings.reward_config()``.
+        tokenizer: of the policy.
+        image_ids: n, of each response's image.
+        responses: n, group by group.
+        group: responses per prompt.
+        max_new_tokens: for the overlong shaping of ``dapo`` in its original form.
+    """
+    ids = [response.ids for response in responses]
+    finished = np.array([response.finished for response in responses], dtype=bool)
+    padded, columns = advantages_for_batch(
+        image_ids, ids, tokenizer, reward, finished=finished, eos=settings.eos, truncated=settings.truncated
+    )
+    rewards = columns.total
+    if settings.per_response:
+        if settings.scheme == "dapo" and settings.form == "original" and settings.overlong:
+            rewards = rewards - _overlong(ids, settings.overlong, max_new_tokens)
+        each = SCHEMES[settings.scheme](rewards, group)
+        if settings.truncated == "mask":
+            each = np.where(finished, each, 0.0)
+        advantages = [np.full(len(own), value, dtype=np.float32) for own, value in zip(ids, each, strict=True)]
+    else:
+        advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
+    varied = np.ptp(rewards.reshape(-1, group), axis=1) > 0
+    return Credited(advantages, columns, rewards, varied)
+
+
+def token_weights(
+    loss: Loss, lengths: NDArray[np.int64], tokens: float, responses: float, longest: int
+) -> NDArray[np.float64]:
+    """(n,) the weight of each token of each response in the loss of an update.
+
+    Args:
+        loss: its normaliser.
+        lengths: (n,) tokens of this rank's responses.
+        tokens, responses: of the update, over all ranks.
+        longest: ``rollout.max_new_tokens``.
+    """
+    if loss.normaliser == "sequences":
+        return 1.0 / (responses * lengths)
+    if loss.normaliser == "constant":
+        return np.full(len(lengths), 1.0 / (responses * longest))
+    return np.full(len(lengths), 1.0 / tokens)
+
+
+def resamples(config: Config) -> int:
+    """How often groups without variance are drawn again: only ``dapo`` as published does that."""
+    credit = config.credit
+    return credit.resample if credit.scheme == "dapo" and credit.form == "original" else 0
+
+
+def _overlong(ids: Sequence[Sequence[int]], margin: int, longest: int) -> NDArray[np.float64]:
+    """DAPO's soft penalty: from 0 at ``longest - margin`` tokens to 1 at ``longest``."""
+    lengths = np.fromiter(map(len, ids), dtype=np.float64, count=len(ids))
+    penalty: NDArray[np.float64] = np.clip((lengths - (longest - margin)) / margin, 0.0, 1.0)
+    return penalty
+
+
+def measures(credited: Credited, present: NDArray[np.int64]) -> dict[str, float]:
+    """Sums over responses that the metrics of a step are ratios of; sums of ranks add up.
+
+    Args:
+        credited: what was rewarded.
+        present: (n,) labels that are present in each response's image.
+    """
+    columns = credited.columns
+    hallucinated, empty = columns.hal > 0, columns.new + columns.rep + columns.hal == 0
+    pieces = columns.reward
+    return {
+        "responses": float(len(columns)),
+        "generated": float(columns.generated.sum()),
+        "hallucinated": float(columns.hallucinated.sum()),
+        "covered": float(columns.covered.sum()),
+        "present": float(present.sum()),
+        "unknown": float(columns.unknown.sum()),
+        "reward": float(credited.rewards.sum()),
+        "reward_new": float(pieces[~hallucinated & ~empty].sum()),
+        "reward_hal": float(pieces[hallucinated].sum()),
+        "reward_reg": float(pieces[empty & ~hallucinated].sum()),
+        "zero": float((np.abs(pieces) == 0).sum()),
+        "pieces": float(len(pieces)),
+        "objects": float((columns.generated + columns.unknown).sum()),
+        "without_text": float(columns.n_empty),
+        "faulty": float(columns.n_errors),
+        "groups_without_variance": float((~credited.varied).sum()),
+        "groups": float(len(credited.varied)),
+    }

@@ -1,0 +1,173 @@
+"""The prompts of a run: which ones a step takes, and how a picture and a text become a model's input.
+
+The order is a function of the seed and the step alone, so a resumed run, and one on another number of
+ranks, sees the same prompts in the same steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scapo_eval.engines.images import ImageFault, load
+from scapo_eval.errors import InputError
+from scapo_eval.ids import canonical_image_id
+from scapo_eval.io.files import FaultList, iter_records
+from scapo_eval.oracle import PresenceOracle
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One line of a prompts file: where the picture lies, its canonical id, and the text."""
+
+    path: str
+    image_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as the model takes it.
+
+    Attributes:
+        index: its line in the prompts file.
+        source: what it was made of.
+        ids: (P,) tokens, those of the picture included.
+        pixels: (patches, dim); grid: (3,) of the picture.
+    """
+
+    index: int
+    source: Source
+    ids: Tensor
+    pixels: Tensor
+    grid: Tensor
+
+
+def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | None = None) -> list[Source]:
+    """Reads training prompts.
+
+    Args:
+        path: JSON Lines of ``{"image", "image_id", "prompt"}``; ``image_id`` may be left out where the
+            image's name says it.
+        images: folder of relative image names; empty: the file's own.
+        oracle: must know every image.
+
+    Raises:
+        InputErrors: faulty lines, ids that the oracle does not know, each with its line.
+    """
+    root = Path(images) if images else Path(path).parent
+    faults, found = FaultList(), list[Source]()
+    for number, record in iter_records(path):
+        try:
+            image, text = (_string(record, key) for key in ("image", "prompt"))
+            image_id = canonical_image_id(record.get("image_id", image))
+            if oracle is not None:
+                oracle.row(image_id)
+            found.append(Source(str(root / image), image_id, text))
+        except InputError as error:
+            faults.add(InputError(str(path), number, error.reason))
+    faults.raise_if_any()
+    if not found:
+        raise InputError(str(path), None, "holds no prompts")
+    return found
+
+
+def _string(record: Any, key: str) -> str:
+    value = record.get(key) if isinstance(record, dict) else None
+    if not isinstance(value, str) or not value:
+        found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+        raise InputError(None, None, f"'{key}' must be a string that is not empty (found: {found})")
+    return value
+
+
+def indices_of_step(step: int, size: int, per_step: int, seed: int) -> list[int]:
+    """The prompts of a step: each epoch is a permutation of its own, the rest that fills no step is left out.
+
+    Raises:
+        InputError: there are fewer prompts than a step takes.
+    """
+    if size < per_step:
+        raise InputError(None, None, f"{size} prompts, but data.prompts_per_step is {per_step}")
+    epoch, place = divmod(step, size // per_step)
+    order = np.random.default_rng([seed, epoch]).permutation(size)
+    return list(order[place * per_step : (place + 1) * per_step].tolist())
+
+
+class Prompts:
+    """Prepares prompts for the model; those of the next call are made while the present step computes.
+
+    Args:
+        sources: all prompts.
+        processor: of the model.
+        max_bad: prompts whose picture cannot be read, before that is an error.
+    """
+
+    def __init__(self, sources: Sequence[Source], processor: Any, max_bad: int) -> None:
+        self.sources = sources
+        self.bad: set[int] = set()
+        self._processor = processor
+        self._max_bad = max_bad
+        self._worker = ThreadPoolExecutor(1)
+        self._next: tuple[tuple[int, ...], Future[list[Prompt]]] | None = None
+
+    def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
+        """The prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
+
+        Args:
+            indices: of the prompts.
+            following: what the next call will ask for.
+
+        Raises:
+            InputError: more than ``max_bad`` pictures cannot be read.
+        """
+        wanted = tuple(indices)
+        ready = self._next[1].result() if self._next is not None and self._next[0] == wanted else self._made(wanted)
+        self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
+        if len(self.bad) > self._max_bad:
+            first = self.sources[min(self.bad)].path
+            reason = f"{len(self.bad)} pictures cannot be read, more than data.max_bad = {self._max_bad}"
+            raise InputError(first, None, reason)
+        return ready
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _made(self, indices: Sequence[int]) -> list[Prompt]:
+        found = []
+        for index in indices:
+            source = self.sources[index]
+            try:
+                picture = load(source.path)
+            except ImageFault as error:
+                if index not in self.bad:
+                    _log.warning("%s: left out: %s", source.path, error)
+                self.bad.add(index)
+                continue
+            content = [{"type": "image"}, {"type": "text", "text": source.text}]
+            turns = [{"role": "user", "content": content}]
+            text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            made = self._processor(text=[text], images=[picture], return_tensors="pt")
+            grid = made["image_grid_thw"][0]
+            found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))
+        return found
+
+
+def seed_of(*parts: int) -> int:
+    """One seed for a generator from several numbers."""
+    return int(np.random.SeedSequence(list(parts)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def seeded(device: torch.device, *parts: int) -> torch.Generator:
+    """A generator that depends on these numbers alone."""
+    return torch.Generator(device).manual_seed(seed_of(*parts))

@@ -1,0 +1,92 @@
+"""The processes of a run: who am I, sums over all of us, and leaving together.
+
+Under torchrun there are several; without it there is one, and everything here does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from scapo_eval.errors import ScapoError
+
+TIMEOUT = timedelta(minutes=30)
+"""Longest wait for another rank in a collective operation: a rollout of the slowest one fits in."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among the others.
+
+    Attributes:
+        rank: of the process; size: how many there are.
+        device: what it computes on.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value summed over all ranks, in float64."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return list(total.tolist())
+
+    def max(self, value: int) -> int:
+        """The largest of all ranks' values."""
+        if self.size == 1:
+            return value
+        most = torch.tensor(value, device=self.device)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        return int(most)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    """Joins the processes that torchrun started, and leaves them at the end.
+
+    Raises:
+        ScapoError: there are more processes on this machine than GPUs.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if gpus and local >= gpus:
+        raise ScapoError(
+            f"rank {rank} wants GPU {local + 1} of this machine, which has {gpus}: --nproc-per-node {gpus}"
+        )
+    device = torch.device("cuda", local) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World(0, 1, device)
+        return
+    dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
+    try:
+        yield World(rank, size, device)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,212 @@
+"""What a run writes while it runs: metrics, samples, a run card, a line on the screen, trackers.
+
+``metrics.jsonl`` and ``samples.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.logging import RichHandler
+
+from scapo_eval import __version__
+from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.io.files import atomic_write, dump_json, parse_json
+
+METRICS, SAMPLES, EXTREMES, CARD, CONFIG = (
+    "metrics.jsonl",
+    "samples.jsonl",
+    "extremes.jsonl",
+    "card.json",
+    "config.toml",
+)
+_SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward": "reward", "length": "length"}
+
+
+class Clock:
+    """Seconds per phase of a step.
+
+    Args:
+        device: waited for at both ends of a phase, so that a phase pays for its own work.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._spent: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Adds the time of the block to a phase."""
+        begin = self._now()
+        try:
+            yield
+        finally:
+            self._spent[phase] = self._spent.get(phase, 0.0) + self._now() - begin
+
+    def take(self) -> dict[str, float]:
+        """Seconds by ``seconds_<phase>``; the next step begins at 0."""
+        spent = {f"seconds_{phase}": seconds for phase, seconds in self._spent.items()}
+        self._spent = {}
+        return spent
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+
+class Log:
+    """The files of a run; only the main rank has one.
+
+    Args:
+        folder: of the run.
+        config: as TOML text; its first table names the run.
+        card: facts that make the run reproducible.
+        done: steps that are done already; lines of later ones are what an unsaved end of a run left.
+        trackers: further places for the metrics.
+
+    Raises:
+        ScapoError: a tracker is not installed.
+    """
+
+    def __init__(
+        self, folder: Path, config: str, card: Mapping[str, Any], done: int, trackers: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder
+        self._console = Console(stderr=True, highlight=False)
+        for name in (METRICS, SAMPLES, EXTREMES):
+            _keep_until(folder / name, done)
+        with atomic_write(folder / CONFIG) as stream:
+            stream.write(config.encode())
+        with atomic_write(folder / CARD) as stream:
+            stream.write(dump_json({**_machine(), **card}) + b"\n")
+        self._trackers = [_TRACKERS[name](folder) for name in trackers]
+
+    def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
+        """Writes one step's figures and shows the chief ones."""
+        _append(self.folder / METRICS, {"step": step, **values})
+        for track in self._trackers:
+            track(step, {name: value for name, value in values.items() if value is not None})
+        shown = [f"{name} {_short(key, values.get(key))}" for key, name in _SHOWN.items()]
+        seconds = sum(value or 0.0 for name, value in values.items() if name.startswith("seconds_"))
+        left = time.strftime("%H:%M:%S", time.gmtime(seconds * (steps - step)))
+        self._console.print(f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s  left {left}", markup=False)
+
+    def sample(self, step: int, image_id: str, response: str) -> None:
+        """Keeps a response to a picture that is described again and again."""
+        _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
+
+    def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
+        """Keeps one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
+        row = {"step": step, "kind": kind, "image_id": image_id, "response": response, "parts": parts}
+        _append(self.folder / EXTREMES, row)
+
+
+def open_folder(folder: Path, *, resume: bool) -> None:
+    """Makes the folder of a run.
+
+    Raises:
+        InputError: it holds a run already and ``resume`` was not asked for, or it cannot be made.
+    """
+    if not resume and (folder / METRICS).exists():
+        raise InputError(str(folder), None, "holds a run: go on with --resume auto, or set another run.output")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), None, f"cannot be made: {error.strerror}") from None
+
+
+def show_messages(rank: int) -> None:
+    """Sends warnings of the loop to the screen; those of other ranks than the first only if they are errors."""
+    handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False, markup=False)
+    for name in ("scapo_train", "scapo_eval"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
+
+
+def _short(key: str, value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{100 * value:.1f}" if key in ("hal_rate", "cover_rate", "cap_score") else f"{value:.2f}"
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    with open(path, "ab") as stream:
+        stream.write(dump_json(row) + b"\n")
+
+
+def _keep_until(path: Path, done: int) -> None:
+    """Drops rows of later steps, and half a line that a kill left."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n") or parse_json(line)["step"] > done:
+            break
+        kept.append(line)
+    with atomic_write(path) as stream:
+        stream.write(b"".join(kept))
+
+
+def _machine() -> dict[str, Any]:
+    import transformers
+
+    return {
+        "scapo": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+        "command": sys.argv,
+    }
+
+
+def _missing(package: str) -> ScapoError:
+    return ScapoError(f"run.trackers = {package} needs that package: pip install {package}")
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise _missing("tensorboard") from None
+    writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def track(step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    return track
+
+
+def _of_module(name: str) -> Any:
+    """W&B, and trackio, which has the same calls."""
+
+    def start(folder: Path) -> Any:
+        try:
+            module = __import__(name)
+        except ImportError:
+            raise _missing(name) from None
+        module.init(project="scapo", name=folder.name)
+        return lambda step, values: module.log(dict(values), step=step)
+
+    return start
+
+
+_TRACKERS: dict[str, Any] = {
+    "tensorboard": _tensorboard,
+    "wandb": _of_module("wandb"),
+    "trackio": _of_module("trackio"),
+}

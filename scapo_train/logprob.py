@@ -1,0 +1,98 @@
+"""Log-probabilities of chosen tokens, without ever holding the logits of all of them.
+
+A response of T tokens over a vocabulary of V has T x V logits: at V = 152,000 more memory than the rest of
+a training step. They are made a chunk at a time, forward and again backward, and only three numbers of each
+row are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}
+"""Logits that exist at once (in float32), by device."""
+
+_NEVER = -1e30  # of a token that is never sampled: finite, because 0 * inf would poison the entropy
+
+
+class TokenStatistics(NamedTuple):
+    """Of N tokens, each (N,) float32; only ``logprob`` has a gradient.
+
+    Attributes:
+        logprob: of the token.
+        entropy: of the distribution that it was drawn from, in nats.
+        end: the probability of an end of sequence in its place.
+    """
+
+    logprob: Tensor
+    entropy: Tensor
+    end: Tensor
+
+
+def token_statistics(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, never: Tensor, ends: Tensor, temperature: float = 1.0
+) -> TokenStatistics:
+    """Log-probability, entropy and end probability of N tokens.
+
+    Args:
+        hidden: (N, d) last hidden states at the places that predict them.
+        weight: (V, d) of the output layer.
+        targets: (N,) the tokens.
+        never: ids that are never sampled; they have no share in the distribution.
+        ends: ids that end a sequence.
+        temperature: of sampling; logits are divided by it.
+    """
+    return TokenStatistics(*_TokenStatistics.apply(hidden, weight, targets, never, ends, 1.0 / temperature))
+
+
+def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tensor:
+    logits = (hidden @ weight.T).float()
+    if scale != 1.0:
+        logits *= scale
+    return logits.index_fill_(1, never, _NEVER)
+
+
+class _TokenStatistics(torch.autograd.Function):
+    """Forward keeps the log-normaliser of each row; backward makes the logits again and uses it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, never: Tensor, ends: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        n = len(targets)
+        logprob, entropy, end, normaliser = (torch.empty(n, device=hidden.device) for _ in range(4))
+        for at in _chunks(n, weight):
+            logits = _logits(hidden[at], weight, never, scale)
+            normaliser[at] = logits.logsumexp(1)
+            logprob[at] = logits.gather(1, targets[at, None])[:, 0] - normaliser[at]
+            end[at] = (logits[:, ends] - normaliser[at, None]).exp().sum(1)
+            probability = (logits - normaliser[at, None]).exp_()
+            entropy[at] = normaliser[at] - torch.linalg.vecdot(probability, logits)
+        ctx.save_for_backward(hidden, weight, targets, never, normaliser)
+        ctx.scale = scale
+        ctx.mark_non_differentiable(entropy, end)
+        return logprob, entropy, end
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        hidden, weight, targets, never, normaliser = ctx.saved_tensors
+        to_hidden = torch.empty_like(hidden)
+        # summed in float32: a batch has dozens of chunks, and bfloat16 would lose the small ones
+        to_weight = torch.zeros(weight.shape, device=weight.device) if ctx.needs_input_grad[1] else None
+        for at in _chunks(len(targets), weight):
+            logits = _logits(hidden[at], weight, never, ctx.scale)
+            slope = logits.sub_(normaliser[at, None]).exp_().mul_(-gradient[at, None])
+            slope.scatter_add_(1, targets[at, None], gradient[at, None])
+            slope = slope.mul_(ctx.scale).to(weight.dtype)
+            to_hidden[at] = slope @ weight
+            if to_weight is not None:
+                to_weight += slope.T @ hidden[at]
+        return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None, None, None
+
+
+def _chunks(n: int, weight: Tensor) -> list[slice]:
+    size = max(1, CHUNK_ELEMENTS.get(weight.device.type, 2**24) // weight.shape[0])
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

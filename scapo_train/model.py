@@ -1,0 +1,337 @@
+"""The policy: a vision-language model in which pictures are encoded once and a group shares its prompt.
+
+The rows of a forward pass are ``[prompt | response | response | ...]``. Each response sees the prompt and
+itself, by a mask and by its own positions, so eight responses to a picture cost one prompt and not eight;
+the numbers are those of eight separate sequences. The picture's features come from outside: the tower is
+frozen, so rollouts, reference and policy share one encoding of it.
+
+For models built like Qwen2-VL, Qwen2.5-VL and Qwen3-VL in transformers: ``.model.visual``,
+``.model.language_model``, ``.model.get_rope_index`` and ``.lm_head``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+
+from scapo_eval.engines.hf import end_tokens, image_tokens
+from scapo_eval.errors import ScapoError
+
+from .config import Model
+from .distributed import World
+from .logprob import TokenStatistics, token_statistics
+
+
+@dataclass(frozen=True)
+class Vision:
+    """What the tower sees in one picture.
+
+    Attributes:
+        embeds: (n, hidden) in place of its n image tokens.
+        deepstack: further (n, hidden), added after the first decoder layers (Qwen3-VL; else empty).
+    """
+
+    embeds: Tensor
+    deepstack: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt and some of its responses.
+
+    Attributes:
+        prompt: (P,) ids; positions: (3, P) of them; following: the position after the last.
+        vision: of its picture; None only in a row that fills up a rank without work.
+        responses: ids of each response, at least one token.
+    """
+
+    prompt: Tensor
+    positions: Tensor
+    following: int
+    vision: Vision | None
+    responses: Sequence[Sequence[int]]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the forward pass: the last one of each response predicts nothing that is wanted."""
+        return len(self.prompt) + sum(len(response) - 1 for response in self.responses)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as tensors, padded at the end to T.
+
+    Attributes:
+        ids: (B, T); positions: (3, B, T).
+        mask: (B, 1, T, T) bool, true where a token sees another.
+        vision: of the rows in order.
+        sources: (N,) places in the flattened (B * T) hidden states that predict the N response tokens.
+        targets: (N,) those tokens, response by response.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    mask: Tensor
+    vision: Sequence[Vision]
+    sources: Tensor
+    targets: Tensor
+
+
+def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
+    """Lays rows out as tensors."""
+    longest = max(row.length for row in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    positions = torch.zeros(3, len(rows), longest, dtype=torch.long)
+    segment = torch.full((len(rows), longest), -1)  # 0: prompt, k: its k-th response, -1: padding
+    sources: list[Tensor] = []
+    targets: list[int] = []
+    for b, row in enumerate(rows):
+        at = len(row.prompt)
+        ids[b, :at], positions[:, b, :at], segment[b, :at] = row.prompt, row.positions, 0
+        before = b * longest + at - 1  # the prompt's last token predicts the first of every response
+        for k, response in enumerate(row.responses, start=1):
+            inner = len(response) - 1
+            tokens = torch.as_tensor(response)
+            ids[b, at : at + inner] = tokens[:-1]
+            positions[:, b, at : at + inner] = row.following + torch.arange(inner)
+            segment[b, at : at + inner] = k
+            sources += [torch.tensor([before]), b * longest + torch.arange(at, at + inner)]
+            targets += tokens.tolist()
+            at += inner
+    segment = segment.to(device)
+    seen, seeing = segment[:, None, None, :], segment[:, None, :, None]
+    causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
+    return Batch(
+        ids=ids.to(device),
+        positions=positions.to(device),
+        mask=((seen == 0) | (seen == seeing)) & causal,
+        vision=[row.vision for row in rows if row.vision is not None],
+        sources=torch.cat(sources).to(device),
+        targets=torch.tensor(targets, device=device),
+    )
+
+
+class Policy(nn.Module):
+    """A vision-language model with the three calls of a training step.
+
+    ``forward`` (statistics of given tokens), ``decode`` (logits of the next token, with a cache) and
+    ``encode`` (a picture's features; never sharded).
+
+    Args:
+        vlm: the Hugging Face model.
+        ends: ids that end a response.
+        temperature: of sampling.
+
+    Raises:
+        ScapoError: the model is not built as this module needs it.
+    """
+
+    def __init__(self, vlm: Any, ends: Sequence[int], temperature: float) -> None:
+        super().__init__()
+        self.vlm = vlm
+        self.image_token: int = _checked(vlm)
+        self.ends = sorted(ends)
+        self.never = [token for token in image_tokens(vlm.config) if token not in ends]
+        self.temperature = temperature
+        self.compute = nullcontext  # autocast, where the parameters are not in the dtype of the computation
+
+    def forward(self, batch: Batch) -> TokenStatistics:
+        """Statistics of the batch's N response tokens."""
+        with self.compute():
+            hidden = self._hidden(batch.ids, batch.positions, batch.mask, batch.vision, None)
+            weight = self.vlm.lm_head.weight
+            dtype = torch.get_autocast_dtype(weight.device.type) if _autocasting(weight) else hidden.dtype
+        device = hidden.device
+        return token_statistics(
+            hidden.flatten(0, 1)[batch.sources].to(dtype),
+            weight.to(dtype),
+            batch.targets,
+            never=torch.tensor(self.never, dtype=torch.long, device=device),
+            ends=torch.tensor(self.ends, device=device),
+            temperature=self.temperature,
+        )
+
+    def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
+        """(B, V) float32 logits of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
+        hidden = self._hidden(ids, positions, mask, vision, cache)
+        return self.vlm.lm_head(hidden[:, -1]).float()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
+        """The features of several pictures.
+
+        Args:
+            pixels: (patches of all, dim) as Qwen's processor packs them.
+            grids: (pictures, 3) patches in time, height and width.
+        """
+        with self.compute():
+            found = self.vlm.model.get_image_features(pixels, grids)
+        sizes = (grids.prod(-1) // self.vlm.config.vision_config.spatial_merge_size**2).tolist()
+        if hasattr(found, "pooler_output"):  # transformers 5
+            embeds, deep = found.pooler_output, getattr(found, "deepstack_features", None) or ()
+        elif len(found) == 2 and isinstance(found[1], (list, tuple)):  # transformers 4, Qwen3-VL
+            embeds, deep = found
+        else:
+            embeds, deep = found, ()
+        layers = [layer.split(sizes) if isinstance(layer, Tensor) else layer for layer in deep]
+        return [Vision(each, tuple(layer[k] for layer in layers)) for k, each in enumerate(embeds)]
+
+    def prompt_positions(self, ids: Tensor, grid: Tensor) -> tuple[Tensor, int]:
+        """The (3, P) positions of a prompt with one picture, and the position after it."""
+        index = self.vlm.model.get_rope_index
+        extra: dict[str, Any] = {}
+        if "mm_token_type_ids" in inspect.signature(index).parameters:
+            # transformers 5: left out, positions would silently be those of plain text
+            extra["mm_token_type_ids"] = (ids == self.image_token).int()[None]
+        positions, delta = index(ids[None], image_grid_thw=grid[None], **extra)
+        return positions[:, 0], len(ids) + int(delta)
+
+    def _hidden(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
+        embeds = self.vlm.get_input_embeddings()(ids)
+        extra: dict[str, Any] = {}
+        if vision:
+            places = ids == self.image_token
+            features = torch.cat([each.embeds for each in vision]).to(embeds.dtype)
+            embeds = embeds.masked_scatter(places[..., None], features)
+            if vision[0].deepstack:
+                deep = zip(*(each.deepstack for each in vision), strict=True)
+                extra = {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
+        found = self.vlm.model.language_model(
+            inputs_embeds=embeds,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **extra,
+        )
+        return found.last_hidden_state  # type: ignore[no-any-return]
+
+
+def load_policy(settings: Model, temperature: float, world: World, *, reference: bool = False) -> Policy:
+    """The policy, or its frozen reference, from a Hugging Face model.
+
+    One process holds plain parameters: float32 for the policy, computed with under autocast. Several shard
+    them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+
+    Raises:
+        ScapoError: it cannot be loaded, or is no model of a supported kind.
+    """
+    import transformers
+
+    dtype = getattr(torch, settings.dtype)
+    plain = torch.float32 if not reference else dtype
+    try:
+        vlm = transformers.AutoModelForImageTextToText.from_pretrained(
+            settings.path,
+            revision=settings.revision or None,
+            dtype=plain if world.size == 1 else "auto",
+            attn_implementation="sdpa",
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ScapoError(f"cannot load {settings.path}: {' '.join(str(error).split())[:400]}") from None
+    policy = Policy(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
+    for parameter in vlm.parameters() if reference else vlm.model.visual.parameters():
+        parameter.requires_grad_(False)
+    if reference:
+        vlm.model.visual = None  # it sees through the policy's tower, which is frozen
+    elif settings.gradient_checkpointing:
+        # transformers 4 knows the second name only
+        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
+    if world.size > 1:
+        _shard(policy, dtype, world, offload=reference and settings.reference == "cpu")
+        if not reference:
+            policy.float()
+    if vlm.model.visual is not None:
+        vlm.model.visual.to(dtype)
+    if not (reference and settings.reference == "cpu"):
+        policy.to(world.device)
+    if world.size == 1 and plain != dtype:
+        policy.compute = lambda: torch.autocast(world.device.type, dtype)  # type: ignore[assignment]
+    return policy.eval()
+
+
+@contextmanager
+def on_device(reference: Policy, settings: Model, world: World) -> Iterator[None]:
+    """Brings an unsharded reference from pinned host memory to the device, and frees it there again."""
+    if settings.reference != "cpu" or world.size > 1 or world.device.type == "cpu":
+        yield
+        return
+    host = [parameter.data for parameter in reference.parameters()]
+    for k, parameter in enumerate(reference.parameters()):
+        host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
+        parameter.data = host[k].to(world.device, non_blocking=True)
+    for name, buffer in list(reference.named_buffers()):
+        if buffer.device != world.device:
+            owner = reference.get_submodule(name.rpartition(".")[0])
+            setattr(owner, name.rpartition(".")[2], buffer.to(world.device))
+    try:
+        yield
+    finally:
+        for parameter, data in zip(reference.parameters(), host, strict=True):
+            parameter.data = data
+
+
+@contextmanager
+def gathered(policy: Policy) -> Iterator[None]:
+    """Holds the whole unsharded model while responses are decoded: one gathering, not one per token."""
+    modules = [module for module in policy.modules() if isinstance(module, FSDPModule)]
+    for module in modules:
+        module.set_reshard_after_forward(False, recurse=False)
+        module.unshard()
+    try:
+        with policy.compute():
+            yield
+    finally:
+        for module in modules:
+            module.reshard()
+            module.set_reshard_after_forward(module is not policy, recurse=False)
+
+
+def _shard(policy: Policy, dtype: torch.dtype, world: World, *, offload: bool) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    visual = policy.vlm.model.visual
+    ignored = set() if visual is None else set(visual.parameters())
+    settings: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": precision,
+        "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+    }
+    for layer in policy.vlm.model.language_model.layers:
+        fully_shard(layer, **settings)
+    fully_shard(policy, ignored_params=ignored, **settings)
+    register_fsdp_forward_method(policy, "decode")
+
+
+def _checked(vlm: Any) -> int:
+    """The id of the image token of a model that has all that this module needs."""
+    name = type(vlm).__name__
+    inner = getattr(vlm, "model", None)
+    if getattr(inner, "visual", None) is None:
+        raise ScapoError(f"{name} has no vision tower: scapo_train aligns descriptions of images")
+    missing = [part for part in ("language_model", "get_rope_index") if not hasattr(inner, part)]
+    if missing or not hasattr(vlm, "lm_head"):
+        known = "Qwen2-VL, Qwen2.5-VL and Qwen3-VL"
+        raise ScapoError(f"{name} is built differently (no {', '.join(missing) or 'lm_head'}); supported are {known}")
+    return int(vlm.config.image_token_id)
+
+
+def _autocasting(tensor: Tensor) -> bool:
+    return torch.is_autocast_enabled(tensor.device.type)

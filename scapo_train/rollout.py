@@ -1,0 +1,187 @@
+"""Sampling responses from the policy itself.
+
+A prompt is read once and its cache copied for the whole group; rows that have ended leave the batch. What
+is drawn depends on the seed, the step and the prompt alone, not on the batch or the number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .data import Prompt, seeded
+from .model import Policy, Row, Vision, gathered
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A prompt with its picture encoded.
+
+    Attributes:
+        prompt: what it is.
+        positions: (3, P); following: the position after them.
+        vision: the features.
+    """
+
+    prompt: Prompt
+    positions: Tensor
+    following: int
+    vision: Vision
+
+    def row(self, responses: Sequence[Sequence[int]]) -> Row:
+        """The prompt with responses, for a forward pass."""
+        return Row(self.prompt.ids, self.positions, self.following, self.vision, responses)
+
+
+@dataclass(frozen=True)
+class Response:
+    """A sampled response.
+
+    Attributes:
+        ids: tokens, the end of sequence included.
+        finished: whether it ended by itself.
+        logprobs: of the tokens when they were sampled, by an engine that is not the policy itself.
+    """
+
+    ids: list[int]
+    finished: bool
+    logprobs: NDArray[np.float32] | None = field(default=None, compare=False)
+
+
+class Sampler(Protocol):
+    """Who samples responses."""
+
+    def sync(self) -> None:
+        """Takes over the policy's weights."""
+
+    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float) -> list[Response]:
+        """``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
+def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[Seen]:
+    """Encodes the pictures of prompts, some at a time."""
+    found: list[Seen] = []
+    for start in range(0, len(prompts), pictures):
+        chunk = prompts[start : start + pictures]
+        pixels = torch.cat([prompt.pixels for prompt in chunk]).to(device)
+        visions = policy.encode(pixels, torch.stack([prompt.grid for prompt in chunk]).to(device))
+        for prompt, vision in zip(chunk, visions, strict=True):
+            found.append(Seen(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
+    return found
+
+
+class PolicySampler:
+    """The policy samples by itself, in batches of prompts.
+
+    Args:
+        policy: current at any time.
+        device: of the computation.
+        max_new_tokens: longest response.
+        prompts_per_batch: prompts that are generated for at once.
+    """
+
+    def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
+        self._policy = policy
+        self._device = device
+        self._max_new_tokens = max_new_tokens
+        self._prompts_per_batch = prompts_per_batch
+
+    def sync(self) -> None:
+        """Nothing to do: the weights are the policy's."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    @torch.no_grad()
+    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float) -> list[Response]:
+        """See :class:`Sampler`."""
+        training = self._policy.training
+        self._policy.eval()
+        found: list[Response | None] = [None] * (len(prompts) * group)
+        # prompts of like length together: less padding
+        order = sorted(range(len(prompts)), key=lambda k: len(prompts[k].prompt.ids))
+        with gathered(self._policy):
+            for start in range(0, len(order), self._prompts_per_batch):
+                chosen = order[start : start + self._prompts_per_batch]
+                noise = [seeded(self._device, seeds[k], prompts[k].prompt.index) for k in chosen]
+                made = self._batch([prompts[k] for k in chosen], noise, group, temperature)
+                for at, k in enumerate(chosen):
+                    found[k * group : (k + 1) * group] = made[at * group : (at + 1) * group]
+        self._policy.train(training)
+        return [response for response in found if response is not None]
+
+    def _batch(
+        self, prompts: Sequence[Seen], noise: Sequence[torch.Generator], group: int, temperature: float
+    ) -> list[Response]:
+        from transformers import DynamicCache
+
+        policy, device, rows = self._policy, self._device, len(prompts) * group
+        longest = max(len(seen.prompt.ids) for seen in prompts)
+        room = longest + self._max_new_tokens
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+        positions = torch.zeros(3, len(prompts), longest, dtype=torch.long)
+        written = torch.zeros(len(prompts), room, dtype=torch.bool)
+        for k, seen in enumerate(prompts):  # padded at the front, so that responses stand under one another
+            pad = longest - len(seen.prompt.ids)
+            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = seen.prompt.ids, seen.positions, True
+        written[:, longest:] = True
+        written = written.to(device)
+        causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
+        # a padded place sees itself: a row of the softmax without any key would be not a number
+        mask = (written[:, None, None, :longest] & causal) | torch.eye(longest, dtype=torch.bool, device=device)
+        cache = DynamicCache()
+        vision = [seen.vision for seen in prompts]
+        logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
+        cache.batch_repeat_interleave(group)
+        logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
+        following = torch.tensor([seen.following for seen in prompts], device=device).repeat_interleave(group)
+
+        never = torch.tensor(policy.never, dtype=torch.long, device=device)
+        ends = torch.tensor(policy.ends, device=device)
+        alive = torch.arange(rows, device=device)  # the responses that the rows of the batch belong to
+        tokens = torch.full((rows, self._max_new_tokens), -1, device=device)
+        finished = torch.zeros(rows, dtype=torch.bool, device=device)
+        for t in range(self._max_new_tokens):
+            drawn = _drawn(logits.index_fill_(1, never, -torch.inf), alive, noise, group, temperature)
+            tokens[alive, t] = drawn
+            ended = torch.isin(drawn, ends)
+            finished[alive[ended]] = True
+            going = int((~finished[alive]).sum())
+            if going == 0 or t + 1 == self._max_new_tokens:
+                break
+            if going <= len(alive) // 2:  # the rest would compute for nothing
+                keep = (~finished[alive]).nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                alive, drawn, written, following = alive[keep], drawn[keep], written[keep], following[keep]
+            at = (following + t).expand(3, 1, -1).transpose(1, 2)
+            logits = policy.decode(drawn[:, None], at, written[:, None, None, : longest + t + 1], (), cache)
+        return [_response(row, end) for row, end in zip(tokens.tolist(), _first(tokens, ends), strict=True)]
+
+
+def _drawn(logits: Tensor, alive: Tensor, noise: Sequence[torch.Generator], group: int, temperature: float) -> Tensor:
+    """One token per row, by the Gumbel rule: each prompt has noise of its own for its whole group."""
+    if temperature == 0:
+        return logits.argmax(1)
+    shape = (group, logits.shape[1])
+    drawn = [torch.empty(shape, device=logits.device).exponential_(generator=each) for each in noise]
+    races = torch.cat(drawn)
+    return (logits / temperature - (races if len(alive) == len(races) else races[alive]).log_()).argmax(1)
+
+
+def _first(tokens: Tensor, ends: Tensor) -> list[int]:
+    """Per row the place of its first end, or -1."""
+    hits = torch.isin(tokens, ends)
+    return [int(at) if any_ else -1 for at, any_ in zip(hits.int().argmax(1), hits.any(1), strict=True)]
+
+
+def _response(row: list[int], end: int) -> Response:
+    return Response(row[: end + 1] if end >= 0 else [token for token in row if token >= 0], end >= 0)
