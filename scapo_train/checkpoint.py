@@ -74,7 +74,7 @@ class Checkpoints:
             if _rank() == 0:
                 last = self.latest()
                 kept = f"the last good one is {last}" if last else "there is no earlier one"
-                logger.warning("scapo_train: step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
+                logger.warning("step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
             return False
         _on_first_rank(self._remove_oldest, ignore_errors=True)
         return True

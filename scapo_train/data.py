@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scapo_eval.engines.images import ImageFault, load
-from scapo_eval.errors import InputError
+from scapo_eval.engines.images import load
+from scapo_eval.errors import InputError, MissingExtra
 from scapo_eval.ids import canonical_image_id
 from scapo_eval.io.files import FaultList, iter_records
 from scapo_eval.oracle import PresenceOracle
@@ -118,7 +118,7 @@ class Prompts:
         self._processor = processor
         self._max_bad = max_bad
         self._worker = ThreadPoolExecutor(1)
-        self._next: tuple[tuple[int, ...], Future[list[Prompt]]] | None = None
+        self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
 
     def take(self, indices: Sequence[int], following: Sequence[int] = ()) -> list[Prompt]:
         """The prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
@@ -131,7 +131,11 @@ class Prompts:
             InputError: more than ``max_bad`` pictures cannot be read.
         """
         wanted = tuple(indices)
-        ready = self._next[1].result() if self._next is not None and self._next[0] == wanted else self._made(wanted)
+        prepared = self._next is not None and self._next[0] == wanted
+        ready, faults = self._next[1].result() if self._next is not None and prepared else self._made(wanted)
+        for index in sorted(faults.keys() - self.bad):  # counted here: what is prepared ahead is not this step's
+            _log.warning("left out: %s", faults[index])
+        self.bad |= faults.keys()
         self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
         if len(self.bad) > self._max_bad:
             first = self.sources[min(self.bad)].path
@@ -143,29 +147,29 @@ class Prompts:
         """Ends the thread."""
         self._worker.shutdown(cancel_futures=True)
 
-    def _made(self, indices: Sequence[int]) -> list[Prompt]:
-        found = []
+    def _made(self, indices: Sequence[int]) -> tuple[list[Prompt], dict[int, str]]:
+        """The prompts, and why others could not be made, by index."""
+        found, faults = list[Prompt](), dict[int, str]()
         for index in indices:
             source = self.sources[index]
-            try:
-                picture = load(source.path)
-            except ImageFault as error:
-                if index not in self.bad:
-                    _log.warning("%s: left out: %s", source.path, error)
-                self.bad.add(index)
-                continue
             content = [{"type": "image"}, {"type": "text", "text": source.text}]
             turns = [{"role": "user", "content": content}]
             text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-            made = self._processor(text=[text], images=[picture], return_tensors="pt")
+            try:
+                made = self._processor(text=[text], images=[load(source.path)], return_tensors="pt")
+            except MissingExtra:
+                raise
+            except ValueError as error:  # ImageFault, or a shape that the processor refuses
+                faults[index] = f"{source.path}: {error}"
+                continue
             grid = made["image_grid_thw"][0]
             found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))
-        return found
+        return found, faults
 
 
 def seed_of(*parts: int) -> int:
-    """One seed for a generator from several numbers."""
-    return int(np.random.SeedSequence(list(parts)).generate_state(1, np.uint64)[0] >> 1)
+    """One seed for a generator from several numbers; their number counts too (trailing zeros would not)."""
+    return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def seeded(device: torch.device, *parts: int) -> torch.Generator:

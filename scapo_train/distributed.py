@@ -17,6 +17,8 @@ import torch.distributed as dist
 
 from scapo_eval.errors import ScapoError
 
+from .watch import Interrupted, Watch
+
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for another rank in a collective operation: a rollout of the slowest one fits in."""
 
@@ -68,6 +70,8 @@ class World:
 def world() -> Iterator[World]:
     """Joins the processes that torchrun started, and leaves them at the end.
 
+    Of several processes, one that fails ends all of them here (:mod:`scapo_train.watch`).
+
     Raises:
         ScapoError: there are more processes on this machine than GPUs.
     """
@@ -75,10 +79,9 @@ def world() -> Iterator[World]:
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if gpus and local >= gpus:
-        raise ScapoError(
-            f"rank {rank} wants GPU {local + 1} of this machine, which has {gpus}: --nproc-per-node {gpus}"
-        )
+    wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if gpus and wanted > gpus:
+        raise ScapoError(f"{wanted} processes want a GPU each, but this machine has {gpus}: --nproc-per-node {gpus}")
     device = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
@@ -86,7 +89,13 @@ def world() -> Iterator[World]:
         yield World(0, 1, device)
         return
     dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
+    watch = Watch(rank, size)
     try:
         yield World(rank, size, device)
-    finally:
-        dist.destroy_process_group()
+    except Interrupted:  # all ranks, after the same step
+        watch.farewell()
+        raise
+    except BaseException as error:
+        watch.fail(error)
+    watch.farewell()
+    dist.destroy_process_group()

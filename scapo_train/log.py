@@ -99,7 +99,8 @@ class Log:
         shown = [f"{name} {_short(key, values.get(key))}" for key, name in _SHOWN.items()]
         seconds = sum(value or 0.0 for name, value in values.items() if name.startswith("seconds_"))
         left = time.strftime("%H:%M:%S", time.gmtime(seconds * (steps - step)))
-        self._console.print(f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s  left {left}", markup=False)
+        line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s  left {left}"
+        self._console.print(line, markup=False, soft_wrap=True)
 
     def sample(self, step: int, image_id: str, response: str) -> None:
         """Keeps a response to a picture that is described again and again."""
@@ -127,7 +128,10 @@ def open_folder(folder: Path, *, resume: bool) -> None:
 
 def show_messages(rank: int) -> None:
     """Sends warnings of the loop to the screen; those of other ranks than the first only if they are errors."""
-    handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False, markup=False)
+    handler: logging.Handler = logging.StreamHandler()  # a log file wants each message on one line
+    handler.setFormatter(logging.Formatter("scapo_train: %(levelname)s: %(message)s"))
+    if sys.stderr.isatty():
+        handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False, markup=False)
     for name in ("scapo_train", "scapo_eval"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -67,10 +67,10 @@ class _TokenStatistics(torch.autograd.Function):
         for at in _chunks(n, weight):
             logits = _logits(hidden[at], weight, never, scale)
             normaliser[at] = logits.logsumexp(1)
-            logprob[at] = logits.gather(1, targets[at, None])[:, 0] - normaliser[at]
-            end[at] = (logits[:, ends] - normaliser[at, None]).exp().sum(1)
-            probability = (logits - normaliser[at, None]).exp_()
-            entropy[at] = normaliser[at] - torch.linalg.vecdot(probability, logits)
+            logits -= normaliser[at, None]
+            logprob[at] = logits.gather(1, targets[at, None])[:, 0]
+            end[at] = logits[:, ends].exp().sum(1)
+            entropy[at] = -torch.linalg.vecdot(logits.exp(), logits)
         ctx.save_for_backward(hidden, weight, targets, never, normaliser)
         ctx.scale = scale
         ctx.mark_non_differentiable(entropy, end)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scapo_eval.engines.hf import load_processor
@@ -35,12 +36,9 @@ from .log import Clock, Log, open_folder, show_messages
 from .loss import token_loss
 from .model import Batch, Policy, Row, batch_of, load_policy, on_device
 from .rollout import PolicySampler, Response, Sampler, Seen, encode
+from .watch import Interrupted
 
 _log = logging.getLogger(__name__)
-
-
-class Interrupted(ScapoError):
-    """The run was asked to leave; what it had done is saved."""
 
 
 @dataclass
@@ -161,6 +159,7 @@ class Trainer:
         config, here, clock = self.config, self.here, self.clock
         with clock("data"):
             prompts = self.prompts.take(self._indices(self.step), self._indices(self.step + 1))
+            self.prompts.bad.update(*here.gather(self.prompts.bad))  # the limit and the checkpoint are of all ranks
         with clock("vision"):
             seen = encode(self.policy, prompts, here.device)
         with clock("rollout"):
@@ -267,7 +266,7 @@ class Trainer:
                     micro.reference = self.reference(micro.batch).logprob
 
     def _update(
-        self, minis: Sequence[Sequence[MicroBatch]], credited: Credited, lengths: np.ndarray[Any, np.dtype[np.int64]]
+        self, minis: Sequence[Sequence[MicroBatch]], credited: Credited, lengths: NDArray[np.int64]
     ) -> dict[str, float]:
         """All optimiser steps of a batch; returns sums over tokens and means over updates."""
         self.policy.train()
@@ -275,7 +274,13 @@ class Trainer:
         norms, losses, skipped = list[float](), list[float](), 0
         for _ in range(self.config.optim.inner_epochs):
             for micros in minis:
-                loss, sums = self._gradient(micros, credited, lengths, sums)
+                own = [i for micro in micros for i in micro.owners]
+                tokens, responses = self.here.sum(float(lengths[own].sum()), float(len(own)))
+                if not tokens:  # no picture of the step could be read, on any rank
+                    skipped += 1
+                    continue
+                weights = token_weights(self.loss, lengths, tokens, responses, self.config.rollout.max_new_tokens)
+                loss, sums = self._gradient(micros, credited, lengths, weights, sums)
                 norm = torch.nn.utils.clip_grad_norm_(self.trainable, self.config.optim.clip or math.inf)
                 norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                 (loss,) = self.here.sum(loss)
@@ -302,13 +307,11 @@ class Trainer:
         self,
         micros: Sequence[MicroBatch],
         credited: Credited,
-        lengths: np.ndarray[Any, np.dtype[np.int64]],
+        lengths: NDArray[np.int64],
+        weights: NDArray[np.float64],
         sums: Tensor,
     ) -> tuple[float, Tensor]:
         """Accumulates the gradient of one update; returns this rank's share of the loss, and ``sums`` continued."""
-        own = [i for micro in micros for i in micro.owners]
-        tokens, responses = self.here.sum(float(lengths[own].sum()), float(len(own)))
-        weights = token_weights(self.loss, lengths, tokens, responses, self.config.rollout.max_new_tokens)
         total = torch.zeros((), device=self.here.device)
         device = self.here.device
         for micro in micros:
@@ -361,7 +364,7 @@ class Trainer:
         seen: Sequence[Seen],
         responses: Sequence[Response],
         credited: Credited,
-        lengths: np.ndarray[Any, np.dtype[np.int64]],
+        lengths: NDArray[np.int64],
         update: dict[str, float],
     ) -> dict[str, float | None]:
         group = self.config.rollout.group
@@ -369,7 +372,6 @@ class Trainer:
         found = measures(credited, self.reward.truth.n_present[rows])
         found["length"] = float(lengths.sum())
         found["truncated"] = float(sum(not response.finished for response in responses))
-        found["left_out"] = float(len(self.prompts.bad))
         total = dict(zip(found, self.here.sum(*found.values()), strict=True))
         seconds = self.clock.take()
         tokens = update["tokens"] / self.config.optim.inner_epochs
@@ -396,7 +398,7 @@ class Trainer:
             "truncated_share": _ratio(total["truncated"], n),
             "empty_responses": total["without_text"],
             "groups_without_variance": _ratio(total["groups_without_variance"], total["groups"]),
-            "prompts_left_out": total["left_out"],
+            "prompts_left_out": float(len(self.prompts.bad)),
             "kl": kl,
             "entropy": _ratio(update["entropy"], update["tokens"]),
             "p_end": _ratio(update["p_end"], update["tokens"]),

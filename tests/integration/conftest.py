@@ -1,15 +1,35 @@
-"""Real servers on the loopback address."""
+"""Real servers on the loopback address, tiny models of real architectures, and a training run in small."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
+TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """The recipe's builder of tiny models, with random weights, their tokenizers and processors."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -29,3 +49,74 @@ def start() -> Iterator[Callable[..., str]]:
         process.wait(10)
         assert process.stdout is not None
         process.stdout.close()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A training run in small: a model, pictures, prompts, truth, and the settings of a run of four steps."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings, as a file."""
+        return self.folder / "config.toml"
+
+    def run(self, name: str, *changes: str) -> list[str]:
+        """The arguments of a run with an output folder of its own and ``section.key=value`` changes."""
+        output = f"run.output={self.folder / name}"
+        return [str(self.config), *(part for change in (output, *changes) for part in ("--set", change))]
+
+    def command(self, ranks: int, *arguments: str) -> list[str]:
+        """The command of a run, under torchrun if it has several ranks."""
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        return [sys.executable, *launcher, "-m", "scapo_train", *arguments]
+
+
+@pytest.fixture(scope="session")
+def lab_template(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the runs of all tests begin with."""
+    folder = tmp_path_factory.mktemp("lab")
+    tiny.build(folder / "model")
+    tiny.draw(folder / "images", 12)
+    (folder / "images" / "truth.json").rename(folder / "truth.json")
+    prompts = [{"image": f"{k}.png", "image_id": k, "prompt": "Describe this image" + " a" * k} for k in range(1, 13)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    return folder
+
+
+@pytest.fixture
+def lab(lab_template: Path, tmp_path: Path) -> Lab:
+    """A lab of the test's own; its model is shared."""
+    folder = tmp_path / "lab"
+    shutil.copytree(lab_template, folder, ignore=shutil.ignore_patterns("model"))
+    settings = {
+        "run": {"steps": 4, "save_every": 1, "samples_every": 2, "samples": 2},
+        "model": {"path": str(lab_template / "model"), "dtype": "float32"},
+        "data": {
+            "train": str(folder / "train.jsonl"),
+            "images": str(folder / "images"),
+            "oracle": str(folder / "truth.json"),
+            "vocabulary": "coco80",
+            "prompts_per_step": 5,
+        },
+        "rollout": {"group": 3, "max_new_tokens": 12},
+        "optim": {"lr": 1e-3, "clip": 1.0},
+    }
+    lines = [
+        line
+        for section, values in settings.items()
+        for line in (f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+    ]
+    (folder / "config.toml").write_text("\n".join(lines))
+    return Lab(folder)
+
+
+@pytest.fixture
+def quiet_loggers() -> Iterator[None]:
+    """Gives loggers back as they were: a run takes over those of the project."""
+    loggers = [logging.getLogger(name) for name in ("scapo_train", "scapo_eval")]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate, logger.level = handlers, propagate, level

@@ -32,21 +32,8 @@ from scapo_eval.errors import ScapoError  # noqa: E402
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
 ]
-TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "llava")
 TIE = 1e-4
-
-
-@pytest.fixture(scope="module")
-def tiny() -> ModuleType:
-    """The recipe's model builder."""
-    torch.set_num_threads(1)
-    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

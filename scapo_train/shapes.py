@@ -1,0 +1,151 @@
+"""Shapes of the models that the shipped configurations name, so that a plan or a benchmark needs no download.
+
+Each is what the published ``config.json`` says about sizes; built on the meta device it has the published number
+of parameters to the last one (``tests/unit/test_train_configs.py``).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig
+
+from scapo_eval.errors import InputError
+
+PUBLISHED = {
+    "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
+    "Qwen/Qwen2.5-VL-7B-Instruct": 8_292_166_656,
+    "Qwen/Qwen2.5-VL-32B-Instruct": 33_452_718_336,
+    "Qwen/Qwen2.5-VL-72B-Instruct": 73_410_777_344,
+    "Qwen/Qwen3-VL-2B-Instruct": 2_127_532_032,
+    "Qwen/Qwen3-VL-4B-Instruct": 4_437_815_808,
+    "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
+}
+"""Parameters that the hub shows for each model, vision tower included."""
+
+_SPECIAL_TOKENS = {
+    "vision_start_token_id": 151652,
+    "vision_end_token_id": 151653,
+    "image_token_id": 151655,
+    "video_token_id": 151656,
+}
+
+
+def _qwen2_5_vl(
+    hidden: int, inner: int, layers: int, heads: int, key_value_heads: int, *, vocabulary: int, tied: bool, tower: int
+) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2_5_vl",
+        "tie_word_embeddings": tied,
+        **_SPECIAL_TOKENS,
+        "text_config": {
+            "model_type": "qwen2_5_vl_text",
+            "vocab_size": vocabulary,
+            "hidden_size": hidden,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": key_value_heads,
+            "max_position_embeddings": 128000,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e6,
+            "rope_scaling": {"rope_type": "default", "type": "mrope", "mrope_section": [16, 24, 24]},
+            "tie_word_embeddings": tied,
+        },
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": tower,
+            "num_heads": 16,
+            "out_hidden_size": hidden,
+            "patch_size": 14,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "window_size": 112,
+            "fullatt_block_indexes": [7, 15, 23, 31],
+            "tokens_per_second": 2,
+        },
+    }
+
+
+def _qwen3_vl(
+    hidden: int, inner: int, layers: int, heads: int, key_value_heads: int, *, tied: bool, tower: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "model_type": "qwen3_vl",
+        "tie_word_embeddings": tied,
+        **_SPECIAL_TOKENS,
+        "text_config": {
+            "model_type": "qwen3_vl_text",
+            "vocab_size": 151936,
+            "hidden_size": hidden,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": key_value_heads,
+            "head_dim": 128,
+            "max_position_embeddings": 262144,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 5e6,
+            "rope_scaling": {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [24, 20, 20]},
+            "tie_word_embeddings": tied,
+        },
+        "vision_config": {
+            "num_heads": 16,
+            "out_hidden_size": hidden,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 2304,
+            **tower,
+        },
+    }
+
+
+_SMALL_TOWER = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "deepstack_visual_indexes": [5, 11, 17]}
+_LARGE_TOWER = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "deepstack_visual_indexes": [8, 16, 24]}
+
+_SHAPES = {
+    "Qwen/Qwen2.5-VL-3B-Instruct": _qwen2_5_vl(2048, 11008, 36, 16, 2, vocabulary=151936, tied=True, tower=3420),
+    "Qwen/Qwen2.5-VL-7B-Instruct": _qwen2_5_vl(3584, 18944, 28, 28, 4, vocabulary=152064, tied=False, tower=3420),
+    "Qwen/Qwen2.5-VL-32B-Instruct": _qwen2_5_vl(5120, 27648, 64, 40, 8, vocabulary=152064, tied=False, tower=3456),
+    "Qwen/Qwen2.5-VL-72B-Instruct": _qwen2_5_vl(8192, 29568, 80, 64, 8, vocabulary=152064, tied=False, tower=3456),
+    "Qwen/Qwen3-VL-2B-Instruct": _qwen3_vl(2048, 6144, 28, 16, 8, tied=True, tower=_SMALL_TOWER),
+    "Qwen/Qwen3-VL-4B-Instruct": _qwen3_vl(2560, 9728, 36, 32, 8, tied=True, tower=_SMALL_TOWER),
+    "Qwen/Qwen3-VL-8B-Instruct": _qwen3_vl(4096, 12288, 36, 32, 8, tied=False, tower=_LARGE_TOWER),
+}
+
+
+def model_config(path: str) -> PretrainedConfig:
+    """The configuration of a model, without asking any network.
+
+    Args:
+        path: folder that holds a ``config.json``, or the name of a model in :data:`PUBLISHED`.
+
+    Raises:
+        InputError: neither; or a configuration that transformers does not know.
+    """
+    file = Path(path) / "config.json"
+    if file.is_file():
+        try:
+            table = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(file, None, f"cannot be read as JSON: {error}") from None
+        if not isinstance(table, dict):
+            raise InputError(file, None, "is no JSON object")
+    elif path in _SHAPES:
+        table = copy.deepcopy(_SHAPES[path])
+    else:
+        known = ", ".join(PUBLISHED)
+        reason = f"{path!r} is no folder with a config.json; shapes that are known without one: {known}"
+        raise InputError("model.path", None, reason)
+    kind = table.pop("model_type", "")
+    try:
+        return AutoConfig.for_model(kind, **table)
+    except ValueError as error:
+        raise InputError(
+            str(file if file.is_file() else path), None, f"transformers does not know it: {error}"
+        ) from None

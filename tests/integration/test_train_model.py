@@ -1,0 +1,182 @@
+"""The shared-prompt forward and the sampler against transformers' own forward and generate, on real architectures."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_eval.engines.hf import load_processor  # noqa: E402
+from scapo_eval.errors import ScapoError  # noqa: E402
+from scapo_train.config import Model  # noqa: E402
+from scapo_train.data import Prompt, Prompts, read_prompts  # noqa: E402
+from scapo_train.distributed import World  # noqa: E402
+from scapo_train.model import Policy, batch_of, load_policy  # noqa: E402
+from scapo_train.rollout import PolicySampler, Response, Seen, encode  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+HERE = World(0, 1, torch.device("cpu"))
+GROUP, LONGEST, TIE = 4, 20, 1e-4
+
+
+@dataclass
+class Case:
+    """A model with prompts of several lengths about pictures of several sizes, and sampled responses."""
+
+    path: Path
+    policy: Policy
+    prompts: list[Prompt]
+    seen: list[Seen]
+    responses: list[Response]
+
+    def sampler(self, prompts_per_batch: int = 3) -> PolicySampler:
+        return PolicySampler(self.policy, HERE.device, LONGEST, prompts_per_batch)
+
+    def whole(self, k: int, ids: list[int]) -> torch.Tensor:
+        """transformers' own log-probabilities after every token of a prompt with a response, (T, V)."""
+        prompt = self.prompts[k]
+        tokens = torch.cat([prompt.ids, torch.tensor(ids, dtype=torch.long)])[None]
+        logits = self.policy.vlm(input_ids=tokens, attention_mask=torch.ones_like(tokens), **self.pictures(tokens, k))
+        allowed = logits.logits[0].index_fill(1, torch.tensor(self.policy.never), -torch.inf)
+        return allowed.log_softmax(1)
+
+    def pictures(self, tokens: torch.Tensor, k: int) -> dict[str, torch.Tensor]:
+        prompt = self.prompts[k]
+        given = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grid[None]}
+        if "mm_token_type_ids" in inspect.signature(self.policy.vlm.forward).parameters:
+            given["mm_token_type_ids"] = (tokens == self.policy.image_token).int()
+        return given
+
+
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+def case(request: pytest.FixtureRequest, tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    root = tmp_path_factory.mktemp("case")
+    path = tiny.build(root / request.param, request.param)
+    tiny.draw(root / "images", 6)
+    with open(root / "train.jsonl", "w") as stream:
+        for k in range(1, 7):
+            text = "Describe this image ." + " red" * (5 * k % 11)
+            stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
+    policy = load_policy(Model(path=str(path), dtype="float32", gradient_checkpointing=False), 1.0, HERE)
+    prompts = Prompts(read_prompts(root / "train.jsonl"), load_processor(str(path)), 0).take(range(6))
+    seen = encode(policy, prompts, HERE.device, pictures=4)
+    made = Case(path, policy, prompts, seen, [])
+    made.responses = made.sampler().sample(seen, [11] * 6, GROUP, 1.0)
+    return made
+
+
+def test_shared_prompts_give_the_log_probabilities_of_separate_sequences(case: Case) -> None:
+    rows = [
+        seen.row([each.ids for each in case.responses[GROUP * k : GROUP * (k + 1)]]) for k, seen in enumerate(case.seen)
+    ]
+    with torch.no_grad():
+        found = case.policy(batch_of(rows, HERE.device))
+        wanted, ends, entropy = [], [], []
+        for i, response in enumerate(case.responses):
+            logprobs = case.whole(i // GROUP, response.ids)[len(case.prompts[i // GROUP].ids) - 1 : -1]
+            wanted.append(logprobs.gather(1, torch.tensor(response.ids)[:, None])[:, 0])
+            ends.append(logprobs[:, case.policy.ends].exp().sum(1))
+            kept = logprobs.masked_fill(logprobs == -torch.inf, 0.0)
+            entropy.append(-(logprobs.exp() * kept).sum(1))
+    assert len({len(response.ids) for response in case.responses}) > 3
+    torch.testing.assert_close(found.logprob, torch.cat(wanted), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found.end, torch.cat(ends), rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.entropy, torch.cat(entropy), rtol=0, atol=1e-4)
+
+
+def test_gradients_equal_those_of_separate_sequences_also_with_recomputation(case: Case) -> None:
+    chosen = case.responses[:GROUP]
+    slope = torch.linspace(-1, 1, sum(len(each.ids) for each in chosen))
+    parameters = [each for each in case.policy.parameters() if each.requires_grad]
+    assert 0 < len(parameters) < len(list(case.policy.parameters()))  # the tower is frozen
+
+    def gradient() -> list[torch.Tensor]:
+        found = case.policy(batch_of([case.seen[0].row([each.ids for each in chosen])], HERE.device))
+        return list(torch.autograd.grad((found.logprob * slope).sum(), parameters))
+
+    together = gradient()
+    n = len(case.prompts[0].ids)
+    separate = [case.whole(0, each.ids)[n - 1 : -1].gather(1, torch.tensor(each.ids)[:, None])[:, 0] for each in chosen]
+    wanted = torch.autograd.grad((torch.cat(separate) * slope).sum(), parameters)
+    again = load_policy(Model(path=str(case.path), dtype="float32"), 1.0, HERE)
+    again.train()
+    assert again.vlm.is_gradient_checkpointing
+    case.policy, plain = again, case.policy
+    parameters = [each for each in again.parameters() if each.requires_grad]
+    recomputed = gradient()
+    case.policy = plain
+    for mine, theirs, third in zip(together, wanted, recomputed, strict=True):
+        assert (mine - theirs).norm() <= 1e-4 * theirs.norm() + 1e-6
+        assert (third - mine).norm() <= 1e-5 * mine.norm() + 1e-7
+
+
+def test_samples_depend_on_seed_and_prompt_and_not_on_the_batch(case: Case) -> None:
+    for prompts_per_batch in (1, 2, 6):
+        again = case.sampler(prompts_per_batch).sample(case.seen, [11] * 6, GROUP, 1.0)
+        assert [each.ids for each in again] == [each.ids for each in case.responses]
+    alone = case.sampler().sample(case.seen[2:3], [11], GROUP, 1.0)
+    assert [each.ids for each in alone] == [each.ids for each in case.responses[2 * GROUP : 3 * GROUP]]
+    other = case.sampler().sample(case.seen, [12] * 6, GROUP, 1.0)
+    assert sum(a.ids == b.ids for a, b in zip(other, case.responses, strict=True)) < len(other) // 2
+    forbidden = set(case.policy.never)
+    assert forbidden
+    assert not any(forbidden & set(each.ids) for each in (*case.responses, *other))
+
+
+def test_greedy_answers_equal_generate(case: Case) -> None:
+    found = case.sampler().sample(case.seen, [0] * 6, 1, 0.0)
+    ties = 0
+    for k, response in enumerate(found):
+        tokens = case.prompts[k].ids[None]
+        settings = {"max_new_tokens": LONGEST, "do_sample": False, "suppress_tokens": case.policy.never}
+        with torch.no_grad():
+            made = case.policy.vlm.generate(
+                input_ids=tokens, attention_mask=torch.ones_like(tokens), **case.pictures(tokens, k), **settings
+            )
+            best = case.whole(k, response.ids)[len(case.prompts[k].ids) - 1 : -1].topk(2).values
+        if (best[:, 0] - best[:, 1]).min() <= TIE:
+            ties += 1
+            continue
+        assert response.ids == made[0, tokens.shape[1] :].tolist()
+        assert response.finished == (response.ids[-1] in case.policy.ends)
+    assert ties <= 2
+
+
+def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> None:
+    drawn = PolicySampler(case.policy, HERE.device, 1, 1).sample(case.seen[:1], [5], 4000, 1.0)
+    counts = torch.bincount(
+        torch.tensor([each.ids[0] for each in drawn]), minlength=case.policy.vlm.lm_head.out_features
+    )
+    with torch.no_grad():
+        expected = case.whole(0, [])[-1].exp() * 4000
+    common = expected > 20
+    assert common.sum() > 5
+    statistic = ((counts - expected)[common] ** 2 / expected[common]).sum() / common.sum()
+    assert 0.5 < statistic < 1.6
+    assert counts[expected == 0].sum() == 0
+
+
+def test_temperature_is_that_of_the_update_too(case: Case) -> None:
+    warm = Policy(case.policy.vlm, case.policy.ends, 0.5)
+    row = case.seen[1].row([case.responses[GROUP].ids])
+    with torch.no_grad():
+        found = warm(batch_of([row], HERE.device)).logprob
+        plain = case.whole(1, case.responses[GROUP].ids)[len(case.prompts[1].ids) - 1 : -1]
+    wanted = (plain / 0.5).log_softmax(1).gather(1, torch.tensor(case.responses[GROUP].ids)[:, None])[:, 0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"), [("text", "cannot load"), ("llava", "no vision tower|built differently")]
+)
+def test_other_kinds_of_models_are_refused(tiny: ModuleType, tmp_path: Path, family: str, reason: str) -> None:
+    path = tiny.build(tmp_path / family, family)
+    with pytest.raises(ScapoError, match=reason):
+        load_policy(Model(path=str(path), dtype="float32"), 1.0, HERE)

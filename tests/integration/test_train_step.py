@@ -1,0 +1,271 @@
+"""One step of the trainer against a literal one: separate sequences, whole logits, the formulas written out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_eval.io.files import parse_json  # noqa: E402
+from scapo_eval.tokens import decode_with_offsets  # noqa: E402
+from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
+from scapo_train.distributed import World  # noqa: E402
+from scapo_train.trainer import Trainer, train  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+HERE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, pictures, prompts, truth and a vocabulary that the model's words hit often."""
+    root = tmp_path_factory.mktemp("place")
+    tiny.build(root / "model", "qwen2_5_vl")
+    tiny.draw(root / "images", 12)
+    with open(root / "train.jsonl", "w") as stream:
+        for k in range(1, 13):
+            text = "Describe this image ." + " red" * (5 * k % 11)
+            stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
+    labels = sorted({word for word in tiny.WORDS.split() if word.isalpha()})[::5]
+    entries = "".join(f"  '{word}': {{aliases: ['{word}']}}\n" for word in labels)
+    (root / "vocabulary.yaml").write_text(f"name: tiny\nversion: '1'\nlabels:\n{entries}")
+    truth = {str(k): labels[k % 2 :: 2] for k in range(1, 13)}
+    (root / "truth.json").write_text(json.dumps({"objects": truth, "labels": labels}))
+    return root
+
+
+def settings(place: Path, output: Path, **sections: dict[str, Any]) -> Config:
+    table: dict[str, dict[str, Any]] = {
+        "run": {"output": str(output), "steps": 1, "samples": 0, "export": False},
+        "model": {"path": str(place / "model"), "dtype": "float32"},
+        "data": {
+            "train": str(place / "train.jsonl"),
+            "oracle": str(place / "truth.json"),
+            "vocabulary": str(place / "vocabulary.yaml"),
+            "prompts_per_step": 6,
+        },
+        "rollout": {"group": 4, "max_new_tokens": 20},
+        "optim": {"lr": 1e-3, "clip": 0.0, "micro_batch_tokens": 150},
+    }
+    for name, values in sections.items():
+        table[name] = table.get(name, {}) | values
+    return from_table(table)
+
+
+def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dict[str, Any]]:
+    """A trainer, and what its next step samples, credits and gives the optimiser."""
+    trainer = Trainer(config, HERE)
+    seen: dict[str, Any] = {"gradients": []}
+    sampled, credited, step = trainer._sampled, trainer._credit, trainer.optimizer.step
+
+    def sampling(prompts: Any, attempt: int) -> Any:
+        seen["seen"], seen["responses"] = prompts, sampled(prompts, attempt)
+        return seen["responses"]
+
+    def crediting(prompts: Any, responses: Any) -> Any:
+        seen["credited"] = credited(prompts, responses)
+        return seen["credited"]
+
+    def stepping(*_: Any) -> None:
+        seen["gradients"].append([parameter.grad.clone() for parameter in trainer.trainable])
+        step()
+
+    monkeypatch.setattr(trainer, "_sampled", sampling)
+    monkeypatch.setattr(trainer, "_credit", crediting)
+    monkeypatch.setattr(trainer.optimizer, "step", stepping)
+    return trainer, seen
+
+
+def literal_logprobs(trainer: Trainer, model: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
+    """(T,) by transformers' own forward of one sequence."""
+    tokens = torch.cat([prompt.ids, torch.tensor(ids)])[None]
+    given = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grid[None]}
+    if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
+        given["mm_token_type_ids"] = (tokens == trainer.policy.image_token).int()
+    logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given).logits[0]
+    logprobs = logits.index_fill(1, torch.tensor(trainer.policy.never), -torch.inf).log_softmax(1)
+    return logprobs[len(prompt.ids) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
+def literal_rewards(place: Path, trainer: Trainer, image_id: str, ids: list[int]) -> list[float]:
+    """Algorithm 1, one token at a time, the end of sequence at 0."""
+    vocabulary = Vocabulary.load(str(place / "vocabulary.yaml"))
+    reward = SubsentenceReward(vocabulary, PresenceOracle.load(place / "truth.json"))
+    text, spans = decode_with_offsets(trainer.tokenizer, ids)
+    (result,) = reward([image_id], [text])
+    found = []
+    for start, end in spans.tolist():
+        inside = [at for at in range(start, end) if not text[at].isspace()]
+        at = inside[-1] if inside else start
+        own = (part.reward for part in result.parts if part.start <= at < part.end)
+        found.append(next(own, 0.0) if end > start else 0.0)
+    return found
+
+
+@pytest.mark.parametrize("tokens", [60, 150, 10**6])
+def test_the_gradient_of_a_step_is_that_of_the_formula(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    config = settings(place, tmp_path / "run", optim={"micro_batch_tokens": tokens}, loss={"kl": 0.0})
+    trainer, spy = spied(config, monkeypatch)
+    trainer.train_step()
+    (gradient,) = spy["gradients"]
+
+    fresh = Trainer(settings(place, tmp_path / "fresh", loss={"kl": 0.0}), HERE)
+    model = fresh.policy.vlm
+    model.gradient_checkpointing_disable()
+    count = sum(len(response.ids) for response in spy["responses"])
+    loss = torch.zeros(())
+    varied = set()
+    for i, response in enumerate(spy["responses"]):
+        prompt = spy["seen"][i // 4].prompt
+        advantage = literal_rewards(place, trainer, prompt.source.image_id, response.ids)
+        varied |= set(advantage)
+        logprobs = literal_logprobs(fresh, model, prompt, response.ids)
+        loss = loss - (torch.tensor(advantage) * logprobs).sum() / count
+    assert {1.0, -1.0} <= varied
+    wanted = torch.autograd.grad(loss, fresh.trainable)
+    size = math.sqrt(sum(float(each.square().sum()) for each in wanted))
+    apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(gradient, wanted, strict=True)))
+    assert apart <= 1e-5 * size
+    assert size > 1e-3
+
+
+def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_reference(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections: dict[str, Any] = {
+        "optim": {"lr": 2e-2, "inner_epochs": 2, "clip": 0.0, "micro_batch_tokens": 150},
+        "loss": {"kl": 0.2, "kl_estimator": "k3"},
+        "model": {"path": str(place / "model"), "dtype": "float32", "gradient_checkpointing": False},
+    }
+    trainer, spy = spied(settings(place, tmp_path / "run", **sections), monkeypatch)
+    before = [parameter.detach().clone() for parameter in trainer.trainable]
+    between: list[list[torch.Tensor]] = []
+    step = trainer.optimizer.step
+    monkeypatch.setattr(
+        trainer.optimizer, "step", lambda: (step(), between.append([p.detach().clone() for p in trainer.trainable]))
+    )
+    metrics = trainer.train_step()
+    _, second = spy["gradients"]
+
+    other = Trainer(settings(place, tmp_path / "other", **sections), HERE)
+    assert all(torch.equal(a, b) for a, b in zip(before, other.trainable, strict=True))
+    old = [
+        literal_logprobs(other, other.policy.vlm, spy["seen"][i // 4].prompt, response.ids).detach()
+        for i, response in enumerate(spy["responses"])
+    ]
+    with torch.no_grad():
+        for parameter, value in zip(other.trainable, between[0], strict=True):
+            parameter.copy_(value)
+    count = sum(len(response.ids) for response in spy["responses"])
+    loss, clipped = torch.zeros(()), 0
+    for i, response in enumerate(spy["responses"]):
+        logprobs = literal_logprobs(other, other.policy.vlm, spy["seen"][i // 4].prompt, response.ids)
+        advantage = torch.from_numpy(spy["credited"].advantages[i])
+        rho = (logprobs - old[i]).exp()
+        kept = torch.minimum(rho * advantage, rho.clamp(0.8, 1.2) * advantage)
+        clipped += int((kept != rho * advantage).sum())
+        k3 = (old[i] - logprobs).exp() - 1 - (old[i] - logprobs)  # the reference is the first policy
+        loss = loss + (0.2 * k3 - kept).sum() / count
+    wanted = torch.autograd.grad(loss, other.trainable)
+    size = math.sqrt(sum(float(each.square().sum()) for each in wanted))
+    apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(second, wanted, strict=True)))
+    assert clipped > 10
+    assert apart <= 1e-4 * size
+    assert metrics["clip_share"] == pytest.approx(clipped / (2 * count), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "credit",
+    [
+        {"scheme": "object"},
+        {"scheme": "grpo", "reward": "hal"},
+        {"scheme": "grpo", "reward": "cap", "form": "original"},
+        {"scheme": "dapo", "reward": "cap", "form": "original", "overlong": 5},
+        {"scheme": "dr_grpo", "reward": "cap", "form": "original"},
+        {"ablation": "additive"},
+        {"ablation": "full_repeat", "eos": "last"},
+        {"ablation": "no_reg", "eos": "own", "truncated": "mask"},
+    ],
+)
+def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, credit: dict[str, Any]) -> None:
+    config = settings(place, tmp_path / "run", credit=credit, run={"steps": 2, "samples": 2, "samples_every": 1})
+    folder = train(config)
+    rows = [parse_json(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert 0 <= row["hal_rate"] <= 1
+        assert row["grad_norm"] > 0
+        assert row["updates_left_out"] == 0
+        assert row["length"] > 1
+        assert row["kl"] is None or abs(row["kl"]) < 1
+    assert (rows[0]["kl"] is None) == (credit.get("form") == "original" and credit["scheme"] != "grpo")
+    assert load(folder / "config.toml") == config
+    assert to_toml(config) == (folder / "config.toml").read_text()
+    samples = [parse_json(line) for line in (folder / "samples.jsonl").read_bytes().splitlines()]
+    assert [row["step"] for row in samples] == [0, 0, 1, 1, 2, 2]
+    assert len({row["image_id"] for row in samples}) == 2
+    extremes = [parse_json(line) for line in (folder / "extremes.jsonl").read_bytes().splitlines()]
+    assert {row["kind"] for row in extremes} == {"best", "worst"}
+    for row in extremes:
+        assert row["parts"] == [] or row["parts"][-1][1] == len(row["response"])
+
+
+def test_a_non_finite_gradient_leaves_the_update_out_and_not_the_run(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = spied(settings(place, tmp_path / "run", run={"steps": 3}), monkeypatch)
+    before = [parameter.detach().clone() for parameter in trainer.trainable]
+    norm = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: norm(*given) * math.nan)
+    metrics = trainer.train_step()
+    assert metrics["updates_left_out"] == 1
+    assert metrics["grad_norm"] is None
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.trainable, strict=True))
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", norm)
+    trainer.step += 1
+    assert trainer.train_step()["updates_left_out"] == 0
+    assert not any(torch.equal(a, b) for a, b in zip(before, trainer.trainable, strict=True))
+
+
+def test_a_step_without_a_readable_picture_changes_nothing(place: Path, tmp_path: Path) -> None:
+    lines = [line.replace("images/", "nowhere/") for line in (place / "train.jsonl").read_text().splitlines()]
+    (place / "broken.jsonl").write_text("\n".join(lines) + "\n")
+    data = {"train": str(place / "broken.jsonl")}
+    trainer = Trainer(settings(place, tmp_path / "run", data=data), HERE)
+    before = [parameter.detach().clone() for parameter in trainer.trainable]
+    metrics = trainer.train_step()
+    assert metrics["prompts_left_out"] == 6
+    assert metrics["updates_left_out"] == 1
+    assert metrics["hal_rate"] is None
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.trainable, strict=True))
+
+
+def test_a_held_out_set_is_scored_as_scapo_eval_scores_it(place: Path, tmp_path: Path) -> None:
+    lines = (place / "train.jsonl").read_text().splitlines()
+    held_out = place / "held_out.jsonl"
+    held_out.write_text("\n".join(lines[7:]) + "\n")
+    run = {"steps": 2, "evaluate_every": 2, "samples": 5, "samples_every": 2}
+    config = settings(place, tmp_path / "run", run=run, data={"evaluation": str(held_out)})
+    folder = train(config)
+    rows = [parse_json(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
+    assert "evaluation_hal_rate" not in rows[0]
+    from scapo_eval import score_captions
+
+    samples = [parse_json(line) for line in (folder / "samples.jsonl").read_bytes().splitlines()]
+    last = [{"image_id": row["image_id"], "caption": row["response"]} for row in samples if row["step"] == 2]
+    assert len(last) == 5
+    vocabulary = Vocabulary.load(str(place / "vocabulary.yaml"))
+    scored = score_captions(last, vocabulary=vocabulary, oracle=PresenceOracle.load(place / "truth.json"))
+    assert rows[1]["evaluation_hal_rate"] == pytest.approx(scored.hal_rate)
+    assert rows[1]["evaluation_cover_rate"] == pytest.approx(scored.cover_rate)

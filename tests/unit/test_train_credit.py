@@ -1,0 +1,179 @@
+"""Advantages and weights of every scheme against literal definitions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+tokenizers = pytest.importorskip("tokenizers")
+
+from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_train.config import Config, from_table  # noqa: E402
+from scapo_train.credit import credit, measures, resamples, token_weights  # noqa: E402
+from scapo_train.rollout import Response  # noqa: E402
+
+VOCABULARY = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"], "car": ["car"], "tree": ["tree"]})
+ORACLE = PresenceOracle.from_objects({"1": ["dog", "tree"], "2": ["car"]}, labels=VOCABULARY.labels)
+TEXTS = [
+    "I can see a dog here. There is also a cat there. It is a very nice day.",
+    "I can see a dog here. Behind it stands a tree.",
+    "It is a very nice day.",
+    "There is a dog here.",
+    "I can see a car here.",
+    "I can see a car here.",
+    "I can see a car here.",
+    "I can see a car here.",
+]
+IMAGES = ["1"] * 4 + ["2"] * 4
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> object:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=320,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|end|>"],
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    return made
+
+
+def config(**settings: object) -> Config:
+    return from_table({"credit": settings, "rollout": {"group": 4, "max_new_tokens": 64}})
+
+
+def responses(tokenizer: object, *, unfinished: int | None = None) -> list[Response]:
+    found = []
+    for k, text in enumerate(TEXTS):
+        ids = tokenizer.encode(text).ids  # type: ignore[attr-defined]
+        found.append(Response(ids, False) if k == unfinished else Response([*ids, 0], True))
+    return found
+
+
+def credited(tokenizer: object, made: Config, given: list[Response]):  # type: ignore[no-untyped-def]
+    reward = SubsentenceReward(VOCABULARY, ORACLE, made.credit.reward_config())
+    rollout = made.rollout
+    return credit(made.credit, reward, tokenizer, IMAGES, given, rollout.group, rollout.max_new_tokens)
+
+
+def test_scapo_broadcasts_each_piece_to_its_own_tokens_and_nothing_to_the_end(tokenizer: object) -> None:
+    found = credited(tokenizer, config(), responses(tokenizer))
+    text, ids = TEXTS[0], responses(tokenizer)[0].ids
+    begins = [0, text.index("There"), text.index("It is")]
+    at = 0
+    for k, token in enumerate(ids[:-1]):
+        at += len(tokenizer.decode([token], skip_special_tokens=False))  # type: ignore[attr-defined]
+        piece = sum(at > begin for begin in begins) - 1
+        assert found.advantages[0][k] == pytest.approx([1.0, -1.0, -0.1][piece]), (k, at)
+    assert found.advantages[0][-1] == 0.0
+    assert found.rewards[:4] == pytest.approx([-0.1, 2.0, -0.1, 1.0])
+
+
+@pytest.mark.parametrize(("name", "rewards"), [("hal", [0.5, 1.0, 1.0, 1.0]), ("cap", [0.5, 1.0, 0.0, 2 / 3])])
+@pytest.mark.parametrize("scheme", ["grpo", "dapo", "dr_grpo"])
+def test_response_level_schemes_compare_with_the_group(
+    tokenizer: object, scheme: str, name: str, rewards: list[float]
+) -> None:
+    given = responses(tokenizer)
+    found = credited(tokenizer, config(scheme=scheme, reward=name), given)
+    assert found.rewards[:4] == pytest.approx(rewards)
+    mean, spread = statistics.mean(rewards), statistics.stdev(rewards) + 1e-6
+    for k, value in enumerate(rewards):
+        wanted = value - mean if scheme == "dr_grpo" else (value - mean) / spread
+        assert len(found.advantages[k]) == len(given[k].ids)  # the end of sequence included
+        assert found.advantages[k] == pytest.approx(np.full(len(given[k].ids), wanted), abs=1e-6)
+    assert found.varied.tolist() == [True, False]
+    assert all(not found.advantages[k].any() for k in range(4, 8))
+
+
+def test_saying_nothing_is_perfect_under_hal_and_worthless_under_cap(tokenizer: object) -> None:
+    given = responses(tokenizer)
+    hal = credited(tokenizer, config(scheme="grpo", reward="hal"), given)
+    cap = credited(tokenizer, config(scheme="grpo", reward="cap"), given)
+    assert hal.rewards[2] == 1.0
+    assert hal.advantages[2][0] > 0 > cap.advantages[2][0]
+
+
+def test_object_level_ends_each_piece_at_its_mention(tokenizer: object) -> None:
+    found = credited(tokenizer, config(scheme="object"), responses(tokenizer))
+    assert [list(part)[2] for part in found.columns.results()[0].parts] == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "total"), [({"ablation": "no_reg"}, 0.0), ({"r_reg": 0.5}, -0.5), ({"r_h": 2.0}, -1.1)]
+)
+def test_coefficients_reach_the_reward(tokenizer: object, settings: dict[str, object], total: float) -> None:
+    assert credited(tokenizer, config(**settings), responses(tokenizer)).rewards[0] == pytest.approx(total)
+
+
+def test_a_truncated_tail_can_be_masked(tokenizer: object) -> None:
+    given = responses(tokenizer, unfinished=1)
+    scored = credited(tokenizer, config(), given).advantages[1]
+    masked = credited(tokenizer, config(truncated="mask"), given).advantages[1]
+    half = len(masked) // 3
+    assert scored[-1] == 1.0
+    assert masked[-1] == 0.0
+    assert masked[:half] == pytest.approx(scored[:half])
+    whole = credited(tokenizer, config(scheme="grpo", reward="cap", truncated="mask"), given)
+    assert not whole.advantages[1].any()
+    assert whole.advantages[0].any()
+
+
+def test_weights_of_the_three_normalisers_add_up() -> None:
+    lengths = np.array([3, 5, 2])
+    loss = config().loss
+    assert (token_weights(loss, lengths, 10, 3, 64) * lengths).sum() == pytest.approx(1.0)
+    grpo = config(scheme="grpo", reward="cap", form="original").effective_loss
+    assert token_weights(grpo, lengths, 10, 3, 64) * lengths == pytest.approx([1 / 3] * 3)
+    dr_grpo = config(scheme="dr_grpo", reward="cap", form="original").effective_loss
+    assert token_weights(dr_grpo, lengths, 10, 3, 64) == pytest.approx([1 / (3 * 64)] * 3)
+    assert dr_grpo.kl == 0.0
+
+
+def test_published_forms_differ_and_the_papers_do_not() -> None:
+    for scheme in ("grpo", "dapo", "dr_grpo"):
+        assert config(scheme=scheme, reward="hal").effective_loss == config().loss
+    dapo = config(scheme="dapo", reward="hal", form="original")
+    assert (dapo.effective_loss.clip_low, dapo.effective_loss.clip_high, dapo.effective_loss.kl) == (0.2, 0.28, 0.0)
+    assert resamples(dapo) == 3
+    assert resamples(config(scheme="dapo", reward="hal")) == 0
+
+
+def test_overlong_answers_lose_reward_in_the_published_dapo(tokenizer: object) -> None:
+    given = responses(tokenizer)
+    longest = max(len(each.ids) for each in given)
+    plain = from_table({"credit": {"scheme": "dapo", "reward": "hal"}, "rollout": {"group": 4}})
+    settings = {"scheme": "dapo", "reward": "hal", "form": "original", "overlong": 10}
+    shaped = from_table({"credit": settings, "rollout": {"group": 4, "max_new_tokens": longest}})
+    before, after = credited(tokenizer, plain, given).rewards, credited(tokenizer, shaped, given).rewards
+    for k, each in enumerate(given):
+        penalty = min(1.0, max(0.0, (len(each.ids) - (longest - 10)) / 10))
+        assert before[k] - after[k] == pytest.approx(penalty)
+    assert (before != after).any()
+
+
+def test_measures_are_those_of_the_sets(tokenizer: object) -> None:
+    found = credited(tokenizer, config(), responses(tokenizer))
+    present = np.array([2] * 4 + [1] * 4)
+    total = measures(found, present)
+    assert (total["generated"], total["hallucinated"], total["covered"], total["present"]) == (9, 1, 8, 12)
+    assert total["reward_hal"] == -1.0
+    assert total["reward_reg"] == pytest.approx(-0.2)
+    assert total["reward"] == pytest.approx(total["reward_new"] + total["reward_hal"] + total["reward_reg"])
+    assert math.isclose(total["pieces"], 3 + 2 + 1 + 1 + 4)
+
+
+def test_an_empty_response_is_counted_and_gets_no_reward(tokenizer: object) -> None:
+    given = responses(tokenizer)
+    given[0] = Response([0], True)
+    found = credited(tokenizer, config(), given)
+    assert found.advantages[0].tolist() == [0.0]
+    assert measures(found, np.ones(8, dtype=np.int64))["without_text"] == 1.0

@@ -1,0 +1,64 @@
+"""The order of prompts, and faulty prompt files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from scapo_eval import PresenceOracle
+from scapo_eval.errors import InputError, InputErrors
+from scapo_train.data import indices_of_step, read_prompts, seed_of
+
+
+def test_an_epoch_is_a_permutation_without_the_rest_that_fills_no_step() -> None:
+    epochs = [[k for step in range(13 * e, 13 * (e + 1)) for k in indices_of_step(step, 40, 3, 7)] for e in range(3)]
+    for epoch in epochs:
+        assert len(epoch) == len(set(epoch)) == 39
+        assert set(epoch) < set(range(40))
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert indices_of_step(5, 40, 3, 7) == indices_of_step(5, 40, 3, 7) != indices_of_step(5, 40, 3, 8)
+
+
+def test_the_papers_numbers_of_steps() -> None:
+    assert 5000 // 128 * 8 == 312
+    assert len(indices_of_step(311, 5000, 128, 0)) == 128
+
+
+def test_fewer_prompts_than_a_step_takes_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"2 prompts, but data\.prompts_per_step is 3"):
+        indices_of_step(0, 2, 3, 0)
+
+
+def test_seeds_depend_on_every_part() -> None:
+    assert len({seed_of(*parts) for parts in ((0, 1), (1, 0), (0, 1, 0), (0, 2), (3,))}) == 5
+
+
+def test_faulty_lines_are_named_together(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text(
+        '{"image": "1.png", "image_id": 1, "prompt": "Describe."}\n'
+        '{"image": "2.png", "image_id": 2}\n'
+        '{"image": "COCO_train2014_000000000009.jpg", "prompt": "Describe."}\n'
+        '{"image": "3.png", "image_id": 3, "prompt": ""}\n'
+        '{"image": "4.png", "image_id": 4, "prompt": "Describe."}\n'
+    )
+    oracle = PresenceOracle.from_objects({"1": ["dog"], "9": []}, labels=["dog"])
+    with pytest.raises(InputErrors) as caught:
+        read_prompts(file, oracle=oracle)
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[1] for line in lines] == ["2", "4", "5"]
+    assert "'prompt' must be a string" in lines[0]
+    assert "'4'" in lines[2]
+
+
+def test_images_lie_beside_the_file_or_in_the_folder_given(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"image": "a/COCO_train2014_000000000009.jpg", "prompt": "Describe."}\n')
+    (beside,) = read_prompts(file)
+    (given,) = read_prompts(file, "/pictures")
+    assert beside.path == str(tmp_path / "a" / "COCO_train2014_000000000009.jpg")
+    assert given.path == "/pictures/a/COCO_train2014_000000000009.jpg"
+    assert beside.image_id == given.image_id == "9"
