@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Scheme = Literal["scapo", "object", "grpo", "dapo", "dr_grpo"]
+SCHEMES = ("scapo", "object", "grpo", "dapo", "dr_grpo")
 """Who gets the credit: each subsentence, each mention, or the whole response relative to its group."""
 
 Form = Literal["paper", "original"]
@@ -151,7 +151,8 @@ class Credit:
     """Rewards and advantages (SPEC section 4 of the design; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
-        scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``.
+        scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``; or a function of
+            your own, ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
         reward: of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
         form: whether baselines share SCAPO's normaliser, clip and KL, or take their published ones.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
@@ -163,7 +164,7 @@ class Credit:
             reward by up to 1.
     """
 
-    scheme: Scheme = "scapo"
+    scheme: str = "scapo"
     reward: Literal["", "hal", "cap"] = ""
     form: Form = "paper"
     ablation: Literal["", "additive", "full_repeat", "no_reg"] = ""
@@ -420,6 +421,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
                 found.append(f"{section.name}.{each.name} must not be negative, got {value}")
     credit = config.credit
+    if credit.scheme not in SCHEMES and ":" not in credit.scheme:
+        found.append(f"credit.scheme: expected {', '.join(SCHEMES)} or file.py:function, got {credit.scheme!r}")
     if credit.per_response and not credit.reward:
         found.append(f'credit.scheme = "{credit.scheme}" needs credit.reward: "hal" or "cap"')
     if not credit.per_response and credit.reward:
@@ -463,4 +466,4 @@ def required(config: Config, source: str | None = None) -> None:
         raise missing[0] if len(missing) == 1 else InputErrors(missing)
 
 
-__all__ = ["Config", "Form", "Scheme", "from_table", "load", "required", "to_toml"]
+__all__ = ["SCHEMES", "Config", "Form", "from_table", "load", "required", "to_toml"]

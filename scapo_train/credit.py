@@ -1,21 +1,25 @@
 """Who gets the credit: advantages per token and weights per token, for every scheme.
 
 The rewards are ``scapo_eval``'s. A piece-level scheme broadcasts each piece's reward to its own tokens; a
-response-level one compares each response with its group and broadcasts the result to all of its tokens.
-A scheme of one's own is one more function of :data:`SCHEMES`.
+response-level one compares each response with its group and broadcasts the result to all of its tokens. A
+scheme of one's own is a function of :class:`Sampled`, named in the configuration as ``file.py:function``.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scapo_eval.errors import InputError
 from scapo_eval.integrations.loop import advantages_for_batch
 from scapo_eval.reward import RewardColumns, SubsentenceReward
+from scapo_eval.tokens import decode_with_offsets
 
 from .config import Config, Credit, Loss
 from .rollout import Response
@@ -37,8 +41,32 @@ def standardised(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
 
 
-SCHEMES: dict[str, Advantages] = {"grpo": standardised, "dapo": standardised, "dr_grpo": centred}
+_COMPARED: dict[str, Advantages] = {"grpo": standardised, "dapo": standardised, "dr_grpo": centred}
 """The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a credit scheme of one's own is given: whole groups of responses with the rewards of their pieces.
+
+    Attributes:
+        image_ids: n, of each response's image.
+        texts: n responses; offsets: per response the (T_i, 2) character span of each token.
+        finished: (n,) whether each ended by itself.
+        columns: pieces, their spans, counts and rewards (Eq. 1 with the configured coefficients).
+        group: responses per prompt; they stand next to one another.
+    """
+
+    image_ids: Sequence[str]
+    texts: list[str]
+    offsets: list[NDArray[np.int64]]
+    finished: NDArray[np.bool_]
+    columns: RewardColumns
+    group: int
+
+
+Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
+"""Of one's own: -> per response (T_i,) advantages."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +115,47 @@ def credit(
     if settings.per_response:
         if settings.scheme == "dapo" and settings.form == "original" and settings.overlong:
             rewards = rewards - _overlong(ids, settings.overlong, max_new_tokens)
-        each = SCHEMES[settings.scheme](rewards, group)
+        each = _COMPARED[settings.scheme](rewards, group)
         if settings.truncated == "mask":
             each = np.where(finished, each, 0.0)
         advantages = [np.full(len(own), value, dtype=np.float32) for own, value in zip(ids, each, strict=True)]
+    elif ":" in settings.scheme:
+        decoded = [decode_with_offsets(tokenizer, own) for own in ids]
+        texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
+        given = Sampled(image_ids, texts, offsets, finished, columns, group)
+        advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     else:
         advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
     varied = np.ptp(rewards.reshape(-1, group), axis=1) > 0
     return Credited(advantages, columns, rewards, varied)
+
+
+def scheme_of(name: str) -> Scheme:
+    """The function that ``file.py:function`` names.
+
+    Raises:
+        InputError: there is no such file or function.
+    """
+    file, _, function = name.rpartition(":")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
+    if spec is None or spec.loader is None:
+        raise InputError(file, None, "credit.scheme: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Scheme | None = getattr(module, function, None)
+    if not callable(found):
+        raise InputError(file, None, f"credit.scheme: has no function '{function}'")
+    return found
+
+
+def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
+    """What a scheme of one's own returned, refused where it does not fit the tokens."""
+    found = [np.asarray(each, dtype=np.float32) for each in given]
+    shapes, wanted = [each.shape for each in found], [(len(own),) for own in ids]
+    if shapes != wanted or not all(np.isfinite(each).all() for each in found):
+        reason = "credit.scheme: must return one finite number for each token of each response"
+        raise InputError(name, None, reason)
+    return found
 
 
 def token_weights(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("torch")
 tokenizers = pytest.importorskip("tokenizers")
 
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train.config import Config, from_table  # noqa: E402
 from scapo_train.credit import credit, measures, resamples, token_weights  # noqa: E402
 from scapo_train.rollout import Response  # noqa: E402
@@ -177,3 +179,37 @@ def test_an_empty_response_is_counted_and_gets_no_reward(tokenizer: object) -> N
     found = credited(tokenizer, config(), given)
     assert found.advantages[0].tolist() == [0.0]
     assert measures(found, np.ones(8, dtype=np.int64))["without_text"] == 1.0
+
+
+LAST_PIECE_ONLY = """
+import numpy as np
+
+def last_piece(sampled):
+    found = []
+    for k, spans in enumerate(sampled.offsets):
+        parts = sampled.columns.results()[k].parts
+        own = (spans[:, 1] > parts[-1].start) & (spans[:, 1] > spans[:, 0])
+        found.append(np.where(own, parts[-1].reward, 0.0))
+    return found
+
+def too_short(sampled):
+    return [[0.0] for _ in sampled.texts]
+"""
+
+
+def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(LAST_PIECE_ONLY)
+    found = credited(tokenizer, config(scheme=f"{file}:last_piece"), responses(tokenizer))
+    scapo = credited(tokenizer, config(), responses(tokenizer))
+    assert found.advantages[0][0] == 0.0
+    assert found.advantages[0][-2] == pytest.approx(-0.1)
+    assert (found.advantages[3] == scapo.advantages[3]).all()
+    with pytest.raises(InputError, match="one finite number for each token"):
+        credited(tokenizer, config(scheme=f"{file}:too_short"), responses(tokenizer))
+    with pytest.raises(InputError, match="has no function 'nothing'"):
+        credited(tokenizer, config(scheme=f"{file}:nothing"), responses(tokenizer))
+    with pytest.raises(InputError, match="no such Python file"):
+        credited(tokenizer, config(scheme=f"{tmp_path / 'other.py'}:mine"), responses(tokenizer))
+    with pytest.raises(InputError, match=r"credit\.scheme: expected scapo, object"):
+        config(scheme="scappo")
