@@ -1,0 +1,385 @@
+// The quality-control page: one question at a time, by keyboard. Text enters the page as text nodes only.
+"use strict";
+(() => {
+  const AHEAD = 4; // pictures fetched before they are asked about
+  const LISTED = 200; // errors shown in the table; the command line lists all
+  const MOST = 20; // times a picture can be enlarged
+  const byId = (id) => document.getElementById(id);
+  let round = null; // as the server tells it
+  let at = 0; // the pair in view; round.pairs.length: the end
+  let mine = []; // pairs answered here, for undo
+  let busy = false;
+  let kept = 12; // pictures held for looking back
+
+  function el(tag, attributes, ...children) {
+    const node = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
+    }
+    node.append(...children.flat());
+    return node;
+  }
+
+  // Theme: the reader's system decides until the button does
+
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let theme = null;
+  const paintTheme = () => { document.documentElement.dataset.theme = theme || (dark.matches ? "dark" : "light"); };
+  paintTheme();
+  dark.addEventListener("change", paintTheme);
+  byId("theme").addEventListener("click", () => { theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark"; paintTheme(); });
+
+  // The server
+
+  function trouble(text) {
+    byId("trouble").textContent = text;
+    byId("trouble").hidden = !text;
+  }
+
+  // Gives {ok, body}; ok is false where the server refused, and a server that is gone is said on the page.
+  async function ask(place, body) {
+    const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    try {
+      const response = await fetch(place, options);
+      return { ok: response.ok, status: response.status, body: await response.json() };
+    } catch {
+      trouble("The server does not answer. Every answer before this one is kept: start `scapo-eval annotate qc serve` again and open the address it prints.");
+      return { ok: false, status: 0, body: {} };
+    }
+  }
+
+  async function sync() {
+    const found = await ask("answers");
+    if (!found.ok) return;
+    take(found.body);
+    draw();
+  }
+
+  function take({ state, answers, versions, order, events }) {
+    if (state !== round.state) location.reload(); // somebody has finished the round
+    Object.assign(round, { answers, versions, order, events });
+  }
+
+  // Pictures: fetched ahead, held as object URLs
+
+  const pictures = new Map(); // row -> promise of {url} or {fault}
+
+  function picture(row) {
+    if (!pictures.has(row)) {
+      pictures.set(row, (async () => {
+        try {
+          const response = await fetch(`image/${row}`);
+          if (!(response.headers.get("Content-Type") || "").startsWith("image/")) return { fault: (await response.json()).fault || "refused" };
+          return { url: URL.createObjectURL(await response.blob()) };
+        } catch {
+          pictures.delete(row);
+          return { fault: "the server does not answer" };
+        }
+      })());
+      for (const old of [...pictures.keys()].slice(0, Math.max(0, pictures.size - kept - AHEAD))) {
+        const gone = pictures.get(old);
+        pictures.delete(old);
+        gone.then((held) => { if (held.url) URL.revokeObjectURL(held.url); });
+      }
+    }
+    return pictures.get(row);
+  }
+
+  // Zoom and pan
+
+  const view = { scale: 1, x: 0, y: 0 };
+  const stage = byId("stage"), image = byId("picture");
+
+  function place() {
+    const width = stage.clientWidth, height = stage.clientHeight;
+    view.x = Math.min(0, Math.max(width * (1 - view.scale), view.x));
+    view.y = Math.min(0, Math.max(height * (1 - view.scale), view.y));
+    image.style.setProperty("transform-origin", "0 0");
+    image.style.setProperty("transform", `translate(${view.x}px, ${view.y}px) scale(${view.scale})`);
+    byId("zoom").textContent = view.scale > 1 ? `× ${view.scale.toFixed(1)}` : "";
+  }
+  function zoom(factor, x = stage.clientWidth / 2, y = stage.clientHeight / 2) {
+    const scale = Math.min(MOST, Math.max(1, view.scale * factor));
+    view.x = x - (x - view.x) * (scale / view.scale);
+    view.y = y - (y - view.y) * (scale / view.scale);
+    view.scale = scale;
+    place();
+  }
+  function fit() { Object.assign(view, { scale: 1, x: 0, y: 0 }); place(); }
+  function pan(x, y) { view.x += x; view.y += y; place(); }
+
+  stage.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const box = stage.getBoundingClientRect();
+    zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)), event.clientX - box.left, event.clientY - box.top);
+  }, { passive: false });
+  stage.addEventListener("pointerdown", (event) => { if (event.target === image) image.setPointerCapture(event.pointerId); });
+  stage.addEventListener("pointermove", (event) => { if (image.hasPointerCapture(event.pointerId)) pan(event.movementX, event.movementY); });
+  stage.addEventListener("dblclick", () => (view.scale > 1 ? fit() : zoom(2.5)));
+  addEventListener("resize", place);
+
+  // The question
+
+  const answered = () => round.answers.filter((answer) => answer !== null).length;
+  const finished = () => answered() === round.pairs.length;
+
+  // The first pair without an answer from `start` on, then from the beginning; the end where there is none.
+  function open(start) {
+    const from = round.answers.indexOf(null, start);
+    const found = from >= 0 ? from : round.answers.indexOf(null);
+    return found >= 0 ? found : round.pairs.length;
+  }
+
+  function count() {
+    const done = answered(), total = round.pairs.length;
+    byId("progress").max = total;
+    byId("progress").value = done;
+    byId("count").textContent = `${done.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+    byId("undo").disabled = !mine.length;
+    byId("back").disabled = at === 0;
+    byId("forward").disabled = at >= total - (finished() ? 0 : 1);
+  }
+
+  let shown = null; // what is in view: pair and state, so that nothing is drawn twice
+  let shownLabel = null;
+  let ready = false; // whether the picture in view has been seen
+
+  async function draw() {
+    count();
+    const ended = at >= round.pairs.length;
+    byId("asking").hidden = ended;
+    byId("end").hidden = !ended;
+    if (ended) { shown = null; drawEnd(); return; }
+    const [row, label] = round.pairs[at];
+    const { name, definition } = round.labels[label];
+    const within = round.pairs.map((pair, k) => (pair[1] === label ? k : -1)).filter((k) => k >= 0);
+    const done = within.filter((k) => round.answers[k] !== null).length;
+    byId("fresh").hidden = shownLabel === label && at !== within[0];
+    if (shownLabel !== label) {
+      byId("label").textContent = name;
+      byId("definition").textContent = definition;
+      shownLabel = label;
+    }
+    byId("step").textContent = `pair ${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
+    for (const button of document.querySelectorAll("[data-answer]")) button.setAttribute("aria-pressed", String(button.dataset.answer === round.answers[at]));
+    if (round.answers[at] === "missing") byId("said").textContent = "Skipped.";
+    drawLabels(label);
+    if (shown === at) return;
+    shown = at;
+    ready = false;
+    delete stage.dataset.pair;
+    fit();
+    byId("image-id").textContent = "Image " + round.images[row];
+    image.hidden = true;
+    byId("gone").hidden = true;
+    const pair = at;
+    for (let k = at + 1, ahead = 0; k < round.pairs.length && ahead < AHEAD; k++) if (round.answers[k] === null) { picture(round.pairs[k][0]); ahead++; }
+    let held = await picture(row);
+    if (shown !== pair) return;
+    if (held.url) {
+      image.src = held.url;
+      image.alt = `Image ${round.images[row]}: is there a ${name}?`;
+      try { await image.decode(); } catch { held = { fault: "the browser cannot read it" }; }
+      if (shown !== pair) return;
+    }
+    image.hidden = !held.url;
+    byId("gone").hidden = Boolean(held.url);
+    byId("why").textContent = held.fault || "";
+    ready = Boolean(held.url);
+    stage.dataset.pair = String(pair);
+  }
+
+  function drawLabels(current) {
+    const totals = round.labels.map(() => [0, 0]);
+    round.pairs.forEach(([, label], k) => { totals[label][0] += round.answers[k] !== null; totals[label][1]++; });
+    byId("labels").replaceChildren(...totals.map(([done, all], k) => el("li", {},
+      el("button", { type: "button", "aria-current": k === current ? "true" : null, onclick: () => jump(k) },
+        el("span", {}, round.labels[k].name), el("span", {}, done === all ? `${all} ✓` : `${done} of ${all}`)))));
+  }
+
+  function jump(label) {
+    const pairs = round.pairs.map((pair, k) => (pair[1] === label ? k : -1)).filter((k) => k >= 0);
+    const left = pairs.find((k) => round.answers[k] === null);
+    go(left === undefined ? pairs[0] : left);
+  }
+
+  function go(pair) {
+    at = Math.min(round.pairs.length, Math.max(0, pair));
+    byId("said").textContent = "";
+    draw();
+  }
+
+  async function send(pair, answer) {
+    if (busy) return false;
+    busy = true;
+    const sent = await ask("answer", { pair, answer, version: round.versions[pair] });
+    busy = false;
+    if (!sent.ok) {
+      if (sent.status) trouble(sent.body.error);
+      return false;
+    }
+    trouble("");
+    if (sent.body.refused) { // another tab was faster: take over what it has done
+      take(sent.body);
+      if (round.answers[pair] !== null) at = open(pair);
+      byId("said").textContent = `Answered elsewhere in the meantime: ${round.answers[pair] || "taken back"}. Yours was not taken.`;
+      draw();
+      return false;
+    }
+    round.answers[pair] = answer;
+    round.versions[pair] = sent.body.version;
+    round.events++;
+    if (round.events !== sent.body.events) await sync(); // somebody answers elsewhere, too
+    return true;
+  }
+
+  async function answer(value) {
+    const pair = at;
+    if (pair >= round.pairs.length || busy) return;
+    if (value !== "missing" && !ready) {
+      byId("said").textContent = byId("gone").hidden ? "The picture is still loading." : "Nothing can be seen: skip it with S.";
+      return;
+    }
+    if (value === "missing" && byId("gone").hidden) return;
+    if (round.answers[pair] === value) { go(open(pair + 1)); return; }
+    if (!(await send(pair, value))) return;
+    mine = mine.filter((other) => other !== pair).concat(pair);
+    const said = value === "missing" ? "skipped" : value;
+    at = open(pair + 1);
+    byId("said").textContent = `${round.labels[round.pairs[pair][1]].name}, image ${round.images[round.pairs[pair][0]]}: ${said}.`;
+    draw();
+  }
+
+  async function undo() {
+    if (!mine.length || busy) return;
+    const pair = mine[mine.length - 1];
+    if (round.answers[pair] !== null && !(await send(pair, null))) return;
+    mine.pop();
+    go(pair);
+    byId("said").textContent = "Taken back.";
+  }
+
+  // The end of the round
+
+  function drawEnd() {
+    const counts = ["yes", "no", "unsure", "missing"].map((name) => [name === "missing" ? "skipped" : name, round.answers.filter((answer) => answer === name).length]);
+    byId("tally").replaceChildren(...counts.map(([name, n]) => el("div", {}, el("dt", {}, name), el("dd", {}, n.toLocaleString("en")))));
+    byId("finish").focus();
+  }
+
+  async function finish() {
+    if (busy) return;
+    busy = true;
+    byId("finish").disabled = true;
+    const found = await ask("finish", {});
+    busy = false;
+    byId("finish").disabled = false;
+    if (!found.ok) { if (found.status) trouble(found.body.error); return; }
+    trouble("");
+    round = found.body;
+    drawResult();
+  }
+
+  // A bound in percent, rounded outwards.
+  function percent(x, outwards) {
+    if (x === null || x === undefined) return "n/a";
+    const digits = x > 0 && x < 0.001 ? 3 : 2;
+    return `${(outwards(+(100 * x * 10 ** digits).toFixed(6)) / 10 ** digits).toFixed(digits)} %`;
+  }
+  const verdict = (value) => (value ? "present" : "absent");
+
+  function table(name, heads, rows) {
+    return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, el("table", {},
+      el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));
+  }
+
+  function drawResult() {
+    for (const id of ["asking", "end"]) byId(id).hidden = true;
+    byId("result").hidden = false;
+    count();
+    const errors = round.errors || [];
+    kept = Infinity;
+    const unsure = round.answers.filter((answer) => answer === "unsure").length;
+    byId("result-title").textContent = `Round ${round.round} is ${round.state}`;
+    const line = errors.length ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.` : "Free of errors.";
+    byId("verdict").replaceChildren(el("span", { class: errors.length ? "found" : "clean" }, line), unsure ? ` ${unsure} unsure.` : "");
+    const overall = round.overall;
+    const kinds = [["error", "all cells"], ["false_positive", "called present, but absent"], ["false_negative", "called absent, but present"]];
+    byId("bounds").replaceChildren(...(overall ? [
+      el("h3", {}, `Still wrong in the matrix, at ${(100 * round.confidence).toLocaleString("en")} % confidence`),
+      table("Bounds", ["", "cells", "wrong / checked", "at least", "at most"], kinds.map(([key, text]) => el("tr", {},
+        el("th", { scope: "row" }, text), el("td", {}, overall[key].cells.toLocaleString("en")), el("td", {}, `${overall[key].wrong} / ${overall[key].checked.toLocaleString("en")}`),
+        el("td", {}, percent(overall[key].low, Math.floor)), el("td", {}, percent(overall[key].high, Math.ceil)))))]
+      : round.overall_missing ? [el("p", { class: "hint" }, `No overall bounds: ${round.overall_missing}.`)] : []));
+    const next = errors.length && round.command ? round.command : null;
+    byId("advice").replaceChildren(...(next ? [el("h3", {}, "Next: refine these labels, then draw again"), el("p", { class: "command" }, el("code", {}, next), copy(next))] : []));
+    byId("errors").replaceChildren(...(errors.length ? [el("h3", {}, "Where the judge differs"),
+      table("Errors", ["picture", "image", "label", "judge", "you", "asked with"], errors.slice(0, LISTED).map(errorRow)),
+      errors.length > LISTED ? el("p", { class: "hint" }, `${(errors.length - LISTED).toLocaleString("en")} more: scapo-eval annotate qc status --errors`) : ""] : []));
+    document.body.dataset.ready = "result";
+  }
+
+  function errorRow(error) {
+    const row = round.pairs[error.pair][0];
+    const small = el("img", { alt: `Image ${error.image_id}` });
+    const button = el("button", { type: "button", "aria-label": `Enlarge image ${error.image_id}`, onclick: () => enlarge(error, small.src) }, small);
+    picture(row).then((held) => { if (held.url) small.src = held.url; else button.replaceChildren("not shown"); });
+    return el("tr", {}, el("td", {}, button), el("td", {}, error.image_id), el("td", {}, error.label), el("td", {}, verdict(error.judged)),
+      el("td", {}, verdict(error.person)), el("td", {}, el("code", {}, error.prompt || "n/a")));
+  }
+
+  function enlarge(error, source) {
+    const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
+    const text = `${error.label} in image ${error.image_id}: the judge says ${verdict(error.judged)}, you say ${verdict(error.person)}`;
+    const dialog = el("dialog", { "aria-label": text, onclose: () => dialog.remove() }, el("img", { src: source, alt: `Image ${error.image_id}` }), el("p", {}, text, close));
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  function copy(text) {
+    const button = el("button", { type: "button" }, "Copy");
+    button.addEventListener("click", async () => {
+      try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { button.textContent = "Not allowed"; }
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+    return button;
+  }
+
+  // Keys and buttons
+
+  const STEP = 80; // pixels of one pan
+  const keys = {
+    y: () => answer("yes"), n: () => answer("no"), u: () => answer("unsure"), s: () => answer("missing"), z: undo,
+    "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: fit,
+    arrowleft: () => go(at - 1), arrowright: () => { if (!byId("forward").disabled) go(at + 1); },
+  };
+  const pans = { arrowleft: [STEP, 0], arrowright: [-STEP, 0], arrowup: [0, STEP], arrowdown: [0, -STEP] };
+
+  addEventListener("keydown", (event) => {
+    const key = event.key.toLowerCase();
+    if (event.ctrlKey || event.metaKey || event.altKey || !round || round.state !== "open") return;
+    if (event.shiftKey && pans[key]) { pan(...pans[key]); event.preventDefault(); return; }
+    if (key === "enter" && !event.target.closest("button, summary")) { go(open(at + 1)); event.preventDefault(); return; }
+    if (!keys[key] || (event.repeat && "ynusz".includes(key))) return; // a key held down answers once
+    keys[key]();
+    event.preventDefault();
+  });
+  for (const button of document.querySelectorAll("[data-answer]")) button.addEventListener("click", () => answer(button.dataset.answer));
+  const clicks = { undo, skip: () => answer("missing"), back: keys.arrowleft, forward: keys.arrowright, next: () => go(open(at + 1)), finish, review: () => go(round.pairs.length - 1) };
+  for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && round && round.state === "open") sync(); });
+
+  (async () => {
+    const found = await ask("state");
+    if (!found.ok) { if (found.status) trouble(found.body.error); return; }
+    round = found.body;
+    mine = [...round.order];
+    document.title = `Quality control: ${round.run}, round ${round.round}`;
+    byId("run").textContent = `${round.run} · round ${round.round} · ${round.by}`;
+    if (round.state !== "open") { drawResult(); return; }
+    at = open(0);
+    await draw();
+    document.body.dataset.ready = "asking";
+  })();
+})();

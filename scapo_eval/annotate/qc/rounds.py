@@ -1,0 +1,469 @@
+"""A round of quality control on disk: what was drawn, and what people answered, key press by key press.
+
+``RUN/qc/round-001.jsonl`` is append-only. Its first line is the draw, with the judge's matrix as it stood, so that a
+later change of any cell shows. Every further line is an answer (``null``: taken back) or, last, the closing. What a
+killed process leaves is every answer that was given, and at most half a line, which is cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InputError, ScapoError
+from ...inference.runner import now
+from ...io.files import atomic_write, dump_json, parse_json
+from ...signature import digest
+from ...stats import DEFAULT_SEED
+from ..store import UNKNOWN, Source, Store
+from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
+
+FORMAT = "scapo-qc-round/1"
+FOLDER = "qc"
+
+Answer = Literal["yes", "no", "unsure", "missing"]
+"""A person's answer. ``unsure`` leaves the judge's verdict; upper bounds count it as wrong, lower ones do not.
+``missing``: the picture cannot be shown; the pair counts nowhere and may be drawn again."""
+
+ANSWERS: tuple[Answer, ...] = get_args(Answer)
+VERDICTS = {"yes": 1, "no": 0}
+State = Literal["open", "closed", "abandoned"]
+
+
+class Answered(ScapoError):
+    """Somebody else (another tab, another person) has answered this pair in between."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a round asks; it never changes.
+
+    Attributes:
+        number: of the round, from 1.
+        seed: of the draw.
+        labels: columns that were drawn from, in the order of asking; none where the round asks for undecided cells.
+        full: whether these are all labels; only then the round says something of the whole matrix.
+        matrix: (images, labels) the verdicts at the time of the draw; excluded images are -1.
+        eligible: (images, labels) cells that could be drawn: with a verdict, and seen by no person.
+        pairs: the cells to look at.
+    """
+
+    number: int
+    seed: int
+    labels: tuple[int, ...]
+    full: bool
+    matrix: NDArray[np.int8]
+    eligible: NDArray[np.bool_]
+    pairs: Pairs
+
+    @cached_property
+    def judged(self) -> NDArray[np.int8]:
+        """(pairs,) the judge's verdicts at the time of the draw."""
+        return self.matrix[self.pairs.rows, self.pairs.label_ids]
+
+
+class Round:
+    """A round's file with the state that its lines add up to.
+
+    Args:
+        path: of the file.
+        store: the run, whose images and labels the round must be about.
+        write: keep other processes from answering until :meth:`close_file`.
+
+    Attributes:
+        draw: what is asked.
+        answers: per pair the answer, None where there is none.
+        people: per pair who gave it.
+        versions: per pair how often its answer was set or taken back; see :meth:`answer`.
+        order: answered pairs, the latest answer last.
+        state: ``open``, ``closed`` or ``abandoned``.
+        errors: what the closing found, see :func:`close_round`.
+
+    Raises:
+        InputError: damaged, about another run, or another process holds it.
+    """
+
+    draw: Draw
+    answers: list[Answer | None]
+    people: list[str]
+    versions: list[int]
+    order: list[int]
+    state: State
+    errors: list[dict[str, Any]]
+
+    def __init__(self, path: Path, store: Store, *, write: bool = False) -> None:
+        self.path = path
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND) if write else None
+        if self._file is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(self._file)
+                reason = "another process has this round open (a running `annotate qc serve`?); answer there, or end it"
+                raise InputError(str(path), None, reason) from None
+        try:
+            self._read(store)
+        except BaseException:
+            self.close_file()
+            raise
+
+    def __enter__(self) -> Round:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_file()
+
+    @property
+    def number(self) -> int:
+        """Of the round, from 1."""
+        return self.draw.number
+
+    @property
+    def open_pairs(self) -> list[int]:
+        """Pairs without an answer, in the order of asking."""
+        return [pair for pair, answer in enumerate(self.answers) if answer is None]
+
+    def answer(self, pair: int, answer: Answer | None, *, by: str, version: int | None = None) -> None:
+        """Writes one answer; it is on disk when this returns.
+
+        Args:
+            pair: position in the draw.
+            answer: None takes it back.
+            by: who says so.
+            version: the pair's version that this person saw; None to answer whatever it is.
+
+        Raises:
+            Answered: the pair has another version by now.
+            ScapoError: no such pair, or the round is over.
+        """
+        if not 0 <= pair < len(self.answers):
+            raise ScapoError(f"round {self.number} has no pair {pair}")
+        if version is not None and version != self.versions[pair]:
+            raise Answered(f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}")
+        self.answer_many([(pair, answer)], by=by)
+
+    def answer_many(self, answers: Iterable[tuple[int, Answer | None]], *, by: str) -> None:
+        """Writes (pair, answer) in one piece, as :meth:`answer` does each."""
+        if self.state != "open":
+            raise ScapoError(f"round {self.number} is {self.state}: its answers cannot change any more")
+        lines = [{"pair": pair, "answer": answer, "by": by, "time": now()} for pair, answer in answers]
+        self._append(lines)
+        for line in lines:
+            self._take(line)
+
+    def end(self, state: Literal["closed", "abandoned"], errors: Sequence[dict[str, Any]]) -> None:
+        """Writes the last line."""
+        line = {"state": state, "time": now(), "errors": list(errors)}
+        self._append([line])
+        self._take(line)
+
+    def close_file(self) -> None:
+        """Lets others answer."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+        if self._file is None:
+            raise InputError(str(self.path), None, "is open for reading only")
+        data = b"".join(dump_json(line) + b"\n" for line in lines)
+        if os.write(self._file, data) < len(data):  # disk full: leave no half line behind
+            os.ftruncate(self._file, self._size)
+            raise InputError(str(self.path), None, "cannot be written: no space left on device")
+        os.fsync(self._file)
+        self._size += len(data)
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "state" in line:
+            self.state = line["state"]
+            self.errors = list(line["errors"])
+            return
+        pair, answer = line["pair"], line["answer"]
+        if not (isinstance(pair, int) and 0 <= pair < len(self.answers) and (answer is None or answer in ANSWERS)):
+            raise ValueError(f"no answer: {line}")
+        if self.answers[pair] is not None:
+            self.order.remove(pair)
+        self.answers[pair] = answer
+        self.people[pair] = str(line["by"])
+        self.versions[pair] += 1
+        if answer is not None:
+            self.order.append(pair)
+
+    def _read(self, store: Store) -> None:
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data) and self._file is not None:
+            os.ftruncate(self._file, whole)
+        self._size = whole
+        lines = data[:whole].splitlines()
+        number = 1
+        try:
+            head = parse_json(lines[0])
+            if head.get("format") != FORMAT or head["run"] != _identity(store):
+                raise InputError(str(self.path), 1, f"is no round of this run, or not of the format {FORMAT}")
+            self.draw = _draw_of(head, store)
+            asked = len(self.draw.judged)
+            self.answers, self.people, self.versions = [None] * asked, [""] * asked, [0] * asked
+            self.order, self.errors, self.state = [], [], "open"
+            for number, text in enumerate(lines[1:], 2):  # noqa: B007 (named in the message below)
+                self._take(parse_json(text))
+        except InputError:
+            raise
+        except (ValueError, KeyError, IndexError, TypeError, zlib.error, binascii.Error) as error:
+            raise InputError(str(self.path), number, f"damaged: {error}") from None
+
+
+def draw_round(
+    store: Store,
+    *,
+    labels: Sequence[str] | None = None,
+    random: int = DEFAULT_RANDOM,
+    present: int | None = None,
+    at_least: int = DEFAULT_AT_LEAST,
+    seed: int = DEFAULT_SEED,
+) -> Round:
+    """Draws the next round and writes its file; nothing of it is a cell that a person has seen.
+
+    Args:
+        store: the run.
+        labels: to draw from; None for all.
+        random, present, at_least: see :func:`draws.draw_pairs`.
+        seed: of the draw; rounds differ under one seed.
+
+    Raises:
+        ScapoError: the last round is still open, a label is unknown, nothing is left to draw.
+        InputError: the file cannot be written.
+    """
+    earlier = _closed_rounds(store)
+    wanted = dict.fromkeys(labels if labels is not None else store.labels)
+    if unknown := [label for label in wanted if label not in store.vocabulary.label_ids]:
+        raise ScapoError(f"no label '{unknown[0]}' in the run's vocabulary '{store.vocabulary.name}'")
+    label_ids = [k for k, label in enumerate(store.labels) if label in wanted]
+    matrix = judged_matrix(store)
+    eligible = (matrix != UNKNOWN) & ~seen_cells(store, earlier)
+    drawn = draw_pairs(
+        matrix, eligible, label_ids, random=random, present=present, at_least=at_least, seed=seed,
+        round_number=len(earlier) + 1,
+    )  # fmt: skip
+    if not len(drawn.rows):
+        raise ScapoError("nothing to draw: no cell of these labels has a verdict that no person has seen")
+    draw = Draw(
+        number=len(earlier) + 1,
+        seed=seed,
+        labels=tuple(label_ids),
+        full=len(label_ids) == len(store.labels),
+        matrix=matrix,
+        eligible=eligible,
+        pairs=drawn,
+    )
+    return _write(store, draw)
+
+
+def ask_undecided(store: Store) -> Round:
+    """Writes a round of every cell without a verdict, for a person to decide; no bounds come of it.
+
+    Raises:
+        ScapoError: the last round is still open, or every cell has a verdict.
+        InputError: the file cannot be written.
+    """
+    earlier = _closed_rounds(store)
+    cells = store.open_cells()
+    if not len(cells):
+        raise ScapoError("every cell has a verdict")
+    cells = cells[np.argsort(cells[:, 1], kind="stable")]
+    nothing = np.zeros(len(cells), dtype=np.bool_)
+    pairs = Pairs(rows=cells[:, 0], label_ids=cells[:, 1], random=nothing, present=nothing)
+    matrix = judged_matrix(store)
+    draw = Draw(
+        number=len(earlier) + 1,
+        seed=0,
+        labels=(),
+        full=False,
+        matrix=matrix,
+        eligible=np.zeros(matrix.shape, dtype=np.bool_),
+        pairs=pairs,
+    )
+    return _write(store, draw)
+
+
+def _closed_rounds(store: Store) -> list[Round]:
+    """The rounds so far, none of them open."""
+    earlier = read_rounds(store)
+    if earlier and earlier[-1].state == "open":
+        left = len(earlier[-1].open_pairs)
+        reason = f"round {earlier[-1].number} is still open ({left:,} pairs without an answer)"
+        raise ScapoError(f"{reason}: answer it (annotate qc serve), or give it up (annotate qc close --abandon)")
+    return earlier
+
+
+def _write(store: Store, draw: Draw) -> Round:
+    head = {
+        "format": FORMAT,
+        "run": _identity(store),
+        "round": draw.number,
+        "time": now(),
+        "seed": draw.seed,
+        "labels": list(draw.labels),
+        "rows": draw.pairs.rows.tolist(),
+        "label_ids": draw.pairs.label_ids.tolist(),
+        "random": draw.pairs.random.astype(int).tolist(),
+        "present": draw.pairs.present.astype(int).tolist(),
+        "matrix": _packed(draw.matrix),
+        "eligible": _packed(np.packbits(draw.eligible)),
+    }
+    folder = store.folder / FOLDER
+    folder.mkdir(exist_ok=True)
+    path = folder / f"round-{draw.number:03d}.jsonl"
+    with atomic_write(path) as stream:
+        stream.write(dump_json(head) + b"\n")
+    return Round(path, store)
+
+
+def read_rounds(store: Store) -> list[Round]:
+    """All rounds of a run, the first first.
+
+    Raises:
+        InputError: one is damaged, or missing among the others.
+    """
+    rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
+    for number, each in enumerate(rounds, 1):
+        if each.number != number:
+            raise InputError(str(each.path), 1, f"is round {each.number}, but the folder has no round {number}")
+    return rounds
+
+
+def open_round(store: Store, *, write: bool = False) -> Round:
+    """The round that waits for answers.
+
+    Raises:
+        ScapoError: there is none.
+        InputError: another process has it open for writing.
+    """
+    rounds = read_rounds(store)
+    if not rounds or rounds[-1].state != "open":
+        what = f"round {len(rounds)} is {rounds[-1].state}" if rounds else "no round has been drawn"
+        raise ScapoError(f"{what}; draw one: scapo-eval annotate qc draw {store.folder}")
+    return Round(rounds[-1].path, store, write=True) if write else rounds[-1]
+
+
+def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[dict[str, Any]]:
+    """Ends a round: people's verdicts go into the store, and what the judge had wrong is listed.
+
+    Args:
+        store: the run, open for writing.
+        round_: the round, open for writing.
+        abandon: end it though pairs have no answer; what was answered is kept, but no bounds come of it.
+
+    Returns:
+        One record per cell in which a person and the judge differ: image_id, label, judge's and person's verdict
+        (1 present, 0 absent), who the person is, and the judge's source (kind, prompt, judge).
+
+    Raises:
+        ScapoError: pairs without an answer.
+    """
+    if round_.open_pairs and not abandon:
+        raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
+    draw = round_.draw
+    errors = []
+    for pair, answer in enumerate(round_.answers):
+        if answer in VERDICTS and draw.judged[pair] not in (UNKNOWN, VERDICTS[answer]):
+            row, label = int(draw.pairs.rows[pair]), int(draw.pairs.label_ids[pair])
+            source = _judge_of(store, row, label)
+            errors.append(
+                {
+                    "pair": pair,
+                    "image_id": store.image_ids[row],
+                    "label": store.labels[label],
+                    "judged": int(draw.judged[pair]),
+                    "person": VERDICTS[answer],
+                    "by": round_.people[pair],
+                    "kind": source.kind if source else "",
+                    "prompt": source.prompt if source else "",
+                    "judge": source.judge if source else "",
+                }
+            )
+    for person in dict.fromkeys(round_.people):
+        theirs = [k for k, answer in enumerate(round_.answers) if answer in VERDICTS and round_.people[k] == person]
+        verdicts = [VERDICTS[str(round_.answers[k])] for k in theirs]
+        source = Source(kind="human", prompt="", judge=person, round=round_.number)
+        store.write(draw.pairs.rows[theirs], draw.pairs.label_ids[theirs], verdicts, source)
+    round_.end("abandoned" if abandon and round_.open_pairs else "closed", errors)
+    return errors
+
+
+def judged_matrix(store: Store) -> NDArray[np.int8]:
+    """(images, labels) the current verdicts; excluded images are unknown."""
+    matrix: NDArray[np.int8] = np.where(store.included[:, None], store.matrix, np.int8(UNKNOWN))
+    return matrix
+
+
+def people_cells(store: Store) -> NDArray[np.bool_]:
+    """(images, labels) cells whose verdict is a person's."""
+    human = np.array([*(source.kind == "human" for source in store.sources), False])
+    return np.asarray(human[store.source_ids])
+
+
+def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
+    """(images, labels) cells that a person has looked at, were it to be unsure."""
+    seen = people_cells(store)
+    for each in rounds:
+        looked = [k for k, answer in enumerate(each.answers) if answer is not None and answer != "missing"]
+        seen[each.draw.pairs.rows[looked], each.draw.pairs.label_ids[looked]] = True
+    return seen
+
+
+def _judge_of(store: Store, row: int, label: int) -> Source | None:
+    """The latest source that is no person: a closing that was killed half-way may have written the person's."""
+    current = store.source_of(row, label)
+    if current is None or current.kind != "human":
+        return current
+    return next((source for _, source in reversed(store.history(row, label)) if source.kind != "human"), None)
+
+
+def _identity(store: Store) -> str:
+    """Which images and labels rows and columns mean."""
+    return digest([*store.image_ids, "labels", *store.labels])
+
+
+def _draw_of(head: dict[str, Any], store: Store) -> Draw:
+    shape = (len(store.image_ids), len(store.labels))
+    matrix = _unpacked(head["matrix"]).view(np.int8).reshape(shape)
+    eligible = np.unpackbits(_unpacked(head["eligible"]), count=matrix.size).astype(np.bool_).reshape(shape)
+    pairs = Pairs(
+        rows=np.asarray(head["rows"], dtype=np.int64),
+        label_ids=np.asarray(head["label_ids"], dtype=np.int64),
+        random=np.asarray(head["random"], dtype=np.bool_),
+        present=np.asarray(head["present"], dtype=np.bool_),
+    )
+    labels = tuple(head["labels"])
+    return Draw(
+        number=head["round"],
+        seed=head["seed"],
+        labels=labels,
+        full=len(labels) == shape[1],
+        matrix=matrix,
+        eligible=eligible,
+        pairs=pairs,
+    )
+
+
+def _packed(array: NDArray[Any]) -> str:
+    return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode("ascii")
+
+
+def _unpacked(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)

@@ -1,0 +1,308 @@
+"""The local web page on which a person answers a round.
+
+It listens on 127.0.0.1 only, and three checks keep other pages in the person's browser out: every address begins
+with a random token; the Host header must be a loopback name (DNS rebinding); what changes anything must come from
+the page itself (Origin) as JSON. Pictures are served by row number, and only those that the round asks about.
+The judge's verdicts never reach the page before the round is closed, so that nobody is primed by them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+from ...engines import images
+from ...errors import MissingExtra, ScapoError
+from ...io.files import dump_json, parse_json
+from ..store import Store
+from .rounds import ANSWERS, Answered, Round, close_round
+from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary
+
+LOOPBACK = "127.0.0.1"
+_HOSTS = frozenset({"127.0.0.1", "localhost"})
+_MAX_BODY = 4096
+_ASSETS = {
+    "": ("page.html", "text/html"),
+    "page.js": ("page.js", "text/javascript"),
+    "page.css": ("page.css", "text/css"),
+}
+_SHOWN_AS_IS = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF8", "image/gif"))
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src blob: data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Refused(ScapoError):
+    """A request that is not granted.
+
+    Args:
+        status: of the answer.
+        reason: in words for the page.
+    """
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def picture(path: str) -> tuple[bytes, str]:
+    """A picture as browsers show it, and its MIME type: the file's own bytes, or a PNG of what they cannot read.
+
+    Raises:
+        ImageFault: no such file, or no readable picture.
+        MissingExtra: the format needs Pillow, which is not installed.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise images.ImageFault(f"{path}: {error.strerror}") from None
+    for magic, mime in _SHOWN_AS_IS:
+        if data.startswith(magic):
+            return data, mime
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return data, "image/webp"
+    import io
+
+    sink = io.BytesIO()
+    images.load(path).save(sink, "PNG", compress_level=1)
+    return sink.getvalue(), "image/png"
+
+
+class QcServer(ThreadingHTTPServer):
+    """Serves one round until it is shut down.
+
+    Args:
+        store: the run, open for reading; it is opened for writing only while the round is closed.
+        round_: the round, open for writing.
+        by: who answers.
+        port: to listen on, 0 for any.
+        confidence: of the bounds.
+        finished: called with the summary when the round has been closed.
+
+    Attributes:
+        url: of the page, with the token.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        store: Store,
+        round_: Round,
+        *,
+        by: str,
+        port: int = 0,
+        confidence: float = DEFAULT_CONFIDENCE,
+        finished: Callable[[dict[str, Any]], None] = lambda summary: None,
+    ) -> None:
+        super().__init__((LOOPBACK, port), _Handler)
+        self.token = secrets.token_urlsafe(16)
+        self.url = f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
+        self._store = store
+        self._round = round_
+        self._by = by
+        self._confidence = confidence
+        self._finished = finished
+        self._summary: dict[str, Any] | None = None
+        self._turn = threading.Lock()
+        self._asked = frozenset(round_.draw.pairs.rows.tolist())
+        here = files(__package__)
+        self._assets = {name: (here.joinpath(file).read_bytes(), mime) for name, (file, mime) in _ASSETS.items()}
+
+    def get(self, place: str) -> tuple[bytes, str]:
+        """Body and MIME type of an address below the token.
+
+        Raises:
+            Refused: there is nothing.
+        """
+        if place in self._assets:
+            body, mime = self._assets[place]
+            return body, f"{mime}; charset=utf-8"
+        if place == "state":
+            with self._turn:
+                return _json(self._state())
+        if place == "answers":
+            with self._turn:
+                return _json(self._answers())
+        row = place.removeprefix("image/")
+        if place.startswith("image/") and row.isascii() and row.isdigit() and int(row) in self._asked:
+            try:
+                return picture(self._store.paths[int(row)])
+            except (images.ImageFault, MissingExtra) as fault:
+                return _json({"fault": str(fault)})  # not 404: the page says so itself, the console stays silent
+        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    def post(self, place: str, body: Any) -> tuple[bytes, str]:
+        """Carries out what the page asks for.
+
+        Raises:
+            Refused: it cannot be granted; nothing has changed.
+        """
+        with self._turn:
+            try:
+                if place == "answer" and isinstance(body, dict):
+                    return _json(self._answer(body))
+                if place == "finish":
+                    return _json(self._finish())
+            except Refused:
+                raise
+            except ScapoError as error:
+                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        pair, answer, version = (body.get(key) for key in ("pair", "answer", "version"))
+        if type(pair) is not int or type(version) is not int or not (answer is None or answer in ANSWERS):
+            raise Refused(HTTPStatus.BAD_REQUEST, "expected pair, answer and version")
+        if answer == "missing" and 0 <= pair < len(self._round.answers):
+            path = self._store.paths[int(self._round.draw.pairs.rows[pair])]
+            if _shows(path):
+                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the picture can be shown: answer yes, no or unsure")
+        try:
+            self._round.answer(pair, answer, by=self._by, version=version)
+        except Answered as reason:  # no fault of the page: it takes over what the other tab has done
+            return {"refused": str(reason), **self._answers()}
+        return {"version": self._round.versions[pair], "events": sum(self._round.versions)}
+
+    def _finish(self) -> dict[str, Any]:
+        if self._round.state == "open":
+            with Store.open(self._store.folder, write=True) as store:
+                close_round(store, self._round)
+                self._summary = write_summary(store, confidence=self._confidence)
+            self._finished(self._summary)
+        return self._state()
+
+    def _answers(self) -> dict[str, Any]:
+        current = self._round
+        return {
+            "state": current.state,
+            "answers": current.answers,
+            "versions": current.versions,
+            "order": current.order,
+            "events": sum(current.versions),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        """Everything the page shows; nothing of the judge before the round is closed."""
+        store, pairs = self._store, self._round.draw.pairs
+        used = list(dict.fromkeys(pairs.label_ids.tolist()))
+        place = {label: k for k, label in enumerate(used)}
+        info = store.vocabulary.info
+        found = {
+            **self._answers(),
+            "round": self._round.number,
+            "run": store.folder.resolve().name,
+            "by": self._by,
+            "labels": [
+                {
+                    "name": store.labels[k],
+                    "definition": info[store.labels[k]].definition if store.labels[k] in info else "",
+                }
+                for k in used
+            ],
+            "pairs": [[row, place[k]] for row, k in zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True)],
+            "images": {str(row): store.image_ids[row] for row in sorted(self._asked)},
+        }
+        if self._summary is not None:
+            names = ("overall", "overall_missing", "refine", "confidence")
+            found |= {"errors": self._round.errors, **{name: self._summary[name] for name in names}}
+            found["command"] = refine_command(store.folder, self._summary["refine"])
+        return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "scapo-eval"
+    sys_version = ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        """An address of the page."""
+        self._respond(lambda place: self._server.get(place))
+
+    def do_POST(self) -> None:
+        """An answer, or the end of the round."""
+        self._respond(lambda place: self._server.post(place, self._body()))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the terminal is the person's."""
+
+    @property
+    def _server(self) -> QcServer:
+        return cast(QcServer, self.server)
+
+    def _respond(self, act: Callable[[str], tuple[bytes, str]]) -> None:
+        status = HTTPStatus.OK
+        try:
+            body, mime = act(self._place())
+        except Refused as refusal:
+            status = refusal.status
+            body, mime = _json({"error": str(refusal)})
+            self.close_connection = True  # a body that nobody has read may follow
+        self.send_response(status)
+        for name, value in {**_HEADERS, "Content-Type": mime, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except (BrokenPipeError, ConnectionResetError):  # the browser has gone on to another picture
+            self.close_connection = True
+
+    def _place(self) -> str:
+        """The path below the token; refuses whoever is not this machine's browser with the token."""
+        host = self.headers.get("Host", "")
+        if host.rsplit(":", 1)[0] not in _HOSTS:
+            raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
+        token, _, place = self.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self._server.token.encode()):
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        return place
+
+    def _body(self) -> Any:
+        if self.headers.get("Origin") != f"http://{self.headers.get('Host')}":
+            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from another page")
+        if self.headers.get("Content-Type") != "application/json":
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit() and int(length) <= _MAX_BODY):
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too long, or has no length")
+        try:
+            return parse_json(self.rfile.read(int(length)))
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the request is no JSON") from None
+
+
+def _shows(path: str) -> bool:
+    """Whether a picture can be read, wholly where Pillow is there to say so."""
+    try:
+        picture(path)
+        images.check(path)
+    except images.ImageFault:
+        return False
+    except MissingExtra:
+        return True
+    return True
+
+
+def _json(value: Any) -> tuple[bytes, str]:
+    return dump_json(value), "application/json"

@@ -1,0 +1,275 @@
+"""What the rounds say of the matrix: errors found, and bounds on what is still wrong, per label and overall.
+
+A bound speaks of the matrix as it stands, after people's verdicts were written into it: what the interval allows
+among the cells of the last draw, less the errors that have been found and mended since. Figures of a label whose
+cells a judge has changed since its last draw are withheld, and so are the overall ones, until a fresh draw.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...io.files import atomic_write, dump_json
+from ..store import ABSENT, PRESENT, UNKNOWN, Store
+from .bounds import pooled_wrong_cells, spent, wrong_cells
+from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds
+
+DEFAULT_CONFIDENCE = 0.99
+FORMAT = "scapo-qc-summary/1"
+SIDES = {"present": PRESENT, "absent": ABSENT}
+"""What the judge said -> verdict; a wrong ``present`` is a false positive, a wrong ``absent`` a false negative."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What a draw found, as (images, labels) masks; everything else is sums over them.
+
+    Attributes:
+        judged: the verdicts at the time of the draw, not a mask.
+        eligible: cells that could be drawn.
+        checked: drawn cells with an answer yes, no or unsure.
+        random, present: those of the random draws, and of the draw among all present cells.
+        wrong: checked cells that the person calls otherwise than the judge.
+        unsure: checked cells with the answer unsure.
+        mended: eligible cells found wrong in this draw or since.
+        doubtful: cells outside ``eligible`` that are unsure from earlier rounds and so may be wrong.
+    """
+
+    judged: NDArray[np.int8]
+    eligible: NDArray[np.bool_]
+    checked: NDArray[np.bool_]
+    random: NDArray[np.bool_]
+    present: NDArray[np.bool_]
+    wrong: NDArray[np.bool_]
+    unsure: NDArray[np.bool_]
+    mended: NDArray[np.bool_]
+    doubtful: NDArray[np.bool_]
+
+
+def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
+    """The state of quality control, as ``qc/summary.json`` holds it.
+
+    Args:
+        store: the run.
+        confidence: probability, at least, with which each interval holds, on its own, after any number of rounds.
+
+    Returns:
+        ``rounds``: one record each; ``overall``: intervals of all cells (``error``), of the cells called present that
+        are absent (``false_positive``) and of the cells called absent that are present (``false_negative``), or null
+        with ``overall_missing`` saying why; ``labels``: the last two per label; ``stale``: labels that a judge has
+        changed since their last draw; ``refine``: labels with errors in the last round; ``errors``: all cells found
+        wrong; ``judges``: whose verdicts were checked. Bounds are fractions of the cells that the matrix has now.
+    """
+    rounds = read_rounds(store)
+    matrix = judged_matrix(store)
+    alpha = round(1 - confidence, 12)
+    closed = [each for each in rounds if each.state == "closed" and each.draw.labels]
+    current = _changed(matrix, rounds, store)
+    samples = {each.number: _sample(each, rounds) for each in _that_count(closed)}
+    labels: dict[str, Any] = {}
+    for column, name in enumerate(store.labels):
+        last = next((each for each in reversed(closed) if column in each.draw.labels), None)
+        if last is None:
+            continue
+        draws = sum(column in each.draw.labels for each in rounds[: last.number])
+        level = spent(alpha, draws)
+        labels[name] = {"round": last.number, "alpha": level, "stale": bool(current[last.number][column])}
+        for side in SIDES:
+            labels[name][side] = _label_side(samples[last.number], column, side, matrix, level, labels[name]["stale"])
+    last_full = next((each for each in reversed(closed) if each.draw.full), None)
+    overall, missing = None, "no round over all labels has been closed"
+    if last_full is not None:
+        level = spent(alpha, sum(each.draw.full for each in rounds[: last_full.number]))
+        changed = [store.labels[k] for k in np.flatnonzero(current[last_full.number])]
+        if changed:
+            missing = f"{len(changed)} labels have changed since round {last_full.number}; draw over all labels again"
+        else:
+            overall = _overall(samples[last_full.number], matrix, level, last_full.number)
+            missing = "" if overall else f"a label of round {last_full.number} has no picture that could be shown"
+    last_closed = closed[-1] if closed else None
+    return {
+        "format": FORMAT,
+        "confidence": confidence,
+        "rounds": [_round_record(each, store) for each in rounds],
+        "overall": overall,
+        "overall_missing": missing,
+        "labels": labels,
+        "never_drawn": [name for name in store.labels if name not in labels],
+        "stale": [name for name, record in labels.items() if record["stale"]],
+        "refine": list(dict.fromkeys(error["label"] for error in last_closed.errors)) if last_closed else [],
+        "errors": [{"round": each.number, **_without_pair(error)} for each in rounds for error in each.errors],
+        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+    }
+
+
+def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[str, Any]:
+    """Writes ``qc/summary.json``, which the data card copies, and returns it."""
+    summary = summarize(store, confidence=confidence)
+    with atomic_write(summary_path(store)) as stream:
+        stream.write(dump_json(summary) + b"\n")
+    return summary
+
+
+def summary_path(store: Store) -> Path:
+    """Where :func:`write_summary` writes."""
+    return store.folder / FOLDER / "summary.json"
+
+
+def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
+    """The command that asks the judge again about labels; None where there is none to ask about."""
+    if not labels:
+        return None
+    return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
+
+
+def _that_count(closed: Sequence[Round]) -> list[Round]:
+    """The rounds that are some label's last one, or the last full one."""
+    latest: dict[int, Round] = {}
+    for each in closed:
+        latest.update(dict.fromkeys(each.draw.labels, each))
+    full = [each for each in closed if each.draw.full][-1:]
+    return list({each.number: each for each in (*latest.values(), *full)}.values())
+
+
+def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) -> dict[int, NDArray[np.bool_]]:
+    """Round number -> (labels,) whether any cell but those of people differs from the round's matrix."""
+    judges = ~people_cells(store)
+    return {each.number: ((matrix != each.draw.matrix) & judges).any(axis=0) for each in rounds}
+
+
+_MASKS = ("checked", "random", "present", "wrong", "unsure", "mended")
+
+
+def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
+    draw = round_.draw
+    shape = draw.matrix.shape
+    earlier, later = rounds[: round_.number - 1], rounds[round_.number - 1 :]
+    doubtful = np.zeros(shape, dtype=np.bool_)
+    for each in earlier:
+        cells = _cells(each, "unsure")
+        doubtful[cells] = draw.matrix[cells] != UNKNOWN
+    masks = {name: np.zeros(shape, dtype=np.bool_) for name in _MASKS}
+    masks["checked"][_cells(round_, "yes", "no", "unsure")] = True
+    masks["unsure"][_cells(round_, "unsure")] = True
+    rows, labels = draw.pairs.rows, draw.pairs.label_ids
+    for name, drawn in (("random", draw.pairs.random), ("present", draw.pairs.present)):
+        masks[name][rows[drawn], labels[drawn]] = True
+        masks[name] &= masks["checked"]
+    masks["wrong"][_wrong(round_, draw.matrix)] = True
+    for each in later:
+        masks["mended"][_wrong(each, draw.matrix)] = True
+    masks["mended"] &= draw.eligible
+    return _Sample(judged=draw.matrix, eligible=draw.eligible, doubtful=doubtful, **masks)
+
+
+Cells = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _cells(round_: Round, *answers: str) -> Cells:
+    chosen = [pair for pair, answer in enumerate(round_.answers) if answer in answers]
+    return round_.draw.pairs.rows[chosen], round_.draw.pairs.label_ids[chosen]
+
+
+def _wrong(round_: Round, matrix: NDArray[np.int8]) -> Cells:
+    """Cells that people call otherwise than a matrix does."""
+    rows, labels = _cells(round_, "yes")
+    absent = matrix[rows, labels] == ABSENT
+    others, columns = _cells(round_, "no")
+    present = matrix[others, columns] == PRESENT
+    return np.concatenate([rows[absent], others[present]]), np.concatenate([labels[absent], columns[present]])
+
+
+def _label_side(
+    sample: _Sample, column: int, side: str, matrix: NDArray[np.int8], alpha: float, stale: bool
+) -> dict[str, Any]:
+    """Counts and bounds of one label's cells that the judge called present, or absent."""
+    of_side = sample.judged[:, column] == SIDES[side]
+
+    def count(mask: NDArray[np.bool_]) -> int:
+        return int((mask[:, column] & of_side).sum())
+
+    checked, wrong, unsure, population = map(
+        count, (sample.checked, sample.wrong, sample.unsure, sample.eligible)
+    )  # fmt: skip
+    low, high = _finite(wrong, unsure, checked, population, alpha)
+    cells = int((matrix[:, column] == SIDES[side]).sum())
+    interval = None if stale else _interval(low, high + count(sample.doubtful), count(sample.mended), cells)
+    return {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **(interval or _NOTHING)}
+
+
+_NOTHING: dict[str, float | None] = {"low": None, "high": None}
+
+
+def _interval(low: float, high: float, mended: int, cells: int) -> dict[str, float | None]:
+    """Bounds as fractions of the cells there are now; none where there are none."""
+    if not cells:
+        return _NOTHING
+    return {"low": max(0.0, low - mended) / cells, "high": min(1.0, max(0.0, high - mended) / cells)}
+
+
+def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: int) -> dict[str, Any] | None:
+    """Errors and false negatives from the random draws, false positives from the draw among all present cells."""
+    found: dict[str, Any] = {"round": number, "alpha": alpha}
+    sizes = sample.eligible.sum(axis=0), sample.random.sum(axis=0)
+    strata = list(zip(*(size.tolist() for size in sizes), strict=True))
+    for name, verdicts in _KINDS.items():
+        of_kind = np.isin(sample.judged, verdicts)
+        drawn = sample.present if name == "false_positive" else sample.random
+        checked = int(drawn.sum())
+        wrong, unsure, mended, doubtful = (
+            int((mask & of_kind).sum())
+            for mask in (sample.wrong & drawn, sample.unsure & drawn, sample.mended, sample.doubtful)
+        )
+        if name == "false_positive":
+            population = int((sample.eligible & of_kind).sum())
+            low, high = _finite(wrong, unsure, checked, population, alpha)
+        else:
+            bounds = pooled_wrong_cells(wrong, unsure, strata, alpha)
+            if bounds is None:
+                return None
+            low, high = bounds
+        cells = int(np.isin(matrix, verdicts).sum())
+        interval = _interval(low, high + doubtful, mended, cells)
+        found[name] = {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **interval}
+    return found
+
+
+_KINDS = {"error": (PRESENT, ABSENT), "false_positive": (PRESENT,), "false_negative": (ABSENT,)}
+
+
+def _finite(wrong: int, unsure: int, checked: int, cells: int, alpha: float) -> tuple[float, float]:
+    """Bounds on wrong cells where unsure ones may be wrong."""
+    return wrong_cells(wrong, checked, cells, alpha)[0], wrong_cells(wrong + unsure, checked, cells, alpha)[1]
+
+
+def _round_record(round_: Round, store: Store) -> dict[str, Any]:
+    draw = round_.draw
+    answers: dict[str, int] = {name: round_.answers.count(name) for name in ANSWERS}
+    return {
+        "round": round_.number,
+        "state": round_.state,
+        "kind": "random" if draw.labels else "undecided",
+        "labels": len(draw.labels),
+        "full": draw.full,
+        "seed": draw.seed,
+        "pairs": len(round_.answers),
+        "random": int(draw.pairs.random.sum()),
+        "present": int(draw.pairs.present.sum()),
+        "answered": sum(answers.values()),
+        **answers,
+        "errors": len(round_.errors),
+        "false_positives": sum(error["judged"] == PRESENT for error in round_.errors),
+        "false_negatives": sum(error["judged"] == ABSENT for error in round_.errors),
+        "people": sorted({person for person in round_.people if person}),
+    }
+
+
+def _without_pair(error: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in error.items() if key != "pair"}

@@ -1,0 +1,100 @@
+"""A round's pairs as a table, and answers from one: for labs that look at pictures with tools of their own."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import InputError
+from ...ids import canonical_image_id
+from ...io.files import FaultList, display_name, read_bytes, records_of
+from ..store import Store
+from .rounds import Answer, Round
+
+COLUMNS = ("image_id", "image", "label", "definition", "verdict")
+
+WORDS: dict[str, Answer] = {
+    **dict.fromkeys(("yes", "y", "1", "true", "present", "supported"), "yes"),
+    **dict.fromkeys(("no", "n", "0", "false", "absent", "unsupported"), "no"),
+    **dict.fromkeys(("unsure", "u", "?"), "unsure"),
+    **dict.fromkeys(("missing",), "missing"),
+}
+"""How tools write a verdict (in any case) -> the answer."""
+
+
+def pairs_table(round_: Round, store: Store) -> bytes:
+    """The pairs as CSV in the order of asking, with the answers there are; the judge's verdicts stay hidden."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    pairs = round_.draw.pairs
+    for row, label_id, answer in zip(pairs.rows.tolist(), pairs.label_ids.tolist(), round_.answers, strict=True):
+        label = store.labels[label_id]
+        definition = store.vocabulary.info[label].definition if label in store.vocabulary.info else ""
+        writer.writerow([store.image_ids[row], store.paths[row], label, definition, answer or ""])
+    return text.getvalue().encode("utf-8", "surrogatepass")
+
+
+def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answer]]:
+    """New answers to a round's pairs from CSV (with a head line) or JSON Lines: ``image_id, label, verdict``.
+
+    Lines without a verdict, and answers that the round has already, are passed over.
+
+    Raises:
+        InputErrors: pairs that the round does not ask, verdicts that are none, other answers than before.
+    """
+    pairs = round_.draw.pairs
+    position = {
+        (store.image_ids[row], store.labels[label]): pair
+        for pair, (row, label) in enumerate(zip(pairs.rows.tolist(), pairs.label_ids.tolist(), strict=True))
+    }
+    name = display_name(path)
+    faults = FaultList()
+    found: dict[int, Answer] = {}
+    for line, record in _records(read_bytes(path), name, faults):
+        if missing := [key for key in ("image_id", "label", "verdict") if key not in record]:
+            keys = ", ".join(map(str, list(record)[:6]))
+            faults.add(InputError(name, line, f"missing key '{missing[0]}' (found: {keys})"))
+            continue
+        verdict = record["verdict"]
+        if verdict is None or not str(verdict).strip():
+            continue
+        answer = WORDS.get(str(verdict).strip().casefold())
+        try:
+            pair = position.get((canonical_image_id(record["image_id"]), record["label"]))
+        except ValueError as error:
+            faults.add(InputError(name, line, f"'image_id' {error}"))
+            continue
+        if answer is None:
+            faults.add(InputError(name, line, f"'verdict' must be yes, no, unsure or missing, not {verdict!r}"))
+        elif pair is None:
+            asked = f"round {round_.number} does not ask for '{record['label']}' in image {record['image_id']}"
+            faults.add(InputError(name, line, asked))
+        elif found.get(pair, round_.answers[pair]) not in (None, answer):
+            before = found.get(pair, round_.answers[pair])
+            faults.add(InputError(name, line, f"the pair is answered already, with '{before}', not '{answer}'"))
+        elif round_.answers[pair] is None:
+            found[pair] = answer
+    faults.raise_if_any()
+    return list(found.items())
+
+
+def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
+    if data.lstrip()[:1] in (b"{", b"["):
+        yield from records_of(data, name, on_error=faults.add)
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(name, None, "not UTF-8; save the table as UTF-8") from None
+    first = text.split("\n", 1)[0]
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+    if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
+        raise InputError(name, 1, "expected a head line with the columns image_id, label and verdict")
+    try:
+        for record in reader:
+            yield reader.line_num, record
+    except csv.Error as error:
+        raise InputError(name, reader.line_num, f"broken CSV: {error}") from None

@@ -1,0 +1,247 @@
+"""``scapo-eval annotate qc``: a person checks random cells, and bounds say what is still wrong."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..annotate.qc.draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, PRESENT_PER_LABEL
+from ..annotate.qc.figures import Table as Content
+from ..annotate.qc.figures import labels_table, overall_table, rounds_table
+from ..annotate.qc.rounds import ask_undecided, close_round, draw_round, open_round
+from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
+from ..annotate.qc.tables import pairs_table, read_answers
+from ..annotate.store import Store
+from ..errors import ScapoError
+from ..io.files import atomic_write, dump_json
+from ..stats import DEFAULT_SEED
+
+CONFIDENCE = click.option(
+    "--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
+    help="With which each bound holds, after any number of rounds.",
+)  # fmt: skip
+BY = click.option("--by", metavar="NAME", help="Who answers.  [default: your user name]")
+
+
+@click.group("qc", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """A person checks random cells in a local web page; bounds say how much is still wrong.
+
+    First `draw RUN`, then `serve RUN`: answer the pairs in the browser and finish the round. It names the labels with
+    errors; `annotate refine` them, and draw again until a round over all labels is free of errors.
+    """
+
+
+@command.command()
+@click.argument("run")
+@click.option("--random", type=click.IntRange(1), default=DEFAULT_RANDOM, show_default=True, help="Pairs per label.")
+@click.option(
+    "--present", type=click.IntRange(1), metavar="N",
+    help=f"Pairs among all that the judge calls present.  [default: {PRESENT_PER_LABEL} for each label]",
+)  # fmt: skip
+@click.option(
+    "--at-least", type=click.IntRange(0), default=DEFAULT_AT_LEAST, show_default=True,
+    help="Pairs of each label that the judge calls present; what the other draws lack is added.",
+)  # fmt: skip
+@click.option("--labels", metavar="A,B", help="Only these: checks a refinement; the overall bounds need all labels.")
+@click.option("--failing", is_flag=True, help="Only the labels with errors in the last finished round.")
+@click.option("--undecided", is_flag=True, help="Instead: every cell that the judge gave no readable verdict on.")
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Recorded in the round.")
+def draw(
+    run: str,
+    random: int,
+    present: int | None,
+    at_least: int,
+    labels: str | None,
+    failing: bool,
+    undecided: bool,
+    seed: int,
+) -> None:
+    """Draws the next round.
+
+    Never a pair that a person has seen.
+    """
+    if sum(map(bool, (labels, failing, undecided))) > 1:
+        raise click.UsageError("--labels, --failing and --undecided exclude each other")
+    store = Store.open(run)
+    if undecided:
+        asked_for = ask_undecided(store)
+        click.echo(f"round {asked_for.number}: {len(asked_for.answers):,} undecided cells", err=True)
+        click.echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+        return
+    wanted = [label.strip() for label in labels.split(",")] if labels else None
+    if failing:
+        wanted = summarize(store)["refine"]
+        if not wanted:
+            raise ScapoError("no label has errors in the last finished round")
+    drawn = draw_round(store, labels=wanted, random=random, present=present, at_least=at_least, seed=seed)
+    asked = drawn.draw.pairs
+    click.echo(
+        f"round {drawn.number}: {len(asked.rows):,} pairs of {len(drawn.draw.labels):,} labels "
+        f"({int((~asked.random).sum()):,} drawn because the judge calls them present); seed {seed}",
+        err=True,
+    )
+    click.echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+
+
+@command.command()
+@click.argument("run")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: any free one]")
+@click.option("--open", "browse", is_flag=True, help="Open the page in the browser.")
+@BY
+@CONFIDENCE
+def serve(run: str, port: int, browse: bool, by: str | None, confidence: float) -> None:
+    """Serves the page for the open round.
+
+    On this machine only, until Ctrl-C; every answer is on disk at the key press.
+
+    From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000 here.
+    """
+    from ..annotate.qc.server import QcServer
+
+    store = Store.open(run)
+    with open_round(store, write=True) as current:
+
+        def finished(summary: dict[str, Any]) -> None:
+            show(summary, run)
+            click.echo("the page shows the errors; Ctrl-C ends the server", err=True)
+
+        try:
+            server = QcServer(
+                store, current, by=by or _user(), port=port, confidence=confidence, finished=finished
+            )  # fmt: skip
+        except OSError as error:
+            raise ScapoError(f"port {port} cannot be used: {error.strerror}") from None
+        with server:
+            left = len(current.open_pairs)
+            click.echo(f"round {current.number}: {left:,} of {len(current.answers):,} pairs to answer", err=True)
+            click.echo(server.url)
+            sys.stdout.flush()
+            if browse:
+                click.launch(server.url)
+            try:
+                server.serve_forever(poll_interval=0.2)
+            except KeyboardInterrupt:
+                click.echo("\nstopped; every answer is kept", err=True)
+
+
+@command.command()
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print qc/summary.json as it would be written now.")
+@click.option("--errors", "list_errors", is_flag=True, help="List every cell found wrong.")
+@CONFIDENCE
+def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> None:
+    """Rounds, errors found, bounds on what is left.
+
+    Per label and overall; a star marks labels that were changed after their last draw.
+    """
+    summary = summarize(Store.open(run), confidence=confidence)
+    if as_json:
+        click.echo(dump_json(summary))
+        return
+    show(summary, run, labels=True)
+    if list_errors:
+        keys = ("round", "image_id", "label", "judged", "person", "by", "prompt", "judge")
+        click.echo("\t".join(keys))
+        for error in summary["errors"]:
+            click.echo("\t".join(" ".join(str(error[key]).split()) for key in keys))
+
+
+@command.command()
+@click.argument("run")
+@click.option("-o", "--output", required=True, metavar="FILE", help="CSV, or - for standard output.")
+def export(run: str, output: str) -> None:
+    """The open round's pairs as CSV.
+
+    For answering them with another tool; the judge's verdicts stay hidden.
+    """
+    store = Store.open(run)
+    with atomic_write(output) as stream:
+        stream.write(pairs_table(open_round(store), store))
+
+
+@command.command("import")
+@click.argument("run")
+@click.argument("answers")
+@BY
+def import_(run: str, answers: str, by: str | None) -> None:
+    """Takes answers from CSV or JSON Lines.
+
+    Of the open round: image_id, label, verdict (yes, no, unsure, missing). Lines without a verdict are passed over.
+    """
+    store = Store.open(run)
+    with open_round(store, write=True) as current:
+        found = read_answers(answers, current, store)
+        current.answer_many(found, by=by or _user())
+        left = len(current.open_pairs)
+    click.echo(f"round {current.number}: {len(found):,} answers taken, {left:,} pairs still open", err=True)
+    if not left:
+        click.echo(f"finish it: scapo-eval annotate qc close {run}", err=True)
+
+
+@command.command()
+@click.argument("run")
+@click.option("--abandon", is_flag=True, help="End the round though pairs are open: answers are kept, no bounds come.")
+@CONFIDENCE
+def close(run: str, abandon: bool, confidence: float) -> None:
+    """Finishes the open round.
+
+    As the page's button does: writes people's verdicts into the run and lists the errors.
+    """
+    with Store.open(run, write=True) as store, open_round(store, write=True) as current:
+        close_round(store, current, abandon=abandon)
+        summary = write_summary(store, confidence=confidence)
+    show(summary, run)
+
+
+def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
+    """The summary for people: rounds, bounds, and what to do next."""
+    console = Console(highlight=False)
+    _table(console, rounds_table(summary))
+    if labels and summary["labels"]:
+        console.print()
+        _table(console, labels_table(summary))
+    console.print()
+    if overall := overall_table(summary):
+        _table(console, overall)
+    else:
+        console.print(Text(f"no overall bounds: {summary['overall_missing']}"))
+    if summary["stale"]:
+        console.print(Text(f"changed since their last draw: {_listed(summary['stale'])}"))
+    if next_step := refine_command(run, summary["refine"]):
+        console.print(Text(f"labels with errors in the last round: {_listed(summary['refine'])}"))
+        console.print(Text(next_step), soft_wrap=True)
+
+
+def _table(console: Console, content: Content) -> None:
+    """A table on a terminal, tab-separated values elsewhere."""
+    heads, rows = content
+    if not console.is_terminal:
+        for row in (heads, *rows):
+            click.echo("\t".join(row))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for k, head in enumerate(heads):
+        table.add_column(Text(head), justify="left" if k == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _listed(labels: Sequence[str], most: int = 12) -> str:
+    more = len(labels) - most
+    return ", ".join(labels[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        raise ScapoError("your user name is not known; say who answers with --by NAME") from None
