@@ -20,9 +20,9 @@ mentions (``AliasMatcher(vocabulary, watch=cue_words(claims))``), and only what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,14 @@ Claims = Literal["all", "asserted", "certain"]
 
 CLAIMS: tuple[Claims, ...] = get_args(Claims)
 
-REACH = 15
-"""Words behind its cue that a scope spans at most."""
+REACH = 70
+"""Characters behind a cue word within which a mention in its scope begins."""
 
-_FAR = 160  # characters from a cue within which a mention is looked at
+PHRASE_REACH = 40
+"""The same where the scope is a noun phrase."""
+
+Ints = NDArray[Any]  # of some integer type
+
 _NEAR = 40  # characters from a mention within which "is not visible" is looked for
 
 
@@ -63,7 +67,7 @@ def cue_words(claims: Claims) -> tuple[str, ...]:
     """
     if claims not in CLAIMS:
         raise InputError(None, None, f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
-    return {"all": (), "asserted": _NEGATION_WORDS, "certain": _NEGATION_WORDS + _HEDGE_WORDS}[claims]
+    return {"all": (), "asserted": tuple(_NEGATIONS), "certain": (*_NEGATIONS, *_HEDGES)}[claims]
 
 
 def find_claims(matcher: AliasMatcher, texts: Sequence[str]) -> MentionColumns:
@@ -120,119 +124,196 @@ def claim_mask_batch(texts: Sequence[str], mentions: MentionColumns, cues: Menti
     caption = cues.caption
     start = np.maximum(cues.start - 2 * (cues.label_id == _T), 0)  # "n't" is watched as its "t"
     following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
-    first, last = mentions.indptr[caption], mentions.indptr[caption + 1]
-    before = np.maximum(following - 1, 0)
-    ahead = following < last
-    behind = (following > first) & (start - mentions.end[before] < _NEAR) & _FOLLOWS[cues.label_id]
-    some = np.flatnonzero(ahead | behind)
-    columns = (caption, start, cues.end, cues.label_id, following, last, ahead, behind)
-    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
-    for k, position, word_end, word, row, stop, has_next, has_previous in zip(
-        *(column[some].tolist() for column in columns), strict=True
-    ):
-        text = texts[k]
-        if has_next and text.find(". ", word_end, starts[row]) < 0:
-            cue = _PATTERNS[word].match(text, position)
-            if cue:
-                mask[list(_reached(text, cue, starts, ends, row, stop))] = False
-        if has_previous:
-            gone = _BEHIND.match(text, ends[row - 1])
-            if gone and gone.end() > position:
-                mask[row - 1] = False
+    mask[_behind(texts, mentions, cues, start, following)] = False
+    mask[_ahead(texts, mentions, cues, start, following)] = False
     return mask
 
 
-# ---------------------------------------------------------------- the rules
+def _behind(
+    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
+) -> list[int]:
+    """The mentions right before a cue that denies them: "the dog is not visible"."""
+    caption, before = cues.caption, np.maximum(following - 1, 0)
+    end = mentions.end[before]
+    near = (start - end < _NEAR) & _REACHES_BACK[cues.label_id] & (following > mentions.indptr[caption])
+    found = []
+    for k, position, row, last in zip(
+        *(column[near].tolist() for column in (caption, start, before, end)), strict=True
+    ):
+        denial = _DENIAL.match(texts[k], last)
+        if denial and denial.end() > position:
+            found.append(row)
+    return found
 
 
-def _words(*words: str) -> str:
-    return "(?:" + "|".join(words) + ")"
+def _ahead(
+    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
+) -> list[int]:
+    """The mentions in the scope of a cue before them."""
+    caption = cues.caption
+    stop = mentions.indptr[caption + 1]
+    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[cues.label_id])
+    columns = (caption, start, cues.end, following, stop)
+    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
+    found: list[int] = []
+    for k, first, word_end, row, last in zip(*(column[near].tolist() for column in columns), strict=True):
+        text = texts[k]
+        step = window = text[first : starts[row]]
+        while "." not in step:
+            state = _read(window)
+            if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
+                break
+            if state != "definite":
+                found.append(row)
+            row += 1
+            if row == last or starts[row] - word_end > REACH:
+                break
+            step = text[ends[row - 1] : starts[row]]
+            window += _MENTION + step
+    return found
 
 
-_BE = _words("is", "are", "was", "were", "am", "be", "been", "being")
-_NEGATIVE = _words("not", "n['’]t", "cannot")
+_MENTION = "\0"  # stands for one in a window
+_State = Literal["over", "inside", "listed", "definite"]
 
-_NEGATION_WORDS = (
-    *("no", "not", "t", "cannot", "without", "neither", "nor", "none", "nobody", "nowhere", "absence", "absent"),
-    *("lack", "lacks", "lacking", "devoid", "free", "rather", "instead", "opposed", "missing"),
+
+@lru_cache(maxsize=1 << 14)  # between cues and mentions the same phrases stand again and again
+def _read(window: str) -> _State:
+    """Where a mention stands, from the text between the beginning of a cue and the mention.
+
+    Returns:
+        "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
+        list; "definite": taken for granted, while the scope goes on.
+    """
+    window = window.lower()
+    word = window.partition(" ")[0]
+    if word not in _CUES:  # "possibly:", "**no**"
+        cue_word = _CUE_WORD.match(window)
+        word = cue_word[0] if cue_word else ""
+        if word not in _CUES:
+            return "over"
+    after, is_phrase = _CUES[word]
+    begins = after.match(window, len(word))
+    if not begins:
+        return "over"
+    scope = window[begins.end() :]
+    item = None
+    if _MARK.search(scope):
+        step = scope.rpartition(_MENTION)[2]
+        item = _LIST_ITEM.match(step, max(step.find(","), 0))
+        if not item and _MARK.search(step):
+            return "over"
+    words = scope.split()
+    if not (_PHRASE_ENDS if is_phrase else _ENDS).isdisjoint(words) or (is_phrase and "ing " in scope):
+        return "over"
+    if not _PAIRS.isdisjoint(words) and _PAIR.search(scope):
+        return "over"
+    if not _DEFINITE.isdisjoint(words) and _article(words) > 0:
+        return "over" if item else "definite"
+    return "listed" if item and not item["last"] else "inside"
+
+
+def forget() -> None:
+    """Empties the memory of phrases between cues and mentions, for measurements; no verdict depends on it."""
+    _read.cache_clear()
+
+
+def _article(words: Sequence[str]) -> int:
+    """Where in the words before a mention its definite article or possessive stands; -1 without one."""
+    for k in range(len(words) - 1, max(len(words) - 6, -1), -1):
+        if words[k] in _DEFINITE:
+            return k
+        if words[k] in _NO_NOUN_PHRASE:
+            break
+    return -1
+
+
+# ---------------------------------------------------------------- cues
+
+
+def _any(words: str) -> str:
+    """A regular expression for each of the words."""
+    return "(?:" + "|".join(words.split()) + ")"
+
+
+class _Cue(NamedTuple):
+    """What a cue word begins.
+
+    Attributes:
+        after: what must stand behind the word, up to where its scope begins.
+        is_phrase: the scope is a noun phrase only: "appears to be a bakery with a man in it" guesses at the bakery.
+    """
+
+    after: re.Pattern[str]
+    is_phrase: bool
+
+
+def _cue(after: str, *, is_phrase: bool = False) -> _Cue:
+    return _Cue(re.compile(after, re.VERBOSE), is_phrase)
+
+
+_BE = _any("is are was were am be been being")
+
+_NO = _cue(
+    r"""(?!\s+(?:longer|doubt|matter|wonder|question|more\s+than|less\s+than|fewer\s+than|stranger)\b
+          |[.:]\s*\d|[.,]\d|\s*[/:%°-]|\s+(?:percent|degrees?)\b)
+    (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?"""
 )
-_T = _NEGATION_WORDS.index("t")
-_BEHIND_WORDS = frozenset({"not", "t", "cannot", "nowhere", "absent", "missing"})
-_HEDGE_WORDS = (
-    *("possibly", "perhaps", "maybe", "likely", "probably", "presumably", "potentially", "supposedly", "apparently"),
-    *("might", "may", "could", "appear", "appears", "appeared", "appearing", "seem", "seems", "seemed", "seeming"),
-    *("look", "looks", "looked", "looking", "suggest", "suggests", "suggested", "suggesting", "suggestive"),
-    *("resemble", "resembles", "resembled", "resembling"),
+_NOT_CLAIMED = r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
+    |directly|actively|necessarily|all|every|everyone|many|much|clear|clearly|sure|certain|known|possible|until|yet|long
+    |to\s+mention|help\s+but|wait|have\s+to|need|seem|appear|hesitate)\b)"""
+_LACK = _cue(r"\s+(?:of|from)\b")
+_ALWAYS = _cue("")
+_NEVER = _cue(r"(?!)")  # a cue that reaches back only: "the dog is missing"
+
+_NEGATIONS = {
+    "no": _NO,
+    "not": _cue(_NOT_CLAIMED),
+    "t": _NEVER,  # but "n't" is "not"
+    "cannot": _cue(_NOT_CLAIMED),
+    "without": _cue(r"(?!\s+(?:a\s+)?(?:doubt|question)\b)"),
+    **dict.fromkeys(("neither", "nor", "none", "nobody", "lacks", "lacking"), _ALWAYS),
+    **dict.fromkeys(("absence", "absent", "lack", "devoid", "free"), _LACK),
+    "rather": _cue(r"\s+than\b"),
+    "instead": _cue(r"\s+of\b"),
+    "opposed": _cue(r"\s+to\b"),
+    **dict.fromkeys(("nowhere", "missing"), _NEVER),
+}
+
+_MODAL = _cue(
+    r"""(?=\s+(?:(?:\w+ly|also|even|well|just)\s+)*(?:be|have|been|contain|include|hold|exist|represent|indicate|belong
+        |suggest|serve|come|depict|show)\b)"""
+)
+# something of a kind, or in, with or made of it; not "to be walking a dog"; single spaces: this one is met most
+_SEEM = r"""\ to\ (?:be|have(?:\ been)?|contain|include|hold|show|depict)\ (?:(?:also|either|quite|very|mostly)\ )?
+    (?:(?:wearing|holding|carrying|containing|having|featuring|depicting|showing|displaying
+        |made\ of|covered\ (?:in|with|by)|filled\ with|part\ of|in|inside|on|at)\b
+      |(?!\w+ing\b))"""
+_LIKE = r"\ like\b"
+
+_HEDGES = {
+    **dict.fromkeys("possibly perhaps maybe likely probably presumably".split(), _ALWAYS),
+    **dict.fromkeys("potentially supposedly apparently".split(), _ALWAYS),
+    **dict.fromkeys("might may could".split(), _MODAL),
+    **dict.fromkeys("appear appears appeared appearing".split(), _cue(_SEEM, is_phrase=True)),
+    **dict.fromkeys("seem seems seemed seeming".split(), _cue(rf"{_LIKE}|{_SEEM}", is_phrase=True)),
+    **dict.fromkeys("look looks looked".split(), _cue(_LIKE)),
+    **dict.fromkeys(
+        "suggest suggests suggested suggesting suggestive".split(),
+        _cue(r"(?!\s+(?:that\s+)?(?:they|he|she|it)\b)"),
+    ),
+    **dict.fromkeys("resemble resembles resembled resembling".split(), _ALWAYS),
+}
+
+_CUES = {**_NEGATIONS, "n't": _NEGATIONS["not"], "n’t": _NEGATIONS["not"], **_HEDGES}
+# by position in the cue words; those of a negation come first in every reading
+_T = list(_NEGATIONS).index("t")
+_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in (*_NEGATIONS.values(), *_HEDGES.values())])
+_REACHES_BACK = np.array(
+    [word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in (*_NEGATIONS, *_HEDGES)]
 )
 
-_NEGATION = re.compile(
-    rf"""(?:
-    no\b (?!\s+(?:longer|doubt|matter|wonder|question|more\s+than|less\s+than|fewer\s+than|stranger)\b
-                     |[.:]\s*\d|[.,]\d|\s*[/:%°-]|\s+(?:percent|degrees?)\b)
-      (?:\s+(?:visible\s+|clear\s+|obvious\s+|apparent\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?
-  | without\b (?!\s+(?:a\s+)?(?:doubt|question)\b)
-  | {_NEGATIVE}(?!\w)
-      (?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely|directly
-          |actively|necessarily|all|every|everyone|many|much|clear|clearly|sure|certain|known|possible|until|yet|long|to\s+mention
-          |help\s+but|wait|have\s+to|need|seem|appear|hesitate)\b)
-  | neither\b | nor\b | none\b | nobody\b
-  | (?:absence|absent|lack|devoid|free)\s+(?:of|from)\b
-  | (?:lacks|lacking)\b
-  | rather\s+than\b | instead\s+of\b | opposed\s+to\b
-  )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-_HEDGE = re.compile(
-    r"""(?:
-    (?:possibly|perhaps|maybe|likely|probably|presumably|potentially|supposedly|apparently)\b
-  | (?:might|may|could)\b (?=\s+(?:\w+ly\s+|also\s+|even\s+|well\s+|just\s+)*(?:be|have|been|contain|include|hold|exist
-        |represent|indicate|belong|suggest|serve|come|depict|show)\b)
-  | (?P<predicate>(?:appear|seem)(?:s|ed|ing)?\s+to\s+(?:be|have\s+been|have|contain|include|hold|show|depict)\b
-      (?:\s+(?:\w+ly|quite|very|also|either))*
-      (?:\s+(?:wearing|holding|carrying|containing|having|featuring|depicting|showing|displaying
-        |made\s+of|covered\s+(?:in|with|by)|filled\s+with|part\s+of|in|inside|on|at)\b|(?!\s+\w+ing\b)))
-  | (?:look|seem|sound)(?:s|ed|ing)?\s+like\b
-  | suggest(?:s|ed|ing|ive)?\b (?!\s+(?:that\s+)?(?:they|he|she|it)\b)
-  | resembl(?:es?|ed|ing)\b
-  )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-# the ends and _DEFINITE read lower-cased text, which is twice as fast as ignoring case
-_CLAUSE_END = re.compile(
-    rf"""[.!?…]+(?=["'”’)\]*]*(?:\s|$)) | [;:\n)\]] | \s[-–—]+\s | —
-  | \b(?:(?:but|however|although|though|while|whereas|except|besides|yet|because|since|which|who|whom|whose|where|when
-      |if|whether|unless|until|only|instead|indicating|making|giving|creating|leaving|allowing|adding|so\s+that|as\s+(?:it|they|he|she|the|well)
-      |other\s+than|apart\s+from|aside\s+from|rather\s+than)\b
-    | and\s+(?=(?:a|an|the|one|two|three|some|several|many|there|it|he|she|they|this|that|these|those|his|her|its|their
-      |{_BE}|has|have|had|does|do|can|appears?|seems?|another|with|also|possibly|likely|perhaps)\b))""",
-    re.VERBOSE,
-)
-
-# "appears to be a bakery with a man in it" guesses at the bakery only
-_PHRASE_END = re.compile(
-    rf"{_CLAUSE_END.pattern} | \b(?:with|that|in|on|at|near|next|from|behind|\w+ing)\b", re.VERBOSE
-)
-
-# what may stand between a comma and the next item of a list: "or", "nor", an article, two adjectives
-_LIST_ITEM = re.compile(
-    r",\s*(?:(?P<last>or|nor|and/or)\s+)?(?:(?:a|an|any|even|other|no)\s+)*(?:[\w'’-]+\s+){0,2}$", re.IGNORECASE
-)
-_LIST_GOES_ON = re.compile(
-    r"(?:['’]s)?(?:\s+[\w'’-]+){0,1}\s*(?:,|\b(?:or|nor)\b|[.;:!?)\n]|$)|\s+(?:visible|present|in\s+sight|nearby)\b",
-    re.IGNORECASE,
-)
-
-# a definite noun phrase up to its noun; a noun phrase ends at a preposition or a conjunction
-_DEFINITE = re.compile(
-    r"""\b(?P<article>the|this|that|these|those|his|her|hers|its|their|my|your|our|both|each|every)\s+
-    (?:(?!(?:of|in|on|at|with|and|or|nor|a|an|any|no|to|by|near|for|from|like|as|than|into|onto|over|under|is|are|be
-        |was|were|being|that|where|which)\b)[\w'’-]+\s+){0,4}$""",
-    re.VERBOSE,
-)
-
-_BEHIND = re.compile(
+_DENIAL = re.compile(
     rf"""(?:['’]s)?\s+(?:(?:themselves|itself|himself|herself|at\s+all|clearly|also|currently|actually)\s+)?
     (?:
       (?:{_BE}\s+(?:not|nowhere)|(?:is|are|was|were)n['’]t|can(?:not|['’]t|\s+not)\s+be)\s+
@@ -244,32 +325,34 @@ _BEHIND = re.compile(
 )
 
 
-def _reached(
-    text: str, cue: re.Match[str], starts: memoryview, ends: memoryview, following: int, stop: int
-) -> Iterator[int]:
-    """Which of the mentions from ``following`` to ``stop`` are in the scope of a cue."""
-    begin = at = cue.end()
-    clause_end = _PHRASE_END if cue.lastgroup == "predicate" else _CLAUSE_END
-    for k in range(following, stop):
-        start, end = starts[k], ends[k]
-        if start < begin:
-            continue
-        if start - begin > _FAR or text.find("\n", at, start) >= 0 or text.count(" ", begin, start) > REACH:
-            return
-        if clause_end.search(text[at:start].lower()):
-            return
-        comma = text.find(",", at, start)
-        if comma >= 0:
-            item = _LIST_ITEM.match(text, comma, start)
-            if not item or not (item["last"] or _LIST_GOES_ON.match(text, end)):
-                return
-        between = text[begin:start].lower()
-        definite = _DEFINITE.search(between)
-        if definite is None or (not between[: definite.start()].strip() and cue[0].lower() != "none"):
-            yield k
-        at = end
+# ---------------------------------------------------------------- scopes
 
+_CUE_WORD = re.compile(r"n['’]t(?!\w)|\w+")
+# what ends a scope, or, if it is a comma, does so unless a list goes on behind it; full stops are known by then
+_MARK = re.compile(r"[,;:!?)\]\n]")
+_ENDS = frozenset(
+    "but however although though while whereas except besides yet because since which who whom whose where when if"
+    " whether unless until only instead making giving creating leaving allowing adding - – —".split()
+)
+_PHRASE_ENDS = _ENDS | frozenset("with that in on at near next from behind".split())  # and any word in -ing
+_PAIRS = frozenset("and so as other apart aside rather".split())
+_PAIR = re.compile(
+    r"""\b(?:and\ (?:a|an|the|one|two|three|some|several|many|there|it|he|she|they|this|that|these|those|his|her|its
+        |their|is|are|was|were|am|be|been|being|has|have|had|does|do|can|appears?|seems?|another|with|also|possibly
+        |likely|perhaps)
+      | so\ that | as\ (?:it|they|he|she|the|well) | (?:other|rather)\ than | (?:apart|aside)\ from)\b""",
+    re.VERBOSE,
+)
 
-# by position in the cue words; those of a negation come first in every reading
-_PATTERNS = (_NEGATION,) * len(_NEGATION_WORDS) + (_HEDGE,) * len(_HEDGE_WORDS)
-_FOLLOWS = np.array([word in _BEHIND_WORDS for word in _NEGATION_WORDS + _HEDGE_WORDS])
+# a comma and the next item of a list: "or", "nor", an article, two adjectives
+_LIST_ITEM = re.compile(r",\s*(?:(?P<last>or|nor|and/or)\s+)?(?:(?:a|an|any|even|other|no)\s+)*(?:[\w'’-]+\s+){0,2}$")
+_LIST_GOES_ON = re.compile(
+    r"(?:['’]s)?(?:\s+[\w'’-]+){0,1}\s*(?:,|\b(?:or|nor)\b|[.;:!?)\n]|$)|\s+(?:visible|present|in\s+sight|nearby)\b",
+    re.IGNORECASE,
+)
+
+_DEFINITE = frozenset("the this that these those his her hers its their my your our both each every".split())
+_NO_NOUN_PHRASE = frozenset(
+    "of in on at with and or nor a an any no to by near for from like as than into onto over under is are be was were"
+    " being that where which".split()
+)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, cue_words, find_claims
+from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, cue_words, find_claims, forget
 from scapo_eval.errors import InputError
 
 THINGS = (
@@ -69,6 +69,7 @@ def test_negation(text: str, left: list[str]) -> None:
         "Another dog, a notable cat, a bird in the north.",
         "The man is not looking at the dog.",
         "No. 5 is a dog.",
+        "No, the dog with a cat is not on the bench.",
     ],
 )
 def test_no_negation(text: str) -> None:
@@ -90,6 +91,16 @@ def test_no_negation(text: str) -> None:
         ("A man, likely checking his phone.", ["man", "phone"]),
         ("A dog, possibly a cat, and a bird.", ["dog", "bird"]),
         ("There may be a dog, but a cat sleeps.", ["cat"]),
+        ("Toys, suggesting that the dog has a cat.", ["dog"]),
+        ("Toys, suggesting a dog or a cat.", []),
+        ("A sign, possibly indicating a bus.", []),
+        ("It appears to be busy, with a bus.", ["bus"]),
+        ("It seems like a dog, a cat, or a bird.", []),
+        ("POSSIBLY a dog; a cat.", ["cat"]),
+        ("A bench (possibly a **table**) is there.", ["bench"]),
+        ("Perhaps, on the left, a dog.", ["dog"]),
+        ("Possibly a man who walks a dog.", ["dog"]),
+        ("Possibly a man and there is a dog.", ["dog"]),
     ],
 )
 def test_hedges(text: str, left: list[str]) -> None:
@@ -119,6 +130,20 @@ def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> No
         np.testing.assert_array_equal(left.label_id, columns.label_id[mask])
     assert masks["all"].all()
     assert not (masks["certain"] & ~masks["asserted"]).any()
+
+
+def test_reach() -> None:
+    near = "Possibly one of the small and old and brown and friendly and sleepy and hairy dogs."
+    assert kept(near, "certain") == []
+    assert kept(near.replace("friendly", "very friendly and lovely"), "certain") == ["dogs"]
+
+
+def test_remembered_phrases_change_nothing() -> None:
+    texts = ["Possibly a dog.", "There is no cat, dog, or bird.", "It appears to be a dog with a cat."]
+    matcher = AliasMatcher(VOCABULARY, cue_words("certain"))
+    forget()
+    first, again = (claim_mask_batch(texts, *matcher.find_watched(texts)) for _ in range(2))
+    assert first.tolist() == again.tolist() == [False, False, False, False, False, True]
 
 
 def test_more_captions_than_one_pass() -> None:
