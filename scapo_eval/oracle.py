@@ -112,6 +112,30 @@ class PresenceOracle:
         faults.raise_if_any()
         return rows.oracle(labels)
 
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: NDArray[Any],
+        image_ids: Sequence[Any],
+        labels: Sequence[str],
+        *,
+        vocabulary_fingerprint: str = "",
+        source: str = "matrix",
+    ) -> PresenceOracle:
+        """An oracle from a matrix of every cell.
+
+        Args:
+            matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
+            image_ids: ids in any spelling.
+            labels: the axis.
+            vocabulary_fingerprint: of the vocabulary it was made for.
+            source: name for messages.
+
+        Raises:
+            InputError: shapes that do not fit, other values, an image or label that stands twice.
+        """
+        return _from_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source)
+
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Canonical image id -> row."""
@@ -527,8 +551,9 @@ def _from_matrix(
         raise InputError(name, None, "the truth holds no image")
     if matrix.dtype.kind not in "iub" or not np.isin(matrix, (-1, 0, 1)).all():
         raise InputError(name, None, "matrix cells must be 1 (present), 0 (absent) or -1 (unknown)")
+    plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
     try:
-        ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in image_ids)
+        ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in plain)
     except ValueError as error:
         raise InputError(name, None, f"image id {error}") from None
     _refuse_doubles("image", ids, name)

@@ -127,6 +127,26 @@ class Vocabulary:
         """Label -> its position in ``labels``."""
         return {label: k for k, label in enumerate(self.labels)}
 
+    def aliases_of(self, label: str) -> list[str]:
+        """The aliases of a label, in order."""
+        return [alias for alias, owner in self.aliases.items() if owner == label]
+
+    def document(self) -> dict[str, Any]:
+        """The vocabulary as a file holds it: written as JSON or YAML, :meth:`load` gives it back."""
+        labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
+        for alias, label in self.aliases.items():
+            labels[label]["aliases"].append(alias)
+        for label, info in self.info.items():
+            labels[label] |= {"definition": info.definition, "group": info.group, "coco": list(info.coco)}
+        return {
+            "name": self.name,
+            "version": self.version,
+            "source": self.source,
+            "labels": labels,
+            "ignore": list(self.ignore),
+            "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
+        }
+
 
 def shipped_vocabularies() -> dict[str, Any]:
     """Name -> readable resource of the vocabularies that come with the project."""

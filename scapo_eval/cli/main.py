@@ -38,7 +38,8 @@ VERBS = {
     "report": ("report", "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV."),
     "plot": ("plot", "Frontier, labels and training curves as PNG, SVG or PDF."),
     "vocab": ("vocab", "Check, describe, compare, mine, draft and widen vocabularies."),
-    "oracle": ("oracle", "Convert, check and describe truth files."),
+    "oracle": ("oracle", "Convert, check, describe and compare truth files."),
+    "annotate": ("annotate", "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline)."),
 }
 """Verb -> (module in this package, one line of help); a verb's module is imported when it is used."""
 

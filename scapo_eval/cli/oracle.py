@@ -1,8 +1,9 @@
-"""``scapo-eval oracle``: convert, describe and check truth files."""
+"""``scapo-eval oracle``: convert, describe, check and compare truth files."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import numpy as np
@@ -11,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import InputError
+from ..inference.sources import image_ids
 from ..io.captions import iter_blocks, parse_block
 from ..io.files import FaultList, dump_json
 from ..oracle import PresenceOracle, Truth
-from ..vocabulary import Vocabulary
+from ..vocabulary import Vocabulary, shipped_vocabularies
+from .main import BAD_INPUT
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
 """Classes of the paper's label-distribution table: positive images from, up to (exclusive), name."""
@@ -46,9 +49,13 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
 @click.argument("truth")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
-def stats(truth: str, as_json: bool, top: int) -> None:
-    """Images, labels, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
+@click.option(
+    "--vocabulary", metavar="NAME|FILE", help="Count its aliases.  [default: the shipped one a matrix was made for]"
+)
+def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
+    """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
     oracle = PresenceOracle.load(truth)
+    names = _made_for(oracle, vocabulary)
     frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
     images = len(oracle.image_ids)
     classes = {
@@ -58,6 +65,11 @@ def stats(truth: str, as_json: bool, top: int) -> None:
     summary = {
         "images": images,
         "labels": len(oracle.labels),
+        **(
+            {"aliases": len(names.aliases), "aliases_per_label": len(names.aliases) / len(names.labels)}
+            if names
+            else {}
+        ),
         "world": oracle.world,
         "fingerprint": oracle.fingerprint,
         "positives": int(frequency.sum()),
@@ -80,9 +92,51 @@ def stats(truth: str, as_json: bool, top: int) -> None:
     table = Table("positive images", "labels", "share", box=None, pad_edge=False)
     for name, count in classes.items():
         table.add_row(name, str(count), f"{100 * count / max(1, len(oracle.labels)):.1f}%")
+    table.add_row("total", str(len(oracle.labels)), "100.0%")
     console.print(table)
     for count, label in ranked[:top]:
         console.print(Text(f"{count:>8,}  {label}"))
+
+
+def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
+    """The vocabulary of a matrix: the one named, or the shipped one of its fingerprint."""
+    if name:
+        return Vocabulary.load(name)
+    shipped = map(Vocabulary.load, shipped_vocabularies() if oracle.vocabulary_fingerprint else ())
+    return next((each for each in shipped if each.fingerprint == oracle.vocabulary_fingerprint), None)
+
+
+@command.command()
+@click.argument("train")
+@click.argument("evaluation", nargs=-1, required=True, metavar="EVAL...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
+    """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
+
+    Both are truth files, captions, answers, questions, lists, COCO annotations or folders of images. Images are the
+    same if their COCO ids are: val2014 and train2017 name many images twice (COCO_val2014_000000000042.jpg,
+    000000000042.jpg). Sets with numbers of their own (AMBER) cannot be told from COCO by these.
+    """
+    ours = image_ids(train)
+    rows: list[dict[str, Any]] = []
+    for source in evaluation:
+        theirs = image_ids(source)
+        shared = sorted(ours & theirs, key=lambda image: (len(image), image))
+        rows.append({"source": source, "images": len(theirs), "shared": len(shared), "shared_ids": shared})
+    found = {
+        "train": train,
+        "images": len(ours),
+        "disjoint": not any(row["shared"] for row in rows),
+        "evaluation": rows,
+    }
+    if as_json:
+        sys.stdout.write(dump_json(found).decode() + "\n")
+    else:
+        for row in rows:
+            few = ", ".join(row["shared_ids"][:5]) + (", ..." if row["shared"] > 5 else "")
+            said = f"{row['shared']:,} shared images ({few})" if row["shared"] else "disjoint, no shared image"
+            click.echo(f"{train} ({len(ours):,} images) and {row['source']} ({row['images']:,} images): {said}")
+    return 0 if found["disjoint"] else BAD_INPUT
 
 
 @command.command()

@@ -94,6 +94,7 @@ def ask_until_read(
     open_ones = list(range(len(wanted)))
     for number in range(TRIES):
         asked = {k: _again(wanted[k], number) for k in open_ones}
+        session.tally.repeated += len(asked) if number else 0
         session.ask(asked.values())
         for k, request in asked.items():
             response = session.journal.get(session.key(request)) or Response(error="not answered")

@@ -32,7 +32,8 @@ class Tally:
 
     Attributes:
         requests: answers that were wanted.
-        reused: of them, those that the journal already held.
+        repeated: asked again, because what an answer says could not be read.
+        reused: of both, those that the journal already held or that another request asks for already.
         failed: of them, those without an answer.
         empty: answers without a word (kept: saying nothing is a model's doing, too).
         cut: answers that ended at the token limit.
@@ -42,6 +43,7 @@ class Tally:
     """
 
     requests: int = 0
+    repeated: int = 0
     reused: int = 0
     failed: int = 0
     empty: int = 0
@@ -51,6 +53,11 @@ class Tally:
     made_tokens: int = 0
     seconds: float = 0.0
     first_errors: list[str] = field(default_factory=list)
+
+    @property
+    def made(self) -> int:
+        """Answers that the engine gave in this run."""
+        return max(0, self.requests + self.repeated - self.reused)
 
     @property
     def flawed(self) -> int:
@@ -74,6 +81,7 @@ class Tally:
         """One line for people."""
         parts = [f"{self.requests - self.failed:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
+        parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
         parts += [f"{self.empty:,} of them empty"] if self.empty else []
         parts += [f"{self.cut:,} cut at the token limit"] if self.cut else []
         parts += [f"{self.failed:,} failed (the first: {self.first_errors[0]})"] if self.failed else []
@@ -114,19 +122,23 @@ class Session:
         """
         began = time.monotonic()
         asked: dict[int, str] = {}
+        in_flight: set[str] = set()
 
         def unanswered() -> Iterator[Request]:
             for request in requests:
                 key = self.key(request)
-                if key in self.journal:
+                if key in in_flight or key in self.journal:  # in this order: an answer goes from the one to the other
                     self.tally.reused += 1
                     self.advance(1)
                 else:
                     asked[id(request)] = key
+                    in_flight.add(key)
                     yield request
 
         def done(request: Request, response: Response) -> None:
-            self.journal.add(asked.pop(id(request)), response)
+            key = asked.pop(id(request))
+            self.journal.add(key, response)
+            in_flight.discard(key)
             self.tally.made_tokens += response.completion_tokens or 0
             self.advance(1)
 
@@ -151,8 +163,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def write_card(
-    output: str | Path,
+def run_card(
     session: Session,
     *,
     started: str,
@@ -160,11 +171,10 @@ def write_card(
     prompts: Mapping[str, str],
     images: Sequence[str],
     **further: Any,
-) -> None:
-    """Writes ``OUTPUT.run.json``: everything needed to ask the same again.
+) -> dict[str, Any]:
+    """Everything needed to ask the same again.
 
     Args:
-        output: the file whose answers are described.
         session: whose answers they are.
         started: time of the start.
         sampling: the settings.
@@ -175,11 +185,9 @@ def write_card(
     from .. import __version__
 
     tally = session.tally
-    asked = tally.requests - tally.reused
     counts = {key: value for key, value in asdict(tally).items() if key != "first_errors"}
-    card = {
+    return {
         "format": "scapo-run/1",
-        "output": Path(output).name,
         "engine": dict(session.engine.identity),
         "environment": {**session.engine.card, "python": sys.version.split()[0], "scapo": __version__},
         "sampling": asdict(sampling),
@@ -188,10 +196,21 @@ def write_card(
         "started": started,
         "finished": now(),
         "counts": {**counts, "seconds": round(tally.seconds, 3)},
-        "requests_per_second": _rate(asked, tally.seconds),
+        "requests_per_second": _rate(tally.made, tally.seconds),
         "completion_tokens_per_second": _rate(tally.made_tokens, tally.seconds),
         **further,
     }
+
+
+def write_card(output: str | Path, session: Session, **facts: Any) -> None:
+    """Writes ``OUTPUT.run.json``.
+
+    Args:
+        output: the file whose answers are described.
+        session: whose answers they are.
+        facts: further arguments of :func:`run_card`.
+    """
+    card = {"output": Path(output).name, **run_card(session, **facts)}
     with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
         stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
 

@@ -116,6 +116,28 @@ def pictures(sources: Iterable[str], root: str | None = None, limit: int | None 
     return found[:limit]
 
 
+def image_ids(source: str) -> frozenset[str]:
+    """Canonical ids of the images that a source names: to keep them apart from others.
+
+    Args:
+        source: a truth file of any format, captions, answers, questions, or anything :func:`pictures` takes.
+
+    Raises:
+        InputError: the source names no image.
+    """
+    from ..oracle import PresenceOracle
+
+    if Path(source).is_file() and Path(source).suffix.lower() not in IMAGE_SUFFIXES:
+        try:
+            return frozenset(PresenceOracle.load(source).image_ids)
+        except (InputError, InputErrors):
+            pass  # no truth: captions, answers, lists, COCO annotations of another kind
+    found = frozenset(picture.image_id for picture in _of_source(source, None))
+    if not found:
+        raise InputError(source, None, "names no image")
+    return found
+
+
 def _of_source(source: str, root: str | None) -> Iterator[Picture]:
     path = Path(source)
     if path.is_dir():

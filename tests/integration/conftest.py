@@ -5,10 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -120,3 +127,48 @@ def quiet_loggers() -> Iterator[None]:
     yield
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate, logger.level = handlers, propagate, level
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Starts ``transformers serve`` with the model of a folder; each call gives the base URL of one."""
+    for package in ("fastapi", "uvicorn", "openai", "accelerate"):
+        pytest.importorskip(package)
+    with ExitStack() as stack:
+        yield lambda model: stack.enter_context(_served(model, tmp_path))
+
+
+@contextmanager
+def _served(model: str, folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
+    assert command is not None
+    (folder / "hub").mkdir(exist_ok=True)
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_CACHE": str(folder / "hub"),
+    }  # fmt: skip
+    log_path = folder / f"serve-{port}.log"
+    with open(log_path, "w") as log:
+        process = subprocess.Popen(
+            [command, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+            env=environment, stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            for _ in range(600):
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                        break
+                except (urllib.error.URLError, OSError):
+                    assert process.poll() is None, log_path.read_text()[-3000:]
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

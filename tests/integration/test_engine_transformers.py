@@ -5,14 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -195,40 +190,11 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def served(models: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str]]:
+def served(models: dict[str, Path], serve: Callable[[str], str]) -> tuple[str, str]:
     """``transformers serve`` with a tiny model; base URL and model."""
     # the server's loader asks for Qwen's video processor, which needs torchvision
     model = str(models["qwen2_5_vl" if importlib.util.find_spec("torchvision") else "llava"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = shutil.which("transformers", path=str(Path(sys.executable).parent))
-    for package in ("fastapi", "uvicorn", "openai", "accelerate"):
-        pytest.importorskip(package)
-    assert command is not None
-    (tmp_path / "hub").mkdir()
-    log = open(tmp_path / "serve.log", "w")  # noqa: SIM115
-    process = subprocess.Popen(
-        [command, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
-        env={**environment(), "HF_HUB_CACHE": str(tmp_path / "hub")}, stdout=log, stderr=log,
-    )  # fmt: skip
-    try:
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                    break
-            except (urllib.error.URLError, OSError):
-                assert process.poll() is None, (tmp_path / "serve.log").read_text()[-3000:]
-                time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/v1", model
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
+    return serve(model), model
 
 
 def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
@@ -249,7 +215,7 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
     remote, local = tmp_path / "remote.jsonl", tmp_path / "local.jsonl"
     asked = [*command, "-o", str(remote), "--base-url", url, "--concurrency", "2"]
     done = subprocess.run(asked, capture_output=True, text=True, env=environment(), timeout=120)
-    assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-3000:]
+    assert done.returncode == 0, done.stderr
     here = [*command, "-o", str(local), "--engine", "transformers", "--device", "cpu", "--dtype", "float32"]
     assert subprocess.run(here, capture_output=True, env=environment(), timeout=120).returncode == 0
     theirs, ours = ([orjson.loads(line) for line in path.read_bytes().splitlines()] for path in (remote, local))

@@ -127,9 +127,32 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
         text = _judge(asked, messages)
     elif model == "yes" and not asked.startswith("Describe"):
         text = "Yes" if "as follows" in asked or int(key, 16) % 2 else "No"
+    elif model in ("verdicts", "mumbling-verdicts"):
+        text = _verdicts(request, parts, asked, mumbles=model.startswith("mumbling"))
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     choices = [] if model == "no-choice" else [choice, {**choice, "index": 1}]  # "n" is ignored, this way or that
     return 200, {"choices": choices, "usage": {"prompt_tokens": len(asked.split()), "completion_tokens": 5}}
+
+
+def _verdicts(request: dict, parts: list, asked: str, *, mumbles: bool) -> str:
+    """Present for about one cell in eight, by picture and question; a mumbling judge spoils half of its answers."""
+    picture = next(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
+    schema = request["response_format"]["json_schema"]["schema"]
+    draw = hashlib.sha256(f"{picture} {asked} {request['seed']}".encode()).digest()
+    if mumbles and draw[0] % 2:
+        return (
+            "",
+            "Sorry, I cannot help with that.",
+            "yes",
+            '{"present": true, "present": false}',
+            '{"unicorn": true}',
+            'I think {"present": true}',
+        )[draw[1] % 6]
+    lines = {line for line in asked.splitlines() if "abel" in line or line[:1].isdigit()}
+    said = {
+        key: hashlib.sha256(f"{picture} {key} {sorted(lines)}".encode()).digest()[0] < 32 for key in schema["required"]
+    }
+    return json.dumps(said)
 
 
 def _judge(asked: str, messages: list) -> str:

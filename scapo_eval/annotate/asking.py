@@ -1,0 +1,286 @@
+"""Questions about cells in, verdicts in the store out: the pass that ``coarse`` and ``refine`` share.
+
+Questions go out in blocks, image by image, so that a server can keep an image's prefix. Every answer is in the
+run's journal as it arrives, a block's verdicts are in the store when the block is complete; a killed pass asks again
+only what was in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from ..engines import Engine, Response, Sampling
+from ..engines import images as picture_files
+from ..inference.journal import Journal
+from ..inference.judge import ask_until_read
+from ..inference.runner import Session, now, run_card
+from ..io.files import atomic_write, dump_json
+from ..signature import digest
+from .prompts import Prompt
+from .store import PRESENT, UNKNOWN, Kind, Source, Store
+
+JOURNAL = "answers.journal"
+UNREAD = "unread.jsonl"
+PASSES = "passes.jsonl"
+
+FIRST_BLOCK, BLOCK = 64, 8192
+"""Questions in the block that the first forecast is made of, and in the blocks behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One call: an image and a prompt that asks for the verdicts of some of its cells.
+
+    Attributes:
+        row: of the image.
+        prompt: what is asked.
+        columns: of the prompt's labels.
+    """
+
+    row: int
+    prompt: Prompt
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a pass has cost and what it will.
+
+    Attributes:
+        done, total: calls.
+        made: of the calls done, those that the engine answered in this run.
+        seconds: that these took.
+        prompt_tokens, completion_tokens: of a call, on average; 0 where the engine does not count.
+    """
+
+    done: int
+    total: int
+    made: int
+    seconds: float
+    prompt_tokens: float
+    completion_tokens: float
+
+    @property
+    def left(self) -> int:
+        """Calls to come."""
+        return self.total - self.done
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time that the calls to come will take; None before there is a rate."""
+        return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
+
+    def cost(self, calls: int, price_in: float, price_out: float) -> float:
+        """Price of calls, at prices per million tokens."""
+        return calls * (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pass came to.
+
+    Attributes:
+        calls: questions asked.
+        cells: verdicts that were wanted.
+        present: of them, present.
+        changed: verdicts that differ from an earlier one.
+        unread: cells whose answer could not be read, with the answer.
+        failed: cells without an answer, with the error.
+        excluded: images that cannot be loaded (of this pass).
+    """
+
+    calls: int = 0
+    cells: int = 0
+    present: int = 0
+    changed: int = 0
+    unread: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+
+    @property
+    def flawed(self) -> bool:
+        """Whether something is left to be settled: exit code 4."""
+        return bool(self.unread or self.failed or self.excluded)
+
+
+def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) -> Journal:
+    """The answers that a run has got."""
+    return Journal(store.folder / JOURNAL, warn=warn)
+
+
+def judge_of(engine: Engine) -> str:
+    """``model@hash`` of whatever decides the engine's answers."""
+    identity = dict(engine.identity)
+    return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
+
+
+def ask(
+    store: Store,
+    session: Session,
+    questions: Iterable[Question],
+    total: int,
+    *,
+    sampling: Sampling,
+    round: int = 0,
+    reason: str = "",
+    report: Callable[[Forecast], None] = lambda forecast: None,
+    only_first: bool = False,
+) -> Outcome:
+    """Asks, writes the verdicts that can be read, lists what is left.
+
+    A cell whose answer cannot be read becomes unknown; one without an answer keeps what it has. A coarse verdict
+    never takes the place of any other.
+
+    Args:
+        store: open for writing.
+        session: the judge.
+        questions: image by image.
+        total: their number.
+        sampling: of the judge.
+        round: of quality control.
+        reason: why they are asked.
+        report: told after every block.
+        only_first: stop after the first block, for its forecast.
+    """
+    started, judge = now(), judge_of(session.engine)
+    outcome = Outcome()
+    loads: dict[int, bool] = {}
+    kept: dict[str, Prompt] = {}
+    done = 0
+    for block in _blocks(questions):
+        fit = [question for question in block if _loads(store, question.row, loads, outcome)]
+        for question in fit:
+            if question.prompt.id not in kept:
+                kept[question.prompt.id] = question.prompt
+                store.keep_prompt(question.prompt.id, question.prompt.document())
+        wanted = [question.prompt.request(store.paths[question.row], sampling) for question in fit]
+        answers = ask_until_read(session, wanted, [question.prompt.read for question in fit])
+        for question, (verdicts, response) in zip(fit, answers, strict=True):
+            session.tally.add(response)
+            if verdicts is None:
+                _list(store, question, response, outcome)
+        _write(store, fit, answers, judge, round, reason, outcome)
+        outcome.calls += len(fit)
+        done += len(block)
+        report(_forecast(session, done, total, outcome.calls))
+        if only_first:
+            break
+    _list_open(store, outcome)
+    if outcome.calls or outcome.excluded:
+        _keep_card(store, session, outcome, started, sampling, kept, round, reason)
+    return outcome
+
+
+def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
+    stream = iter(questions)
+    size = FIRST_BLOCK
+    while block := list(islice(stream, size)):
+        yield block
+        size = BLOCK
+
+
+def _loads(store: Store, row: int, loads: dict[int, bool], outcome: Outcome) -> bool:
+    """Whether the image can be loaded; if not it is excluded, and never counted as empty of all labels."""
+    if row not in loads:
+        image, reason = store.image_ids[row], None
+        try:
+            picture_files.check(store.paths[row])
+        except picture_files.ImageFault as fault:
+            reason = str(fault)
+            outcome.excluded.append(image)
+        store.exclude(image, reason)
+        loads[row] = reason is None
+    return loads[row]
+
+
+def _write(
+    store: Store,
+    questions: Sequence[Question],
+    answers: Sequence[tuple[tuple[int, ...] | None, Response]],
+    judge: str,
+    round: int,
+    reason: str,
+    outcome: Outcome,
+) -> None:
+    """A block's verdicts, prompt by prompt; one that the cell has already, from the same source, is not repeated."""
+    cells: dict[tuple[Kind, str], list[tuple[int, int, int]]] = {}
+    for question, (verdicts, response) in zip(questions, answers, strict=True):
+        outcome.cells += len(question.columns)
+        if response.error is not None:
+            continue
+        said = verdicts or (UNKNOWN,) * len(question.columns)
+        found = cells.setdefault((question.prompt.kind, question.prompt.id), [])
+        found += ((question.row, column, verdict) for column, verdict in zip(question.columns, said, strict=True))
+    for (kind, prompt), found in cells.items():
+        row, column, verdict = np.array(found, dtype=np.int64).T
+        before = store.matrix[row, column]
+        new = Source(kind, prompt, judge, round, reason)
+        # a person's verdict stays; a coarse one is the first or mends an unreadable coarse one
+        replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
+        free = np.array([*(each.kind in replaced for each in store.sources), True])[store.source_ids[row, column]]
+        free &= (store.source_ids[row, column] != store.id_of(new)) | (before != verdict)
+        free &= (before == UNKNOWN) | (kind != "coarse")
+        row, column, verdict, before = row[free], column[free], verdict[free], before[free]
+        store.write(row, column, verdict, new)
+        outcome.present += int((verdict == PRESENT).sum())
+        outcome.changed += int(((verdict != before) & (before != UNKNOWN) & (verdict != UNKNOWN)).sum())
+
+
+def _list(store: Store, question: Question, response: Response, outcome: Outcome) -> None:
+    for label in question.prompt.labels:
+        row = {"image_id": store.image_ids[question.row], "label": label, "prompt": question.prompt.id}
+        if response.error is None:
+            outcome.unread.append({**row, "answer": response.text})
+        else:
+            outcome.failed.append({**row, "error": response.error})
+
+
+def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
+    tally = session.tally
+    answered = max(1, calls - tally.failed)
+    return Forecast(
+        done, total, tally.made, tally.seconds, tally.prompt_tokens / answered, tally.completion_tokens / answered
+    )
+
+
+def _list_open(store: Store, outcome: Outcome) -> None:
+    """``unread.jsonl``: the cells that are open because no answer could be read or none came, with the last one."""
+    rows_so_far = chain(store.lines(UNREAD), outcome.unread, outcome.failed)
+    listed = {(row["image_id"], row["label"]): row for row in rows_so_far}
+    rows = {image: k for k, image in enumerate(store.image_ids)}
+    still = [
+        row
+        for (image, label), row in listed.items()
+        if store.matrix[rows[image], store.vocabulary.label_ids[label]] == UNKNOWN
+    ]
+    with atomic_write(store.folder / UNREAD) as stream:
+        stream.writelines(dump_json(row) + b"\n" for row in still)
+
+
+def _keep_card(
+    store: Store,
+    session: Session,
+    outcome: Outcome,
+    started: str,
+    sampling: Sampling,
+    prompts: dict[str, Prompt],
+    round: int,
+    reason: str,
+) -> None:
+    """``passes.jsonl``: how each pass was made, for the data card."""
+    card = run_card(
+        session, started=started, sampling=sampling, prompts={}, images=store.image_ids, round=round, reason=reason,
+        judge=judge_of(session.engine), prompt_ids=sorted(prompts),
+        kinds=sorted({each.kind for each in prompts.values()}),
+        cells={
+            "asked": outcome.cells, "present": outcome.present, "changed": outcome.changed,
+            "unread": len(outcome.unread), "failed": len(outcome.failed),
+        },
+        excluded_images=len(outcome.excluded),
+    )  # fmt: skip
+    store.append(PASSES, card)

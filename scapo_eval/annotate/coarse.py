@@ -1,0 +1,104 @@
+"""The first pass over every cell: one general question per image and label, or several labels to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ..engines import Sampling
+from ..errors import InputError
+from ..inference.runner import Session
+from ..inference.sources import Picture
+from ..vocabulary import Vocabulary
+from .asking import Forecast, Outcome, Question, ask
+from .prompts import Prompt, Template
+from .store import UNKNOWN, Store
+
+
+def open_or_create(folder: str, pictures: Sequence[Picture], vocabulary: Vocabulary) -> Store:
+    """The run of a folder, open for writing; made if there is none.
+
+    Raises:
+        InputError: see :class:`~scapo_eval.annotate.store.Store`; or the run is about other images.
+    """
+    if not (Path(folder) / "run.json").exists():
+        return Store.create(folder, pictures, vocabulary)
+    store = Store.open(folder, vocabulary=vocabulary, write=True)
+    wanted = tuple(each.image_id for each in pictures)
+    if wanted != store.image_ids:
+        store.close()
+        have, want = set(store.image_ids), set(wanted)
+        reason = (
+            f"was begun with other images: {len(have - want):,} of its {len(have):,} are not in the list, "
+            f"{len(want - have):,} of the list are not in it"
+            if have != want
+            else "was begun with the same images in another order; give them in the order of the first start"
+        )
+        raise InputError(folder, None, reason)
+    return store
+
+
+def prompts_for(vocabulary: Vocabulary, labels_per_call: int = 1, template: Template | None = None) -> list[Prompt]:
+    """The prompts that together ask about every label.
+
+    Args:
+        vocabulary: the labels, asked in their order.
+        labels_per_call: labels of one prompt.
+        template: the user's; None: the project's.
+
+    Raises:
+        InputError: the template does not name its labels, or answers one label where several are asked.
+    """
+    template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
+    labels = iter(vocabulary.labels)
+    found = []
+    while group := list(islice(labels, labels_per_call)):
+        found.append(template.prompt("coarse", group, vocabulary))
+    return found
+
+
+def coarse(
+    store: Store,
+    session: Session,
+    prompts: Sequence[Prompt],
+    *,
+    sampling: Sampling | None = None,
+    report: Callable[[Forecast], None] = lambda forecast: None,
+    only_first: bool = False,
+) -> Outcome:
+    """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.asking.ask`.
+
+    Args:
+        store: open for writing.
+        session: the judge.
+        prompts: of :func:`prompts_for`.
+        sampling: of the judge.
+        report: told of cost and time after every block.
+        only_first: the first few calls only, for their forecast.
+    """
+    questions, total = _questions(store, prompts)
+    return ask(
+        store, session, questions, total, sampling=sampling or Sampling(), report=report,
+        only_first=only_first,
+    )  # fmt: skip
+
+
+def calls_left(store: Store, prompts: Sequence[Prompt]) -> int:
+    """Calls that a coarse pass would make."""
+    return _questions(store, prompts)[1]
+
+
+def _questions(store: Store, prompts: Sequence[Prompt]) -> tuple[Iterator[Question], int]:
+    coarse_or_none = np.array([*(source.kind == "coarse" for source in store.sources), True])
+    open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.source_ids]
+    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
+    wanted = np.stack([open_cells[:, list(each)].any(axis=1) for each in columns], axis=1)
+    cells = (
+        Question(row, prompts[k], columns[k])
+        for row in range(len(wanted))
+        for k in np.flatnonzero(wanted[row]).tolist()
+    )
+    return cells, int(wanted.sum())

@@ -1,0 +1,254 @@
+"""The end of a run: E* as a file that every scorer and reward reads, with a card that says how it came about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ..errors import InputError, InputErrors
+from ..inference.runner import now
+from ..io.files import atomic_write, read_json
+from ..oracle import PresenceOracle
+from ..signature import digest
+from .asking import PASSES, UNREAD
+from .qc.figures import labels_table, overall_table, rounds_table
+from .qc.summary import summarize, summary_path
+from .store import ABSENT, PRESENT, UNKNOWN, Store
+
+CARD, MARKDOWN = ".card.json", ".card.md"
+FORMATS = (".npz", ".parquet")
+
+
+def finalize(
+    store: Store, output: str, *, allow_unknown: bool = False, licence: str = "", note: str = ""
+) -> dict[str, Any]:
+    """Writes the matrix, ``OUTPUT.card.json`` and ``OUTPUT.card.md``.
+
+    Excluded images are left out of the matrix and listed in the card.
+
+    Args:
+        store: the run.
+        output: name ending in ``.npz`` or ``.parquet``.
+        allow_unknown: write cells without a verdict as unknown (-1) instead of refusing.
+        licence: of the matrix (the images keep theirs).
+        note: a sentence for the card.
+
+    Returns:
+        The card.
+
+    Raises:
+        InputErrors: cells are open; which.
+        InputError: no image is left, or another ending of the name.
+    """
+    if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
+        raise InputError(output, None, f"end the name in {' or '.join(FORMATS)}")
+    rows = np.flatnonzero(store.included)
+    if not len(rows):
+        raise InputError(str(store.folder), None, "every image is excluded")
+    if not allow_unknown:
+        _refuse_open(store)
+    matrix, ids = store.matrix[rows], [store.image_ids[row] for row in rows.tolist()]
+    oracle = PresenceOracle.from_matrix(
+        matrix, ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output
+    )
+    oracle.save(output)
+    card = _card(store, oracle, output, licence, note)
+    with atomic_write(f"{output}{CARD}") as stream:
+        stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
+    with atomic_write(f"{output}{MARKDOWN}") as stream:
+        stream.write(markdown(card).encode("utf-8", "replace"))
+    return card
+
+
+def _refuse_open(store: Store) -> None:
+    cells = store.open_cells()
+    if not len(cells):
+        return
+    never = sum(store.source_of(row, column) is None for row, column in cells.tolist())
+    faults = [InputError(str(store.folder), None, _what_is_open(store, len(cells), never))]
+    for row, column in cells[: InputErrors.SHOWN - 1].tolist():
+        source = store.source_of(row, column)
+        why = "never judged" if source is None else f"no verdict from {source.prompt or source.judge}"
+        faults.append(InputError(None, None, f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
+    raise InputErrors(faults, 1 + len(cells))
+
+
+def _what_is_open(store: Store, cells: int, never: int) -> str:
+    parts = [f"{never:,} never judged (run `annotate coarse` again)"] if never else []
+    parts += (
+        [f"{cells - never:,} without a readable verdict (listed in {store.folder / UNREAD})"] if cells > never else []
+    )
+    return (
+        f"{cells:,} cells are open: {', '.join(parts)}. Ask them again (another --seed draws other answers), let a "
+        "person decide them (`annotate qc draw --undecided`), or write them as unknown with --allow-unknown"
+    )
+
+
+def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note: str) -> dict[str, Any]:
+    rows = np.flatnonzero(store.included)
+    matrix, sources = store.matrix[rows], store.source_ids[rows]
+    cells = Counter({k: int(n) for k, n in zip(*np.unique(sources, return_counts=True), strict=True) if k >= 0})
+    by_kind: Counter[str] = Counter()
+    by_judge: Counter[str] = Counter()
+    by_person: Counter[str] = Counter()
+    by_prompt: Counter[str] = Counter()
+    by_round: Counter[str] = Counter()
+    for k, n in cells.items():
+        source = store.sources[k]
+        by_kind[source.kind] += n
+        (by_person if source.kind == "human" else by_judge)[source.judge] += n
+        by_round[str(source.round)] += n
+        if source.prompt:
+            by_prompt[source.prompt] += n
+    frequency = (matrix == PRESENT).sum(axis=0)
+    present = int(frequency.sum())
+    pool = store.folder / "pool.json"
+    vocabulary = store.vocabulary
+    return {
+        "format": "scapo-dopa-card/1",
+        "matrix": output.rsplit("/", 1)[-1],
+        "fingerprint": oracle.fingerprint,
+        "made": now(),
+        "licence": licence or None,
+        "note": note or None,
+        "images": {
+            "n": len(rows),
+            "hash": digest(oracle.image_ids),
+            "excluded": [{"image_id": image, "reason": reason} for image, reason in sorted(store.excluded.items())],
+            "pool": read_json(pool) if pool.is_file() else None,
+        },
+        "vocabulary": {
+            "name": vocabulary.name,
+            "version": vocabulary.version,
+            "source": vocabulary.source,
+            "fingerprint": vocabulary.fingerprint,
+            "labels": len(vocabulary.labels),
+            "aliases": len(vocabulary.aliases),
+        },
+        "cells": {
+            "present": present,
+            "absent": int((matrix == ABSENT).sum()),
+            "unknown": int((matrix == UNKNOWN).sum()),
+            "present_per_image": present / len(rows),
+            "changed_since_first_verdict": store.changed(),
+            "verdicts_written": len(store),
+            "by_kind": dict(by_kind),
+            "by_round": dict(sorted(by_round.items())),
+        },
+        "label_frequency": dict(zip(store.labels, frequency.tolist(), strict=True)),
+        "judges": dict(by_judge.most_common()),
+        "people": dict(by_person.most_common()),
+        "prompts": [
+            {**store.prompts[name], "cells": n} for name, n in by_prompt.most_common() if name in store.prompts
+        ],
+        "passes": store.lines(PASSES),
+        "quality_control": _quality_now(store),
+    }
+
+
+def _quality_now(store: Store) -> dict[str, Any] | None:
+    """The state of quality control for the matrix as it stands; what was written after a round may be older."""
+    if not summary_path(store).is_file():
+        return None
+    return summarize(store, confidence=read_json(summary_path(store))["confidence"])
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """The card for people."""
+    cells, images, vocabulary = card["cells"], card["images"], card["vocabulary"]
+    total = cells["present"] + cells["absent"] + cells["unknown"]
+    lines = [
+        f"# {card['matrix']}",
+        "",
+        card["note"] or "Which objects are present in which images, decided for every image and label.",
+        "",
+        f"- {images['n']:,} images x {vocabulary['labels']:,} labels; {cells['present']:,} present "
+        f"({cells['present_per_image']:.2f} per image), {cells['absent']:,} absent, {cells['unknown']:,} unknown",
+        f"- vocabulary: {vocabulary['name']} {vocabulary['version']} (fingerprint {vocabulary['fingerprint']}, "
+        f"{vocabulary['aliases']:,} aliases)",
+        f"- matrix fingerprint {card['fingerprint']}, images hash {images['hash']}, made {card['made']}",
+        f"- licence: {card['licence'] or 'NOT STATED'} (of the matrix; the images keep their own)",
+        "",
+        "## Verdicts",
+        "",
+        *_table(("decided by", "cells", "share"), _shares(_KINDS, cells["by_kind"], total)),
+        "",
+        *_table(("judge or person", "cells", "share"), _shares({}, {**card["judges"], **card["people"]}, total)),
+        "",
+        f"{cells['changed_since_first_verdict']:,} cells have another verdict than their first one; "
+        f"{cells['verdicts_written']:,} verdicts were written in all.",
+        "",
+        "## Prompts of the final verdicts",
+        "",
+        *_table(("prompt", "kind", "labels", "cells"), _prompt_rows(card["prompts"])),
+        "",
+        "The texts are in the JSON card.",
+        "",
+        "## Quality control",
+        "",
+        *_quality(card["quality_control"]),
+        "",
+        "## Images",
+        "",
+        *_pool(images["pool"]),
+        f"{len(images['excluded']):,} images could not be loaded and are left out"
+        + (": " + ", ".join(each["image_id"] for each in images["excluded"][:50]) if images["excluded"] else "")
+        + ".",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+_KINDS = {
+    "coarse": "the coarse prompt",
+    "label": "a label-specific prompt",
+    "joint": "a joint prompt",
+    "human": "a person",
+}
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+
+
+def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> list[list[str]]:
+    return [[names.get(key, key), f"{n:,}", f"{100 * n / total:.2f}%"] for key, n in counts.items()]
+
+
+def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Prompts of one label each that share a template in one row."""
+    rows = []
+    general = [each for each in prompts if each["kind"] == "coarse"]
+    if general:
+        labels = {label for each in general for label in each["labels"]}
+        hashes = digest(sorted(each["prompt"] for each in general))
+        cells = sum(each["cells"] for each in general)
+        rows.append([f"{len(general)} texts (hash {hashes})", "coarse", f"{len(labels)}", f"{cells:,}"])
+    for each in prompts:
+        if each["kind"] != "coarse":
+            rows.append([each["prompt"], each["kind"], ", ".join(each["labels"]), f"{each['cells']:,}"])
+    return rows
+
+
+def _quality(summary: Any) -> list[str]:
+    if not isinstance(summary, dict):
+        return ["**None**: nobody has checked this matrix; its error is unknown."]
+    overall = overall_table(summary)
+    bounds = _table(*overall) if overall else [f"No overall bounds: {summary['overall_missing']}."]
+    return [*_table(*rounds_table(summary)), "", *bounds, "", *_table(*labels_table(summary))]
+
+
+def _pool(card: Any) -> list[str]:
+    if not isinstance(card, dict):
+        return ["The images were given as they are, not drawn by `annotate sample`.", ""]
+    kept_out = "; ".join(f"{each['source']} ({each['images']:,} images)" for each in card["excluded"]) or "nothing"
+    pool = card["pool"]
+    return [
+        f"Drawn with seed {card['seed']} from {pool['images']:,} images of {', '.join(pool['sources'])} "
+        f"(hash {pool['hash']}). Kept out: {kept_out}.",
+        "",
+    ]

@@ -1,0 +1,200 @@
+"""What models say against what the judge says: cells worth a second look, labels worth a prompt of their own.
+
+Several rollouts of an image are several witnesses. Their reliability is estimated from all images: how often they
+mention a label where the judge sees it (``p1``, per label) and where he does not (``p0``, over all labels: a label's
+own rate would excuse a judge who misses it everywhere). The evidence against a cell's verdict is the log-likelihood
+ratio of what its image's rollouts say, so that one number ranks both kinds of disagreement: claimed by many though
+judged absent, and mentioned by none though judged present and usually mentioned. Rollouts of one model repeat each
+other's errors: the ranking says where to look, not who is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..io.captions_foreign import read_foreign_captions
+from ..matcher import AliasMatcher
+from .store import ABSENT, PRESENT, Store
+
+LEAST_EVIDENCE = 1.0
+"""Nats from which a cell is disputed: what the rollouts say is e times as likely under the other verdict."""
+
+_BATCH = 4096
+_PRIOR = 8.0  # rollouts that the rate of all labels counts for in the rate of one
+
+
+@dataclass(frozen=True)
+class Witness:
+    """How often the rollouts of each image mention each label.
+
+    Attributes:
+        claims: (images, labels) rollouts that mention the label.
+        rollouts: (images,) rollouts.
+        texts: all of them, for what the vocabulary does not cover.
+        unknown: rollouts of images that the run does not have.
+    """
+
+    claims: NDArray[np.int32]
+    rollouts: NDArray[np.int32]
+    texts: list[str]
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A cell on which judge and rollouts disagree.
+
+    Attributes:
+        row, column: of the cell.
+        verdict: of the judge.
+        claims, rollouts: of the image's rollouts, those that mention the label, and all.
+        evidence: against the verdict, in nats.
+    """
+
+    row: int
+    column: int
+    verdict: int
+    claims: int
+    rollouts: int
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelConfusion:
+    """How judge and rollouts agree on one label.
+
+    Attributes:
+        label: its name.
+        present: images in which the judge sees it.
+        claimed_absent, silent_present: disputed cells: judged absent, judged present.
+        claim_rate_present, claim_rate_absent: share of rollouts that mention it where the judge sees it, and where
+            he does not; NaN where there is no such rollout.
+        with_label: the label that is judged present in most of the disputed images, beyond what its frequency
+            explains: what this one may be confused with; empty where none is in half of them.
+    """
+
+    label: str
+    present: int
+    claimed_absent: int
+    silent_present: int
+    claim_rate_present: float
+    claim_rate_absent: float
+    with_label: str
+
+
+def read_rollouts(store: Store, paths: Iterable[str]) -> Witness:
+    """Counts the mentions of rollout or caption files, image by image.
+
+    Args:
+        store: whose vocabulary and images count.
+        paths: captions or rollouts in any format that ``scapo-eval`` reads; several per image are several witnesses.
+
+    Raises:
+        InputError, InputErrors: unreadable files.
+    """
+    matcher = AliasMatcher(store.vocabulary)
+    rows = {image: k for k, image in enumerate(store.image_ids)}
+    claims = np.zeros(store.matrix.shape, dtype=np.int32)
+    rollouts = np.zeros(len(rows), dtype=np.int32)
+    texts: list[str] = []
+    owners: list[int] = []
+    unknown = 0
+    for path in paths:
+        for _, image_id, caption in read_foreign_captions(path):
+            if image_id in rows:
+                owners.append(rows[image_id])
+                texts.append(caption)
+            else:
+                unknown += 1
+    owner = np.array(owners, dtype=np.int64)
+    np.add.at(rollouts, owner, 1)
+    for begin in range(0, len(texts), _BATCH):
+        found = matcher.find_batch(texts[begin : begin + _BATCH])
+        cells = np.unique(np.stack([found.caption, found.label_id], axis=1), axis=0)  # a rollout claims a label once
+        np.add.at(claims, (owner[begin + cells[:, 0]], cells[:, 1]), 1)
+    return Witness(claims, rollouts, texts, unknown)
+
+
+def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[Disputed]:
+    """The cells that several rollouts contradict, the strongest evidence first.
+
+    Args:
+        store: the verdicts.
+        witness: the claims.
+        min_rollouts: that must claim a label that is judged absent, or be silent on one that is judged present.
+    """
+    evidence = _evidence(store.matrix, witness)
+    silent = witness.rollouts[:, None] - witness.claims
+    against = np.where(store.matrix == ABSENT, witness.claims, silent)
+    candidates = np.argwhere((evidence >= LEAST_EVIDENCE) & (against >= min_rollouts))
+    found = [
+        Disputed(
+            row, column, int(store.matrix[row, column]), int(witness.claims[row, column]), int(witness.rollouts[row]),
+            float(evidence[row, column]),
+        )
+        for row, column in candidates.tolist()
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: (-each.evidence, each.row, each.column))
+
+
+def _evidence(matrix: NDArray[np.int8], witness: Witness) -> NDArray[np.float64]:
+    """(images, labels) log-likelihood ratio against the verdict; 0 where there is neither verdict nor rollout."""
+    claims, rollouts = witness.claims, np.broadcast_to(witness.rollouts[:, None], witness.claims.shape)
+    present, absent = matrix == PRESENT, matrix == ABSENT
+    over_all, p0 = ((claims[where].sum() + 0.5) / (rollouts[where].sum() + 1.0) for where in (present, absent))
+    p1 = ((claims * present).sum(axis=0) + _PRIOR * over_all) / ((rollouts * present).sum(axis=0) + _PRIOR)
+    for_present = claims * np.log(p1 / p0) + (rollouts - claims) * np.log((1 - p1) / (1 - p0))
+    evidence: NDArray[np.float64] = np.where(absent, for_present, np.where(present, -for_present, 0.0))
+    return evidence
+
+
+def confusion(store: Store, witness: Witness, cells: Sequence[Disputed]) -> list[LabelConfusion]:
+    """How judge and rollouts agree, per label, the most disputed first.
+
+    Args:
+        store: the verdicts.
+        witness: the claims.
+        cells: of :func:`disputed`.
+    """
+    present, absent = store.matrix == PRESENT, store.matrix == ABSENT
+    rollouts = np.broadcast_to(witness.rollouts[:, None], witness.claims.shape)
+    number = np.zeros((2, len(store.labels)), dtype=np.int64)
+    for each in cells:
+        number[each.verdict, each.column] += 1
+    in_dispute = np.zeros(store.matrix.shape, dtype=bool)
+    for each in cells:
+        in_dispute[each.row, each.column] = True
+    usual = present.mean(axis=0)
+    found = []
+    for k, label in enumerate(store.labels):
+        beside = present[in_dispute[:, k]]  # what the judge sees there
+        lift = beside.mean(axis=0) - usual if len(beside) else np.zeros(len(store.labels))
+        lift[k] = -1.0
+        best = int(lift.argmax())
+        found.append(
+            LabelConfusion(
+                label, int(present[:, k].sum()), int(number[ABSENT, k]), int(number[PRESENT, k]),
+                _share(witness.claims[:, k], rollouts[:, k], present[:, k]),
+                _share(witness.claims[:, k], rollouts[:, k], absent[:, k]),
+                store.labels[best] if len(beside) and beside[:, best].mean() >= 0.5 and lift[best] > 0 else "",
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda each: (-(each.claimed_absent + each.silent_present), each.label))
+
+
+def _share(claims: NDArray[np.int32], rollouts: NDArray[np.int32], where: NDArray[np.bool_]) -> float:
+    asked = int(rollouts[where].sum())
+    return float(claims[where].sum()) / asked if asked else float("nan")
+
+
+def suggested(labels: Sequence[LabelConfusion], *, least: int = 3) -> list[LabelConfusion]:
+    """Labels worth a prompt of their own: at least ``least`` disputed cells and more than 5 % of their presences."""
+    return [
+        each
+        for each in labels
+        if (disputes := each.claimed_absent + each.silent_present) >= least and disputes > 0.05 * each.present
+    ]

@@ -1,0 +1,152 @@
+"""Prompts against the alias map: a judge must count whatever the matcher will read as the label.
+
+A caption's "stool" is a claim of ``chair``. A prompt that counts no subtypes, or excludes stools, makes the matrix say
+"absent" where every such claim is true. What is reported:
+
+- ``excluded``: an alias of the label stands among the things that do not count;
+- ``both``: it stands there and among the things that count (often right, "stools used as tables": read it);
+- ``subtype``: the prompt counts no subtypes, and never names the alias as counting;
+- ``unnamed``: a label-specific or joint prompt never names the alias.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..matcher import AliasMatcher
+from ..vocabulary import Vocabulary
+from .prompts import Prompt, is_plural
+from .store import Kind
+
+_BULLET = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s+")
+_EXCLUDES = re.compile(
+    r"(?:\A|: )(?:not|no|never|neither)\b"
+    r"|\b(?:do|does|must|should)(?: not|n't) (?:be )?(?:count|include|support|accept)"
+    r"|\bnot counted\b|\bexclud(?:e|es|ed|ing)\b|\bsupports? (?:neither|none)\b|\bare neither\b",
+    re.IGNORECASE,
+)
+_HEADING_EXCLUDES = re.compile(r"\b(?:not|never|exclu\w+)\b", re.IGNORECASE)
+_SUBTYPES = re.compile(r"\b(?:subtypes?|sub-types?|kinds of it|hyponyms?)\b", re.IGNORECASE)
+_ABOUT = re.compile(r"\s*(?:For (?:the label )?)?[\"'\u201c]?([^:\"'\u201d]{1,60})[\"'\u201d]?:", re.IGNORECASE)
+_ENDS = re.compile(r"(?<=[.;!?])\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFinding:
+    """Aliases of a label that a prompt may not count.
+
+    Attributes:
+        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``.
+        prompt: id of the prompt.
+        label: whose aliases they are.
+        aliases: as the vocabulary writes them.
+        text: the sentence of the prompt, empty where the prompt says nothing.
+    """
+
+    kind: str
+    prompt: str
+    label: str
+    aliases: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A piece of a prompt: whether it excludes, and which label it is about ("" for all)."""
+
+    text: str
+    excludes: bool
+    label: str
+
+
+def lint(prompts: Iterable[Prompt], vocabulary: Vocabulary) -> list[PromptFinding]:
+    """Everything in the prompts that contradicts the vocabulary's aliases.
+
+    Args:
+        prompts: filled in for their labels.
+        vocabulary: whose alias map decides what a caption's word claims.
+    """
+    matcher = AliasMatcher(vocabulary)
+    return [finding for prompt in prompts for label in prompt.labels for finding in _check(prompt, label, matcher)]
+
+
+def _check(prompt: Prompt, label: str, matcher: AliasMatcher) -> Iterator[PromptFinding]:
+    vocabulary = matcher.vocabulary
+    sentences = [each for each in _sentences(prompt.user, prompt.labels) if each.label in ("", label)]
+    counted = {alias for each in sentences if not each.excludes for alias in _named(each.text, label, matcher)}
+    excluded: dict[str, str] = {}
+    for each in sentences:
+        if each.excludes:
+            for alias in _named(each.text, label, matcher):
+                excluded.setdefault(alias, each.text)
+    own = [alias for alias in vocabulary.aliases_of(label) if not _same(alias, label)]
+    for sentence in dict.fromkeys(excluded.values()):
+        here = [alias for alias in own if excluded.get(_folded(alias)) == sentence]
+        for kind, aliases in (
+            ("excluded", [alias for alias in here if _folded(alias) not in counted]),
+            ("both", [alias for alias in here if _folded(alias) in counted]),
+        ):
+            if aliases:
+                yield PromptFinding(kind, prompt.id, label, tuple(aliases), sentence)
+    silent = [alias for alias in own if _folded(alias) not in counted | excluded.keys()]
+    known = {*map(_folded, own)} - {*map(_folded, silent)}
+    silent = [alias for alias in silent if not is_plural(alias, known | {_folded(each) for each in silent})]
+    forbids = next((each.text for each in sentences if each.excludes and _SUBTYPES.search(each.text)), None)
+    kinds: tuple[Kind, ...] = ("label", "joint")
+    if silent and (forbids is not None or prompt.kind in kinds):
+        kind = "subtype" if forbids is not None else "unnamed"
+        yield PromptFinding(kind, prompt.id, label, tuple(silent), forbids or "")
+
+
+def _sentences(text: str, labels: Sequence[str]) -> Iterator[_Sentence]:
+    """Sentences with their section: a heading such as "Do not count:" holds until the next heading."""
+    excluding = False
+    for paragraph in _paragraphs(text):
+        match = _ABOUT.match(paragraph)
+        label = next((each for each in labels if match and _same(match[1].strip(), each)), "")
+        if paragraph.endswith(":") and not label:
+            excluding = bool(_HEADING_EXCLUDES.search(paragraph))
+            continue
+        for sentence in _ENDS.split(paragraph[match.end() :] if match and label else paragraph):
+            before, unless, behind = sentence.strip().partition(" unless ")
+            yield _Sentence(before, excluding or bool(_EXCLUDES.search(before)), label)
+            if unless:
+                yield _Sentence(behind, False, label)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Bullets and lines, with the lines that continue them."""
+    gathered = ""
+    for line in text.splitlines():
+        bullet = _BULLET.match(line)
+        continues = gathered and not bullet and line[:1].isspace() and line.strip()
+        if continues:
+            gathered += " " + line.strip()
+            continue
+        if gathered:
+            yield gathered
+        gathered = line[bullet.end() :].strip() if bullet else line.strip()
+    if gathered:
+        yield gathered
+
+
+def _named(text: str, label: str, matcher: AliasMatcher) -> set[str]:
+    """Folded aliases of the label that a text names, singular and plural alike."""
+    found = {_folded(m.surface) for m in matcher.find(text) if m.label == label}
+    return {
+        _folded(alias)
+        for alias in matcher.vocabulary.aliases_of(label)
+        if not _same(alias, label) and any(_same(alias, each) for each in found)
+    }
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two names are one, or one the plural of the other."""
+    a, b = _folded(a), _folded(b)
+    return a == b or is_plural(a, {b}) or is_plural(b, {a})

@@ -1,0 +1,264 @@
+"""What judges are asked about labels, and how their answers are read: one strict verdict per label, or none at all.
+
+The texts lie in ``templates/`` and are this project's own, written after the rules of the paper's appendix. A file of
+the user's takes the place of any of them, the published text included: it may hold ``=== SYSTEM ===`` and
+``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``, ``{definitions}`` and ``{answer}``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..engines import Request, Sampling, Turn
+from ..errors import InputError
+from ..inference.judge_prompts import fill
+from ..io.files import read_bytes
+from ..signature import digest
+from ..vocabulary import Vocabulary
+from .store import Kind
+
+SHIPPED = ("coarse", "coarse_many", "label", "joint")
+"""Templates that come with the project: one label, several labels at a time, one refined label, labels told apart."""
+
+_PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
+_WRAPPED = re.compile(
+    r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json)?\s*\n(?P<fenced>.*?)\n?\s*```|(?P<plain>.*?))\s*\Z", re.S
+)
+_WORDS = {"supported": 1, "unsupported": 0, "unsure": 0}  # unsure is unsupported: the protocol's own rule
+_VERDICT_KEYS = frozenset({"present", "verification"})
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt before its labels are filled in.
+
+    Attributes:
+        name: for the prompt's identity.
+        system, user: what the two say; ``system`` may be empty.
+        source: where it was read, for messages.
+    """
+
+    name: str
+    system: str
+    user: str
+    source: str = ""
+
+    @classmethod
+    def shipped(cls, name: str) -> Template:
+        """One of ``SHIPPED``."""
+        text = (resources.files(__package__) / "templates" / f"{name}.txt").read_text(encoding="utf-8")
+        return cls.of(name, text, f"templates/{name}.txt")
+
+    @classmethod
+    def read(cls, path: str | Path, name: str) -> Template:
+        """A template of the user's.
+
+        Raises:
+            InputError: the file cannot be read, is not UTF-8, or asks nothing.
+        """
+        try:
+            text = read_bytes(path).decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(str(path), None, "not UTF-8") from None
+        return cls.of(name, text, str(path))
+
+    @classmethod
+    def of(cls, name: str, text: str, source: str = "") -> Template:
+        """A template from the text of a file.
+
+        Raises:
+            InputError: it asks nothing.
+        """
+        pieces = _PARTS.split(text.replace("\r\n", "\n"))
+        parts = {"USER": pieces[0].strip()} | {
+            role: said.strip() for role, said in zip(pieces[1::2], pieces[2::2], strict=True)
+        }
+        if not parts["USER"]:
+            raise InputError(source or None, None, "the prompt is empty (no text for the user's turn)")
+        return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
+
+    def prompt(self, kind: Kind, labels: Sequence[str], vocabulary: Vocabulary) -> Prompt:
+        """The template for some labels of a vocabulary.
+
+        Raises:
+            InputError: the text never says which label it asks about.
+        """
+        told = [told_of(label, vocabulary) for label in labels]
+        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(told, 1))
+        answer = "{" + ", ".join(f"{json.dumps(label)}: true or false" for label in labels) + "}"
+        hints = [f"- {hint}" for group, listed in _hints() if set(group) <= set(labels) for hint in listed]
+        fields = {
+            "object": " / ".join(labels),
+            "definition": told[0].definition,
+            "aliases": told[0].aliases,
+            "definitions": definitions,
+            "answer": answer,
+            "hints": "".join(f"{line}\n" for line in hints),
+        }
+        user = fill(self.user, fields)
+        if silent := [label for label in labels if label.casefold() not in user.casefold()]:
+            reason = f"the prompt never names the label '{silent[0]}' (write it, or {{object}} in its place)"
+            raise InputError(self.source or self.name, None, reason)
+        return Prompt(self.name, kind, tuple(labels), fill(self.system, fields), user)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a vocabulary says of a label, as prompts say it."""
+
+    label: str
+    definition: str
+    aliases: str
+
+    @property
+    def both(self) -> str:
+        return f"{self.definition} Captions also call it: {self.aliases}." if self.aliases != "-" else self.definition
+
+
+def told_of(label: str, vocabulary: Vocabulary) -> _Told:
+    """Definition and further names of a label; plurals of a name that is listed are left out."""
+    aliases = vocabulary.aliases_of(label)
+    known = {alias.casefold() for alias in aliases} | {label.casefold()}
+    kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]
+    info = vocabulary.info.get(label)
+    definition = (info.definition if info else "") or f"Whatever is called {label}."
+    return _Told(label, definition, ", ".join(kept) or "-")
+
+
+def is_plural(alias: str, known: set[str]) -> bool:
+    """Whether an alias is the regular plural of a known (case-folded) name."""
+    text = alias.casefold()
+    singulars = {text[:-1], text[:-2], f"{text[:-3]}y", f"{text[:-3]}f", f"{text[:-3]}fe"} if text.endswith("s") else ()
+    return bool(known & set(singulars))
+
+
+@lru_cache(maxsize=1)
+def _hints() -> list[tuple[tuple[str, ...], list[str]]]:
+    """Label groups that judges confuse, with what tells them apart."""
+    data = (resources.files(__package__) / "templates" / "hints.json").read_bytes()
+    return [(tuple(entry["labels"]), entry["hints"]) for entry in json.loads(data)]
+
+
+def known_groups(vocabulary: Vocabulary) -> list[tuple[str, ...]]:
+    """Groups with hints whose labels the vocabulary has."""
+    return [group for group, _ in _hints() if set(group) <= vocabulary.label_ids.keys()]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text that asks about one image, whose answer holds one verdict per label.
+
+    Attributes:
+        name: of the template.
+        kind: of the question.
+        labels: asked about.
+        system, user: the two turns.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    system: str
+    user: str
+
+    @cached_property
+    def id(self) -> str:
+        """``name@hash`` of everything that is sent but the image."""
+        return f"{self.name}@{digest([self.system, self.user, json.dumps(self.schema, sort_keys=True)])}"
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the answer, in the form that the text asks for: the own one or the published one."""
+        evidence = '"evidence"' in self.user
+        word = '"verification"' in self.user
+        keyed = len(self.labels) > 1 or re.search(rf'"{re.escape(self.labels[0])}"\s*:', self.user) is not None
+        verdict = {"type": "string", "enum": ["supported", "unsupported"]} if word else {"type": "boolean"}
+        fields = {"verification" if word else "present": verdict}
+        fields |= {"evidence": {"type": "string"}} if evidence else {}
+        single = _object(fields)
+        if not keyed:
+            return single
+        return _object(dict.fromkeys(self.labels, single if word or evidence else verdict))
+
+    @cached_property
+    def _before(self) -> tuple[Turn, ...]:
+        return (Turn("system", self.system),) if self.system else ()
+
+    def request(self, image: str, sampling: Sampling) -> Request:
+        """The question about an image file."""
+        return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
+
+    def read(self, text: str) -> tuple[int, ...] | None:
+        """1 or 0 for every label, in order; None for an answer that does not say just that."""
+        return read_verdicts(text, self.labels)
+
+    def document(self) -> dict[str, Any]:
+        """What a run's folder keeps of it."""
+        return {
+            "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
+            "user": self.user, "schema": self.schema,
+        }  # fmt: skip
+
+
+def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(fields), "required": list(fields), "additionalProperties": False}
+
+
+@lru_cache(maxsize=1 << 12)
+def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
+    """The verdicts of a judge's answer.
+
+    The answer must be one JSON object (a code fence around it and a thinking block before it do no harm) that gives
+    one verdict on every label and on nothing else: ``{"present": true}``, ``{"verification": "supported"}``, or
+    either of these (or the bare value) under the label's name; ``evidence`` may stand beside a verdict. Text around
+    the object, both values, another label, a missing label, a refusal: no verdict.
+
+    Args:
+        text: the answer.
+        labels: that were asked about.
+
+    Returns:
+        1 (present) or 0 per label; None where there is no such answer.
+    """
+    match = _WRAPPED.match(text)
+    body = (match["fenced"] or match["plain"] or "") if match else ""
+    try:
+        value = json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    if len(labels) == 1 and not value.keys() & set(labels):
+        found = [_verdict(value)]
+    elif value.keys() == set(labels):
+        found = [_verdict(value[label]) for label in labels]
+    else:
+        return None
+    return None if None in found else tuple(verdict for verdict in found if verdict is not None)
+
+
+def _verdict(value: object) -> int | None:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().casefold())
+    if not isinstance(value, dict) or value.keys() - _VERDICT_KEYS - {"evidence"}:
+        return None
+    given = [value[key] for key in value.keys() & _VERDICT_KEYS]
+    if len(given) != 1 or isinstance(given[0], dict):
+        return None
+    return _verdict(given[0])
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice: both values")
+    return found

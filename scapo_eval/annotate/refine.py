@@ -1,0 +1,153 @@
+"""Second questions to the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
+
+Only the cells of the named labels (or the named cells) are asked again. A person's verdicts stay; every earlier
+verdict stays in the history, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engines import Sampling
+from ..errors import InputError
+from ..inference.runner import Session
+from ..io.files import iter_records
+from ..vocabulary import Vocabulary
+from .asking import Forecast, Outcome, Question, ask, judge_of
+from .prompts import Prompt, Template
+from .store import Source, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a refinement asks.
+
+    Attributes:
+        prompts: label-specific and joint ones; a label stands in one of them only.
+        cells: (images, labels) bool, the cells that are to be asked.
+        reason: why, for the history.
+        round: of quality control after which it is asked.
+    """
+
+    prompts: Sequence[Prompt]
+    cells: NDArray[np.bool_]
+    reason: str
+    round: int = 0
+
+
+def prompts_for(
+    vocabulary: Vocabulary,
+    labels: Sequence[str],
+    *,
+    own: Mapping[str, str],
+    groups: Mapping[tuple[str, ...], str | None],
+) -> list[Prompt]:
+    """The prompts of a refinement.
+
+    Args:
+        vocabulary: whose definitions the generated prompts hold.
+        labels: to be asked one by one, with the general label template if they have no file of their own.
+        own: label -> file of the user's prompt.
+        groups: labels to be asked together -> file of the user's prompt, None for the general joint template.
+
+    Raises:
+        InputErrors, InputError: an unknown label, a label in two prompts, a file that asks nothing.
+    """
+    wanted = list(dict.fromkeys([*labels, *own]))
+    everything = [*wanted, *(label for group in groups for label in group)]
+    for label in everything:
+        if label not in vocabulary.label_ids:
+            raise InputError(None, None, f"the vocabulary has no label '{label}'")
+        if everything.count(label) > 1:
+            reason = f"'{label}' would be asked by two prompts; name it once, alone or in one group"
+            raise InputError(None, None, reason)
+    found = []
+    for label in wanted:
+        template = Template.read(own[label], "label") if label in own else Template.shipped("label")
+        found.append(template.prompt("label", [label], vocabulary))
+    for group, path in groups.items():
+        if len(group) < 2:
+            raise InputError(None, None, f"a joint prompt needs two labels or more, got '{group[0]}'")
+        template = Template.read(path, "joint") if path else Template.shipped("joint")
+        found.append(template.prompt("joint", group, vocabulary))
+    return found
+
+
+def all_cells(store: Store, prompts: Sequence[Prompt]) -> NDArray[np.bool_]:
+    """(images, labels) True in the columns of the prompts' labels."""
+    cells = np.zeros(store.matrix.shape, dtype=bool)
+    cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
+    return cells
+
+
+def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
+    """(images, labels) True for the cells of a list: JSON Lines with ``image_id`` and ``label``, as ``mine`` writes.
+
+    Raises:
+        InputError: an image or label that the run does not have, with its line.
+    """
+    cells = np.zeros(store.matrix.shape, dtype=bool)
+    rows = {image: k for k, image in enumerate(store.image_ids)}
+    for line, record in iter_records(path):
+        try:
+            cells[rows[str(record["image_id"])], store.vocabulary.label_ids[record["label"]]] = True
+        except (KeyError, TypeError) as error:
+            reason = f"needs an image_id and a label of the run (wrong or missing: {error})"
+            raise InputError(path, line, reason) from None
+    return cells
+
+
+def refine(
+    store: Store,
+    session: Session,
+    plan: Plan,
+    *,
+    sampling: Sampling | None = None,
+    report: Callable[[Forecast], None] = lambda forecast: None,
+    only_first: bool = False,
+) -> Outcome:
+    """Asks the cells of a plan; what this plan has settled before is not asked again.
+
+    Args:
+        store: open for writing.
+        session: the judge.
+        plan: what is asked.
+        sampling: of the judge.
+        report: told of cost and time after every block.
+        only_first: the first few calls only, for their forecast.
+    """
+    wanted = calls(store, plan, judge_of(session.engine))
+    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in plan.prompts]
+
+    def questions() -> Iterator[Question]:
+        for row in range(len(wanted)):
+            for k in np.flatnonzero(wanted[row]).tolist():
+                yield Question(row, plan.prompts[k], columns[k])
+
+    kinds = {prompt.kind for prompt in plan.prompts}
+    assert kinds <= {"label", "joint"}
+    return ask(
+        store, session, questions(), int(wanted.sum()), sampling=sampling or Sampling(), round=plan.round,
+        reason=plan.reason, report=report, only_first=only_first,
+    )  # fmt: skip
+
+
+def calls(store: Store, plan: Plan, judge: str) -> NDArray[np.bool_]:
+    """(images, prompts) the calls that a plan still needs.
+
+    A call is needed if one of its cells is in the plan and was neither decided by a person nor by this very
+    question: prompt, judge, round and reason.
+    """
+    human = np.array([*(source.kind == "human" for source in store.sources), False])[store.source_ids]
+    needed = []
+    for prompt in plan.prompts:
+        columns = [store.vocabulary.label_ids[label] for label in prompt.labels]
+        asked = store.source_ids[:, columns] == store.id_of(
+            Source(prompt.kind, prompt.id, judge, plan.round, plan.reason)
+        )
+        needed.append((plan.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
+    return np.stack(needed, axis=1)

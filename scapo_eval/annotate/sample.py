@@ -1,0 +1,96 @@
+"""The pool of images: a seeded sample of a larger one, disjoint from everything that is evaluated on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..errors import InputError
+from ..inference.runner import now
+from ..inference.sources import Picture, image_ids
+from ..io.files import atomic_write, dump_json, read_json
+from ..signature import digest
+
+CARD_SUFFIX = ".card.json"
+
+
+def sample(pool: Sequence[Picture], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()) -> list[Picture]:
+    """Draws ``n`` images without those to be excluded.
+
+    Images are ranked by a hash of seed and id and the first ``n`` taken: the draw depends neither on the order of
+    the pool nor on a library's generator, and a smaller sample is the beginning of a larger one.
+
+    Args:
+        pool: the images, whose ids all differ.
+        n: images wanted.
+        seed: of the draw.
+        exclude: canonical image ids.
+
+    Raises:
+        InputError: the pool holds too few.
+    """
+    left = [picture for picture in pool if picture.image_id not in exclude]
+    if len(left) < n:
+        reason = f"the pool holds {len(pool):,} images, {len(pool) - len(left):,} of them excluded: no {n:,} are left"
+        raise InputError(None, None, reason)
+    return sorted(left, key=lambda picture: _rank(seed, picture.image_id))[:n]
+
+
+def _rank(seed: int, image_id: str) -> bytes:
+    return hashlib.sha256(f"{seed} {image_id}".encode("utf-8", "surrogatepass")).digest()
+
+
+def write_sample(
+    output: str, pool: Sequence[Picture], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
+) -> dict[str, Any]:
+    """Draws, writes the list of images and ``OUTPUT.card.json``.
+
+    Args:
+        output: JSON Lines that ``annotate coarse`` reads.
+        pool: the images.
+        n: images wanted.
+        seed: of the draw.
+        exclude: files and folders whose images are kept out: truth files, caption files, lists, COCO annotations.
+        sources: names of the pool's files.
+
+    Returns:
+        The card.
+    """
+    kept_out = {source: image_ids(source) for source in exclude}
+    everything = frozenset().union(*kept_out.values())
+    drawn = sample(pool, n, seed=seed, exclude=everything)
+    in_pool = {picture.image_id for picture in pool}
+    with atomic_write(output) as stream:
+        for picture in drawn:
+            path = Path(picture.path)
+            row = {"image_id": picture.image_id, "image": str(path.resolve()) if path.is_file() else picture.name}
+            stream.write(dump_json(row) + b"\n")
+    card = {
+        "format": "scapo-sample/1",
+        "pool": {"sources": list(sources), "images": len(pool), "hash": digest(sorted(in_pool))},
+        "n": n,
+        "seed": seed,
+        "rule": "the n smallest sha256('{seed} {image id}') of the pool without the excluded ids",
+        "excluded": [
+            {"source": source, "images": len(ids), "in_pool": len(ids & in_pool), "hash": digest(sorted(ids))}
+            for source, ids in kept_out.items()
+        ],
+        "images_hash": digest([picture.image_id for picture in drawn]),
+        "drawn": now(),
+    }
+    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
+        stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
+    return card
+
+
+def card_of(sources: Sequence[str]) -> Mapping[str, Any] | None:
+    """The card of a list that ``sample`` wrote; None where images come from elsewhere."""
+    path = Path(f"{sources[0]}{CARD_SUFFIX}")
+    if len(sources) != 1 or not path.is_file():
+        return None
+    card = read_json(path)
+    return card if isinstance(card, dict) else None

@@ -1,0 +1,461 @@
+"""A run's folder: every verdict on every (image, label) cell, with its reason; nothing is ever overwritten.
+
+Verdicts are appended to ``verdicts.N.log`` (11 bytes each) and folded into the compressed ``verdicts.npz`` when the
+log has grown; both keep every version of a cell. What a killed process leaves is every verdict that was written,
+and at most part of one, which is cut off.
+
+| file | content |
+| --- | --- |
+| ``run.json`` | format, fingerprints of vocabulary and images, time of the start |
+| ``vocabulary.json`` | copy of the vocabulary: the run can be read whatever becomes of the user's file |
+| ``images.jsonl`` | image id, name and path, in the order of the rows |
+| ``excluded.jsonl`` | images that cannot be loaded, and why; a null reason takes one back |
+| ``sources.jsonl`` | who said it, asked how, and why; verdicts name a line of it |
+| ``prompts.jsonl`` | every text that was asked, under the name that sources call it by |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InputError
+from ..inference.runner import now
+from ..inference.sources import Picture
+from ..io.files import atomic_write, dump_json, parse_json, read_json
+from ..signature import digest
+from ..vocabulary import Vocabulary
+
+FORMAT = "scapo-annotation/1"
+PRESENT, ABSENT, UNKNOWN = 1, 0, -1
+
+Kind = Literal["coarse", "label", "joint", "human"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+COMPACT_FROM = 1 << 16
+"""Verdicts in the log from which closing folds it into the archive."""
+
+_RECORD = np.dtype([("row", "<u4"), ("label", "<u2"), ("source", "<u4"), ("verdict", "i1")])
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class Source:
+    """Why a cell has its verdict.
+
+    Attributes:
+        kind: of the question: ``coarse``, ``label``, ``joint``; or ``human``.
+        prompt: ``name@hash`` of the text that was asked, empty for a person.
+        judge: the engine's identity, or the person's name.
+        round: of quality control after which it was written, 0 before any.
+        reason: why the cell was asked again.
+    """
+
+    kind: Kind
+    prompt: str
+    judge: str
+    round: int = 0
+    reason: str = ""
+
+
+class Store:
+    """The cells of a run; made by :meth:`create`, opened by :meth:`open`.
+
+    Attributes:
+        folder: of the run.
+        vocabulary: the run's own copy.
+        pictures: the images, in the order of the rows.
+        image_ids, paths: of the pictures.
+        labels: in the order of the columns.
+        matrix: (images, labels) int8: 1 present, 0 absent, -1 not judged, unreadable, or an image that failed.
+        prompts: every prompt that was asked, by the name that sources call it by.
+    """
+
+    folder: Path
+    vocabulary: Vocabulary
+    pictures: tuple[Picture, ...]
+    image_ids: tuple[str, ...]
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+    matrix: NDArray[np.int8]
+    prompts: dict[str, dict[str, Any]]
+
+    def __init__(self) -> None:
+        self._lock: int | None = None
+        self._log = -1
+        self._logged = 0  # records in the log
+        self._generation = 0
+        self._sources: list[Source] = []
+        self._ids: dict[Source, int] = {}
+        self._excluded: dict[str, str] = {}
+        self._versions: list[NDArray[np.void]] = []
+
+    @classmethod
+    def create(cls, folder: str | Path, pictures: Sequence[Picture], vocabulary: Vocabulary) -> Store:
+        """Makes a run's folder, open for writing.
+
+        Args:
+            folder: made if there is none.
+            pictures: the images, whose ids all differ.
+            vocabulary: the labels.
+
+        Raises:
+            InputError: the folder holds a run, holds other things, or cannot be written; no image.
+        """
+        folder = Path(folder)
+        if (folder / "run.json").exists():
+            raise InputError(str(folder), None, "holds a run already; choose another folder")
+        if not pictures:
+            raise InputError(str(folder), None, "a run needs at least one image")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(str(folder), None, f"cannot be made: {error.strerror}") from None
+        if foreign := sorted(
+            path.name for path in folder.iterdir() if path.name not in _MADE_FIRST and path.name[0] != "."
+        ):
+            raise InputError(str(folder), None, f"is no run and not empty ({foreign[0]}); choose another folder")
+        lock = _lock(folder)
+        try:
+            _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
+            rows = [
+                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in pictures
+            ]
+            _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
+            for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
+                _write(folder / name, b"")
+            run = {
+                "format": FORMAT,
+                "vocabulary": {"name": vocabulary.name, "fingerprint": vocabulary.fingerprint},
+                "images": {"n": len(pictures), "hash": digest([each.image_id for each in pictures])},
+                "started": now(),
+            }
+            _write(folder / "run.json", dump_json(run))  # last: a folder without it is no run
+        finally:
+            os.close(lock)
+        return cls.open(folder, write=True)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, vocabulary: Vocabulary | None = None, write: bool = False) -> Store:
+        """Opens a run.
+
+        Args:
+            folder: of the run.
+            vocabulary: that the run should have been made with.
+            write: keep others from writing until :meth:`close`.
+
+        Raises:
+            InputError: no run, another process writes it, damaged, or made with another vocabulary.
+        """
+        folder = Path(folder)
+        if not (folder / "run.json").is_file():
+            raise InputError(str(folder), None, "no annotation run (`scapo-eval annotate coarse` makes one)")
+        run = read_json(folder / "run.json")
+        if not isinstance(run, dict) or run.get("format") != FORMAT:
+            raise InputError(str(folder / "run.json"), None, f"is not of the format {FORMAT}")
+        if vocabulary is not None and vocabulary.fingerprint != run["vocabulary"]["fingerprint"]:
+            made = run["vocabulary"]
+            reason = (
+                f"was begun with the vocabulary '{made['name']}' (fingerprint {made['fingerprint']}), but "
+                f"'{vocabulary.name}' has {vocabulary.fingerprint}: labels or aliases have changed. Go on with "
+                f"{folder / 'vocabulary.json'}, or begin another run"
+            )
+            raise InputError(str(folder), None, reason)
+        store = cls()
+        store.folder = folder
+        store._lock = _lock(folder) if write else None
+        try:
+            store._load()
+        except BaseException:
+            store._release()
+            raise
+        return store
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Verdicts written, all versions of all cells."""
+        return sum(map(len, self._versions))
+
+    @property
+    def excluded(self) -> Mapping[str, str]:
+        """Image id -> why it cannot be loaded; its cells are unknown and it stays out of the final matrix."""
+        return MappingProxyType(self._excluded)
+
+    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, source: Source) -> None:
+        """Appends verdicts; each becomes its cell's current one.
+
+        A cell with a person's verdict keeps it: what a judge says of it is dropped.
+
+        Args:
+            rows, label_ids, verdicts: (n,) image rows, label columns, and 1, 0 or -1 of the cells.
+            source: of all of them.
+
+        Raises:
+            InputError: the run is not open for writing, or the disk is full.
+        """
+        records = np.empty(np.asarray(rows).shape, _RECORD)
+        records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
+        assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
+        self._must_write()
+        if source.kind != "human":
+            human = np.array([*(each.kind == "human" for each in self._sources), False])
+            records = records[~human[self._latest[records["row"], records["label"]]]]
+        if not len(records):
+            return
+        records["source"] = self._source_id(source)
+        self._append(self._log, records.tobytes())
+        self._take(records)
+
+    def exclude(self, image_id: str, reason: str | None) -> None:
+        """Takes an image out of the run because it cannot be loaded; without a reason, takes it back in."""
+        if self._excluded.get(image_id) == reason:
+            return
+        self.append("excluded.jsonl", {"image_id": image_id, "reason": reason})
+        self._set_excluded(image_id, reason)
+
+    def keep_prompt(self, prompt: str, document: Mapping[str, Any]) -> None:
+        """Keeps the text of a prompt, once, under the name that sources call it by."""
+        if prompt in self.prompts:
+            return
+        self.append("prompts.jsonl", document)
+        self.prompts[prompt] = dict(document)
+
+    def keep_pool(self, card: Mapping[str, Any]) -> None:
+        """Keeps the card of the sample that the images are."""
+        self._must_write()
+        _write(self.folder / "pool.json", dump_json(card))
+
+    def source_of(self, row: int, label_id: int) -> Source | None:
+        """Why a cell has its verdict; None for a cell that was never judged."""
+        latest = int(self._latest[row, label_id])
+        return None if latest == _NONE else self._sources[latest]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Every source, in the order of its first verdict; ``source_ids`` are positions in it."""
+        return tuple(self._sources)
+
+    def id_of(self, source: Source) -> int:
+        """Position of a source in ``sources``; -2, which no cell has, for one without a verdict."""
+        return self._ids.get(source, _NONE - 1)
+
+    @property
+    def source_ids(self) -> NDArray[np.int32]:
+        """(images, labels) the current verdict's position in ``sources``, -1 where there is none."""
+        return self._latest
+
+    def history(self, row: int, label_id: int) -> list[tuple[int, Source]]:
+        """Every verdict on a cell with its source, oldest first."""
+        found = []
+        for part in self._versions:
+            for record in part[(part["row"] == row) & (part["label"] == label_id)]:
+                found.append((int(record["verdict"]), self._sources[int(record["source"])]))
+        return found
+
+    def changed(self) -> int:
+        """Cells whose verdict is another than the first one they got, of images that are not excluded."""
+        first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
+        for part in reversed(self._versions):
+            said = part[::-1][part["verdict"][::-1] != UNKNOWN]
+            first[said["row"], said["label"]] = said["verdict"]
+        return int(((first != self.matrix) & (first != UNKNOWN) & self.included[:, None]).sum())
+
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
+        """Adds a line to one of the folder's JSON Lines files."""
+        self._must_write()
+        with open(self.folder / name, "ab", buffering=0) as stream:
+            stream.write(dump_json(row) + b"\n")
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of one of the folder's JSON Lines files, none where there is no such file.
+
+        Half a line at the end, which a kill has left, is none, and is cut off if the run is open for writing.
+        """
+        path = self.folder / name
+        data = path.read_bytes() if path.exists() else b""
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data) and self._lock is not None:
+            os.truncate(path, whole)
+        try:
+            return [parse_json(line) for line in data[:whole].splitlines()]
+        except ValueError as error:
+            raise InputError(str(path), None, f"damaged: {error}") from None
+
+    def open_cells(self) -> NDArray[np.int64]:
+        """(n, 2) rows and columns without a verdict, of images that are not excluded, in the order of the rows."""
+        return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
+
+    @property
+    def included(self) -> NDArray[np.bool_]:
+        """(images,) False for excluded images."""
+        return np.array([image not in self._excluded for image in self.image_ids])
+
+    def compact(self) -> None:
+        """Folds the log into the archive; every version of every cell stays.
+
+        The archive names the log that follows it, so that a kill between the two steps loses and doubles nothing.
+        """
+        self._must_write()
+        versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])
+        old, generation = self._generation, self._generation + 1
+        _write(self.folder / f"verdicts.{generation}.log", b"")
+        with atomic_write(self.folder / "verdicts.npz") as stream:
+            columns = {str(name): versions[name] for name in _RECORD.names or ()}
+            np.savez_compressed(stream, generation=np.array(generation), **columns)  # type: ignore[arg-type]
+        os.close(self._log)
+        self._log = _append_to(self.folder / f"verdicts.{generation}.log")
+        self._generation, self._versions, self._logged = generation, [versions], 0
+        (self.folder / f"verdicts.{old}.log").unlink()
+
+    def close(self) -> None:
+        """Flushes to disk, folds a long log, lets others write."""
+        if self._lock is None:
+            return
+        if self._logged >= COMPACT_FROM:
+            self.compact()
+        os.fsync(self._log)
+        os.close(self._log)
+        self._release()
+
+    def _load(self) -> None:
+        folder = self.folder
+        self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
+        self.labels = self.vocabulary.labels
+        self.pictures = tuple(Picture(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
+        self.image_ids = tuple(each.image_id for each in self.pictures)
+        self.paths = tuple(each.path for each in self.pictures)
+        self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
+        self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
+        for row in self.lines("excluded.jsonl"):
+            self._set_excluded(row["image_id"], row["reason"])
+        self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
+        log = self._read_log()
+        # after the log: a source is written before the verdicts that name it
+        self._sources = [Source(**row) for row in self.lines("sources.jsonl")]
+        self._ids = {source: k for k, source in enumerate(self._sources)}
+        for part in (*self._versions, log):
+            self._check(part)
+        archived, self._versions = self._versions, []
+        for part in (*archived, log):
+            self._take(part)
+        self._logged = len(log)
+        if self._lock is not None:
+            path = folder / f"verdicts.{self._generation}.log"
+            os.truncate(path, len(log) * _RECORD.itemsize)  # part of a verdict, which a kill has left
+            self._log = _append_to(path)
+            for other in folder.glob("verdicts.*.log"):
+                if other != path:
+                    other.unlink()
+
+    def _read_log(self) -> NDArray[np.void]:
+        """The log; sets the archive that stands before it. A writer may fold the one into the other meanwhile."""
+        archive = self.folder / "verdicts.npz"
+        for _ in range(100):
+            self._generation, self._versions = 0, []
+            try:
+                if archive.exists():
+                    with np.load(archive, allow_pickle=False) as columns:
+                        self._generation = int(columns["generation"])
+                        versions = np.empty(len(columns["row"]), _RECORD)
+                        for name in _RECORD.names or ():
+                            versions[name] = columns[name]
+                    self._versions = [versions]
+                data = (self.folder / f"verdicts.{self._generation}.log").read_bytes()
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, OSError) as error:
+                raise InputError(str(archive), None, f"damaged: {error}") from None
+            return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
+        raise InputError(str(self.folder), None, "damaged: no log of verdicts follows verdicts.npz")
+
+    def _check(self, records: NDArray[np.void]) -> None:
+        images, labels = self.matrix.shape
+        for name, limit in (("row", images), ("label", labels), ("source", len(self._sources))):
+            if len(records) and records[name].max() >= limit:
+                raise InputError(str(self.folder), None, f"damaged: a verdict names {name} {records[name].max()}")
+
+    def _take(self, records: NDArray[np.void]) -> None:
+        self._versions.append(records)
+        # of two verdicts on one cell numpy's assignment keeps the later one
+        self.matrix[records["row"], records["label"]] = records["verdict"]
+        self._latest[records["row"], records["label"]] = records["source"]
+
+    def _source_id(self, source: Source) -> int:
+        if source not in self._ids:
+            self.append("sources.jsonl", asdict(source))
+            self._ids[source] = len(self._sources)
+            self._sources.append(source)
+        return self._ids[source]
+
+    def _append(self, file: int, data: bytes) -> None:
+        if os.write(file, data) < len(data):  # disk full: leave no part of a verdict behind
+            os.ftruncate(file, self._logged * _RECORD.itemsize)
+            raise InputError(str(self.folder), None, "cannot be written: no space left on device")
+        self._logged += len(data) // _RECORD.itemsize
+
+    def _set_excluded(self, image_id: str, reason: str | None) -> None:
+        if reason is None:
+            self._excluded.pop(image_id, None)
+        else:
+            self._excluded[image_id] = reason
+
+    def _must_write(self) -> None:
+        if self._lock is None:
+            raise InputError(str(self.folder), None, "is open for reading only")
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+_MADE_FIRST = frozenset(
+    {"lock", "vocabulary.json", "images.jsonl", "verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"}
+)
+"""What a kill in the middle of :meth:`Store.create` may leave."""
+
+
+def _lock(folder: Path) -> int:
+    """Keeps other writers out as long as the descriptor is open.
+
+    Raises:
+        InputError: somebody else writes.
+    """
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise InputError(str(folder), None, f"cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(lock, 32, 0).decode().strip()
+        os.close(lock)
+        who = f"process {holder}" if holder else "another process"
+        raise InputError(str(folder), None, f"{who} is writing this run; wait for it, or end it") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _write(path: Path, data: bytes) -> None:
+    with atomic_write(path) as stream:
+        stream.write(data)
+
+
+def _append_to(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

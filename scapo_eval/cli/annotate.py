@@ -1,0 +1,363 @@
+"""``scapo-eval annotate``: build a presence/absence matrix of one's own images with a judge (the DOPA pipeline)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+
+from ..annotate.asking import UNREAD, Forecast, Outcome, journal_of, judge_of
+from ..annotate.coarse import calls_left, coarse, open_or_create
+from ..annotate.coarse import prompts_for as coarse_prompts
+from ..annotate.prompt_lint import lint
+from ..annotate.prompts import Prompt, Template
+from ..annotate.store import UNKNOWN, Store
+from ..engines import Engine
+from ..inference.runner import Session
+from ..inference.sources import pictures
+from ..io.files import read_json
+from ..vocabulary import Vocabulary
+from .engine_options import Asking, asking_progress, engine_options
+from .main import SOME_FAILED
+
+_FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
+_MAX_TOKENS = 256
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+_ELSEWHERE = {
+    "qc": ("annotate_qc", "command"),
+    **{name: ("annotate_views", f"{name}_command") for name in ("mine", "lint", "compare", "status", "history")},
+}
+"""Command -> (module of this package, its name there); loaded when it is used."""
+
+
+class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the pipeline."""
+        return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command, from its module."""
+        if name not in _ELSEWHERE:
+            return super().get_command(ctx, name)
+        module, attribute = _ELSEWHERE[name]
+        command: click.Command = getattr(import_module(f".{module}", __package__), attribute)
+        return command
+
+
+@click.group("annotate", cls=_Group)
+def command() -> None:
+    """Builds a presence/absence matrix for your own images: sample, coarse, mine, refine, qc, finalize.
+
+    RUN is a folder that holds everything of a run. A killed command goes on when it is given again.
+    """
+
+
+def _prices(command: Command) -> Command:
+    options = [
+        click.option("--price-in", type=click.FloatRange(0), metavar="X", help="Price of a million prompt tokens."),
+        click.option("--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million answer tokens."),
+        click.option("--forecast", is_flag=True, help="Only the first few calls, to say what all of them would cost."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@command.command("sample")
+@click.argument("pool", nargs=-1, required=True)
+@click.option("-n", "n", type=click.IntRange(1), required=True, help="Images wanted.")
+@click.option("-o", "--output", required=True, metavar="FILE.jsonl", help="The list of images; FILE.card.json beside.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
+@click.option("--exclude", multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders.")
+@click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
+def sample_command(
+    pool: tuple[str, ...], n: int, output: str, seed: int, exclude: tuple[str, ...], images_root: str | None
+) -> None:
+    """Draws images from POOL (folders, lists, COCO annotations), disjoint by id from what is evaluated on."""
+    from ..annotate.sample import write_sample
+
+    card = write_sample(output, pictures(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
+    kept_out = sum(each["in_pool"] for each in card["excluded"])
+    click.echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
+
+
+@command.command("coarse")
+@click.argument("images", nargs=-1, required=True)
+@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, made if there is none.")
+@click.option("--vocabulary", default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
+@click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
+@click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
+@click.option("--prompt", metavar="FILE", help="Your own text, for example the published one ({object} is the label).")
+@_prices
+@engine_options(max_tokens=_MAX_TOKENS)
+def coarse_command(
+    images: tuple[str, ...],
+    run: str,
+    vocabulary: str,
+    images_root: str | None,
+    limit: int | None,
+    labels_per_call: int,
+    prompt: str | None,
+    price_in: float | None,
+    price_out: float | None,
+    forecast: bool,
+    asking: Asking,
+) -> int:
+    """Asks a judge about every label on every image of IMAGES (folders, globs, lists, COCO annotations)."""
+    from ..annotate.sample import card_of
+
+    _no_restart(asking)
+    labels = Vocabulary.load(vocabulary)
+    found = pictures(images, images_root, limit)
+    template = Template.read(prompt, "coarse") if prompt else None
+    coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
+    with open_or_create(run, found, labels) as store:
+        if labels.info != store.vocabulary.info:
+            asking.warn(f"definitions of {vocabulary} have changed; the run's own copy goes on ({run}/vocabulary.json)")
+        if card := card_of(images):
+            store.keep_pool(card)
+        prompts = coarse_prompts(store.vocabulary, labels_per_call, template)
+        if template:
+            _warn_of_prompts(prompts, store.vocabulary, asking)
+        total = calls_left(store, prompts)
+        _say(asking, f"{run}: {_sizes(store)}")
+        if not total:  # no engine is needed
+            return _finish(store, Outcome(), asking)
+
+        def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
+            _warn_of_other_judges(store, session.engine, asking)
+            return coarse(store, session, prompts, sampling=asking.sampling, report=report, only_first=forecast)
+
+        return _pass(store, asking, "coarse", lambda engine: total, (price_in, price_out, forecast), work)
+
+
+@command.command("refine")
+@click.argument("run")
+@click.option("--labels", metavar="A,B,...", default="", help="Ask these again, by the general label prompt.")
+@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="Ask a label again, by your own prompt.")
+@click.option(
+    "--joint",
+    multiple=True,
+    metavar="A,B[=FILE]",
+    help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
+)
+@click.option("--cells", metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels.")
+@click.option("--vocabulary", metavar="FILE", help="Take definitions from here (labels and aliases must be the run's).")
+@click.option("--reason", default="", help="Why, for the history.")
+@click.option("--round", "number", type=click.IntRange(0), help="Of quality control.  [default: the last one]")
+@_prices
+@engine_options(max_tokens=_MAX_TOKENS)
+def refine_command(
+    run: str,
+    labels: str,
+    own: tuple[str, ...],
+    joint: tuple[str, ...],
+    cells: str | None,
+    vocabulary: str | None,
+    reason: str,
+    number: int | None,
+    price_in: float | None,
+    price_out: float | None,
+    forecast: bool,
+    asking: Asking,
+) -> int:
+    """Asks the affected cells of RUN again; what people decided and every earlier verdict is kept."""
+    from ..annotate.refine import Plan, all_cells, calls, listed_cells, prompts_for, refine
+
+    _no_restart(asking)
+    given = Vocabulary.load(vocabulary) if vocabulary else None
+    with Store.open(run, vocabulary=given, write=True) as store:
+        prompts = prompts_for(
+            given or store.vocabulary, _names(labels), own=own_prompts(own), groups=joint_groups(joint)
+        )  # fmt: skip
+        if not prompts:
+            raise click.UsageError("nothing to ask: name labels by --labels, --prompt or --joint")
+        _warn_of_prompts(prompts, store.vocabulary, asking)
+        wanted = all_cells(store, prompts)
+        if cells:
+            wanted &= listed_cells(store, cells)
+        plan = Plan(prompts, wanted, reason or ("listed cells" if cells else "refined prompt"), _round(store, number))
+
+        def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
+            return refine(store, session, plan, sampling=asking.sampling, report=report, only_first=forecast)
+
+        def count(engine: Engine) -> int:
+            return int(calls(store, plan, judge_of(engine)).sum())
+
+        return _pass(store, asking, "refine", count, (price_in, price_out, forecast), work)
+
+
+def _pass(
+    store: Store,
+    asking: Asking,
+    name: str,
+    count: Callable[[Engine], int],
+    prices: tuple[float | None, float | None, bool],
+    work: Callable[[Session, Callable[[Forecast], None]], Outcome],
+) -> int:
+    """One pass of an engine over cells, with forecasts; the exit code."""
+    price_in, price_out, only_forecast = prices
+    said = 0.0
+
+    def report(forecast: Forecast) -> None:
+        nonlocal said
+        if not said or time.monotonic() - said >= _FORECAST_EVERY:
+            said = time.monotonic()
+            _say(asking, _forecast_text(forecast, price_in, price_out))
+
+    with ExitStack() as stack:
+        journal = stack.enter_context(journal_of(store, asking.warn))
+        engine = asking.make()
+        stack.callback(engine.close)
+        total = count(engine)
+        _say(asking, f"{store.folder}: {total:,} calls to make")
+        if not total:
+            return _finish(store, Outcome(), asking)
+        advance = stack.enter_context(asking_progress(asking, name, total))
+        session = Session(engine, journal, advance=advance)
+        outcome = work(session, report)
+        tally = session.tally
+    if only_forecast:
+        _say(asking, "forecast only: the same command without --forecast goes on from here")
+        return 0
+    _say(asking, f"{store.folder}: {tally.summary('answers')}")
+    return _finish(store, outcome, asking)
+
+
+def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float | None) -> str:
+    parts = [f"{forecast.done:,} of {forecast.total:,} calls"]
+    if forecast.made and forecast.seconds > 0:
+        parts.append(f"{forecast.made / forecast.seconds:,.1f}/s")
+    if forecast.prompt_tokens:
+        parts.append(f"{forecast.prompt_tokens:,.0f} + {forecast.completion_tokens:,.1f} tokens a call")
+    if forecast.left and forecast.seconds_left is not None:
+        parts.append(f"{_duration(forecast.seconds_left)} left")
+        if forecast.prompt_tokens:
+            tokens = (forecast.left * forecast.prompt_tokens, forecast.left * forecast.completion_tokens)
+            parts.append(f"{tokens[0] / 1e6:,.2f} M + {tokens[1] / 1e6:,.2f} M tokens to come")
+    if price_in is not None or price_out is not None:
+        prices = price_in or 0.0, price_out or 0.0
+        spent, whole = forecast.cost(forecast.done, *prices), forecast.cost(forecast.total, *prices)
+        parts.append(
+            f"cost {spent:,.2f} of {whole:,.2f}" if forecast.prompt_tokens else "the engine counts no tokens: no cost"
+        )
+    return "forecast: " + ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def _finish(store: Store, outcome: Outcome, asking: Asking) -> int:
+    parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} present"]
+    parts += [f"{outcome.changed:,} changed"] if outcome.changed else []
+    parts += [f"{len(outcome.unread):,} without a readable verdict"] if outcome.unread else []
+    parts += [f"{len(outcome.failed):,} without an answer"] if outcome.failed else []
+    parts += [f"{len(outcome.excluded):,} images cannot be loaded"] if outcome.excluded else []
+    if outcome.calls or outcome.excluded:
+        _say(asking, f"{store.folder}: {'; '.join(parts)}")
+    still = len(store.open_cells())
+    if still:
+        _say(asking, f"{store.folder / UNREAD}: lists open cells; {still:,} in all")
+    if store.excluded:
+        _say(asking, f"{store.folder / 'excluded.jsonl'}: {len(store.excluded):,} images are excluded")
+    return SOME_FAILED if outcome.flawed or still or store.excluded else 0
+
+
+def _say(asking: Asking, text: str) -> None:
+    if not asking.quiet:
+        click.echo(text, err=True)
+
+
+def _no_restart(asking: Asking) -> None:
+    if asking.restart:
+        raise click.UsageError("a run keeps every version of its verdicts; to start afresh choose another folder")
+
+
+def _warn_of_other_judges(store: Store, engine: Engine, asking: Asking) -> None:
+    others = {source.judge for source in store.sources if source.kind == "coarse"} - {judge_of(engine)}
+    if others:
+        asking.warn(f"this run holds coarse verdicts of {', '.join(sorted(others))}; now {judge_of(engine)} goes on")
+
+
+def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, asking: Asking) -> None:
+    found = [finding for finding in lint(prompts, vocabulary) if finding.kind != "both"]
+    if found:
+        first = f"{found[0].label}: {', '.join(found[0].aliases[:3])}"
+        asking.warn(
+            f"{len(found)} labels have aliases that their prompt does not count ({first}...); see annotate lint"
+        )
+
+
+def _sizes(store: Store) -> str:
+    settled = int((store.matrix != UNKNOWN).sum())
+    return f"{len(store.image_ids):,} images x {len(store.labels):,} labels, {settled:,} cells settled"
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def own_prompts(options: Sequence[str]) -> dict[str, str]:
+    """``--prompt LABEL=FILE`` options: label -> file."""
+    found: dict[str, str] = {}
+    for option in options:
+        label, equals, path = option.partition("=")
+        if not equals or not label or not path or label in found:
+            raise click.UsageError(f"expected --prompt LABEL=FILE, each label once, got '{option}'")
+        found[label] = path
+    return found
+
+
+def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
+    """``--joint A,B[=FILE]`` options: labels -> file, None for the project's own prompt."""
+    found: dict[tuple[str, ...], str | None] = {}
+    for option in options:
+        names, _, path = option.partition("=")
+        group = tuple(_names(names))
+        if not group:
+            raise click.UsageError(f"expected --joint A,B or --joint A,B=FILE, got '{option}'")
+        found[group] = path or None
+    return found
+
+
+def _round(store: Store, given: int | None) -> int:
+    """The round of quality control that a refinement answers to."""
+    path = store.folder / "qc" / "summary.json"
+    if given is not None or not path.is_file():
+        return given or 0
+    return len(read_json(path)["rounds"])
+
+
+@command.command("finalize")
+@click.argument("run")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
+@click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
+@click.option("--licence", default="", metavar="TEXT", help="Of the matrix, for the card, for example CC-BY-4.0.")
+@click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
+def finalize_command(run: str, output: str, allow_unknown: bool, licence: str, note: str) -> None:
+    """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
+    from ..annotate.finalize import finalize
+
+    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, licence=licence, note=note)
+    cells, images = card["cells"], card["images"]
+    click.echo(
+        f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
+        f"{cells['present_per_image']:.2f} present per image, {cells['unknown']:,} unknown; "
+        f"{len(images['excluded']):,} images excluded",
+        err=True,
+    )
+    if card["quality_control"] is None:
+        click.echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
+    if not licence:
+        click.echo("scapo-eval: warning: no --licence: the card says NOT STATED", err=True)

@@ -1,0 +1,255 @@
+"""The commands of ``scapo-eval annotate`` that look: ``mine``, ``lint``, ``compare``, ``status``, ``history``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..annotate.agreement import compare
+from ..annotate.coarse import prompts_for as coarse_prompts
+from ..annotate.mine import LabelConfusion, confusion, disputed, read_rollouts, suggested
+from ..annotate.prompt_lint import lint
+from ..annotate.prompts import Prompt, Template, known_groups
+from ..annotate.refine import prompts_for
+from ..annotate.store import UNKNOWN, Store
+from ..errors import InputError
+from ..ids import canonical_image_id
+from ..io.files import atomic_write, dump_json
+from ..mining import mine
+from ..vocabulary import Vocabulary
+from .annotate import joint_groups, own_prompts
+from .main import BAD_INPUT
+
+
+@click.command("mine")
+@click.argument("run")
+@click.argument("rollouts", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE.jsonl", help="Write the disputed cells, for `refine --cells`.")
+@click.option("--min-rollouts", type=click.IntRange(1), default=2, show_default=True, help="That must contradict.")
+@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Cells, labels, phrases to show.")
+@click.option("--words/--no-words", default=True, help="Look for mentions that the vocabulary does not have.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def mine_command(
+    run: str, rollouts: tuple[str, ...], output: str | None, min_rollouts: int, top: int, words: bool, as_json: bool
+) -> None:
+    """Where ROLLOUTS (captions, several per image) contradict the matrix, and what the vocabulary lacks."""
+    store = Store.open(run)
+    witness = read_rollouts(store, rollouts)
+    if not witness.rollouts.any():
+        raise InputError(rollouts[0], None, f"holds no rollout of an image of {run}")
+    cells = disputed(store, witness, min_rollouts=min_rollouts)
+    labels = confusion(store, witness, cells)
+    advised = suggested(labels)[:top]
+    phrases = mine(witness.texts, store.vocabulary)[:top] if words else []
+    rows = [
+        {
+            "image_id": store.image_ids[each.row], "label": store.labels[each.column], "verdict": each.verdict,
+            "claims": each.claims, "rollouts": each.rollouts, "evidence": round(each.evidence, 4),
+        }
+        for each in cells
+    ]  # fmt: skip
+    if output:
+        with atomic_write(output) as stream:
+            stream.writelines(dump_json(row) + b"\n" for row in rows)
+    if witness.unknown:
+        click.echo(f"scapo-eval: warning: {witness.unknown:,} rollouts of images that the run does not have", err=True)
+    if as_json:
+        found = {
+            "rollouts": int(witness.rollouts.sum()),
+            "disputed": len(rows),
+            "cells": rows[:top],
+            "labels": [_confusion_row(each) for each in labels],
+            "suggested": [each.label for each in advised],
+            "outside": [{"phrase": each.phrase, "captions": each.captions} for each in phrases],
+        }
+        sys.stdout.write(dump_json(found).decode() + "\n")
+        return
+    click.echo(f"{int(witness.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
+    _table(
+        ("image", "label", "judge", "claimed by", "rollouts", "evidence"),
+        (
+            (store.image_ids[each.row], store.labels[each.column], "present" if each.verdict else "absent",
+             each.claims, each.rollouts, f"{each.evidence:.1f}")
+            for each in cells[:top]
+        ),
+    )  # fmt: skip
+    _table(
+        ("label", "present", "claimed, judged absent", "silent, judged present", "said if there", "if not", "beside"),
+        (
+            (each.label, each.present, each.claimed_absent, each.silent_present, _percent(each.claim_rate_present),
+             _percent(each.claim_rate_absent), each.with_label)
+            for each in labels[:top]
+        ),
+    )  # fmt: skip
+    if phrases:
+        _table(("not in the vocabulary", "captions"), ((each.phrase, each.captions) for each in phrases))
+    if advised:
+        click.echo("worth a prompt of their own: " + ", ".join(each.label for each in advised))
+    if groups := _worth_joining(store.vocabulary, advised):
+        click.echo("perhaps together: " + "; ".join(",".join(group) for group in groups))
+
+
+def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
+    """Labels with what is seen beside them, and known groups that hold one of them."""
+    pairs = {tuple(sorted((each.label, each.with_label))) for each in advised if each.with_label}
+    names = {each.label for each in advised}
+    pairs |= {tuple(sorted(group)) for group in known_groups(vocabulary) if names & set(group)}
+    return sorted(pairs)
+
+
+def _confusion_row(each: LabelConfusion) -> dict[str, object]:
+    rates = {name: getattr(each, name) for name in ("claim_rate_present", "claim_rate_absent")}
+    return {
+        "label": each.label, "present": each.present, "claimed_absent": each.claimed_absent,
+        "silent_present": each.silent_present, "with_label": each.with_label or None,
+        **{name: None if rate != rate else rate for name, rate in rates.items()},
+    }  # fmt: skip
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on a terminal, tab-separated values elsewhere."""
+    console = Console(highlight=False)
+    texts = [
+        [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
+    ]
+    if not console.is_terminal:
+        sys.stdout.write("".join("\t".join(row) + "\n" for row in [list(columns), *texts]))
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for row in texts:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "n/a" if share is None or share != share else f"{100 * share:.2f}%"
+
+
+@click.command("lint")
+@click.argument("run", required=False)
+@click.option("--vocabulary", metavar="NAME|FILE", help="Without a RUN.  [default: dopa160]")
+@click.option("--coarse", "coarse_file", metavar="FILE", help="A coarse prompt of your own.")
+@click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="A label-specific prompt.")
+@click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="A joint prompt.")
+def lint_command(
+    run: str | None, vocabulary: str | None, coarse_file: str | None, own: tuple[str, ...], joint: tuple[str, ...]
+) -> int:
+    """Checks prompts against the alias map: what a caption may call the label, the judge must count.
+
+    Of a RUN: every prompt that was asked. Else of the files; without any, of the project's own prompts. Exits with 2
+    if a prompt does not count what it should; what it names on both sides is a note only.
+    """
+    if run and vocabulary:
+        raise click.UsageError("a RUN has its own vocabulary")
+    store = Store.open(run) if run else None
+    labels = store.vocabulary if store else Vocabulary.load(vocabulary or "dopa160")
+    prompts = prompts_for(labels, [], own=own_prompts(own), groups=joint_groups(joint))
+    if coarse_file:
+        prompts += coarse_prompts(labels, 1, Template.read(coarse_file, "coarse"))
+    if store:
+        prompts += [
+            Prompt(name.rpartition("@")[0], row["kind"], tuple(row["labels"]), row["system"], row["user"])
+            for name, row in store.prompts.items()
+        ]
+    if not prompts:
+        prompts = coarse_prompts(labels)
+        prompts += prompts_for(labels, labels.labels, own={}, groups={})
+        for group in known_groups(labels):
+            prompts += prompts_for(labels, [], own={}, groups={group: None})
+    found = lint(prompts, labels)
+    for finding in found:
+        why = {
+            "excluded": "counts as the label in captions, but not in the prompt",
+            "both": "is named as counting and as not counting",
+            "subtype": "counts as the label in captions, but the prompt counts no subtypes and does not name it",
+            "unnamed": "counts as the label in captions, but the prompt does not name it",
+        }[finding.kind]
+        place = f' ("{finding.text}")' if finding.text else ""
+        click.echo(f"{finding.prompt}: {finding.label}: {finding.kind}: {', '.join(finding.aliases)}: {why}{place}")
+    notes = sum(finding.kind == "both" for finding in found)
+    click.echo(f"{len(prompts)} prompts, {len(found) - notes or 'no'} findings, {notes} notes", err=True)
+    return BAD_INPUT if len(found) > notes else 0
+
+
+@click.command("compare")
+@click.argument("run")
+@click.argument("reference")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Labels to show.")
+def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
+    """How RUN differs from REFERENCE on the cells that both judged (many labels per call against one, two judges)."""
+    found = compare(Store.open(run), Store.open(reference))
+    if as_json:
+        shares = {
+            name: {"value": value, "ci_low": between.low, "ci_high": between.high}
+            for name, (value, between) in found.shares.items()
+        }
+        columns = ("label", "cells", "only_run", "only_reference")
+        labels = [dict(zip(columns, row, strict=True)) for row in found.labels]
+        counts = {"images": found.images, "cells": found.cells, "differ": found.differ}
+        sys.stdout.write(dump_json({**counts, "shares": shares, "labels": labels}).decode() + "\n")
+        return
+    click.echo(f"{found.cells:,} cells of {found.images:,} images, {found.differ:,} differ", err=True)
+    figures = (
+        (name.replace("_", " "), _percent(value), _percent(between.low), _percent(between.high))
+        for name, (value, between) in found.shares.items()
+    )
+    _table(("share", "value", "ci low", "ci high"), figures)
+    differing = (row for row in found.labels[:top] if row[2] + row[3])
+    _table(("label", "cells", f"present only in {run}", f"only in {reference}"), differing)
+
+
+@click.command("status")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status_command(run: str, as_json: bool) -> None:
+    """What RUN holds: cells settled and open, by whom, images excluded."""
+    store = Store.open(run)
+    of_kind: dict[str, int] = {}
+    for k, source in enumerate(store.sources):
+        number = int(((store.source_ids == k) & (store.matrix != UNKNOWN)).sum())
+        of_kind[source.kind] = of_kind.get(source.kind, 0) + number
+    found = {
+        "images": len(store.image_ids),
+        "labels": len(store.labels),
+        "vocabulary": f"{store.vocabulary.name}@{store.vocabulary.fingerprint}",
+        "present": int((store.matrix == 1).sum()),
+        "absent": int((store.matrix == 0).sum()),
+        "open": len(store.open_cells()),
+        "excluded_images": len(store.excluded),
+        "verdicts_written": len(store),
+        "changed_since_first_verdict": store.changed(),
+        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+        **{f"by_{kind}": number for kind, number in of_kind.items()},
+    }
+    if as_json:
+        sys.stdout.write(dump_json(found).decode() + "\n")
+        return
+    for key, value in found.items():
+        shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else value
+        click.echo(f"{key.replace('_', ' ')}\t{shown}")
+
+
+@click.command("history")
+@click.argument("run")
+@click.argument("image")
+@click.argument("label")
+def history_command(run: str, image: str, label: str) -> None:
+    """Every verdict on a cell of RUN, oldest first: who said it, asked how, and why."""
+    store = Store.open(run)
+    image = canonical_image_id(image)
+    if image not in store.image_ids:
+        raise InputError(run, None, f"has no image '{image}'")
+    if label not in store.vocabulary.label_ids:
+        raise InputError(run, None, f"has no label '{label}'")
+    words = {1: "present", 0: "absent", UNKNOWN: "unknown"}
+    for verdict, source in store.history(store.image_ids.index(image), store.vocabulary.label_ids[label]):
+        fields = (words[verdict], source.kind, source.prompt, source.judge, f"round {source.round}", source.reason)
+        click.echo("\t".join(fields))
+    if image in store.excluded:
+        click.echo(f"excluded\t{store.excluded[image]}")
