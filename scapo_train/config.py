@@ -322,7 +322,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
             faults.append(InputError(source, None, f"{name} is a section: write [{name}]"))
         else:
             kind = sections[name].default_factory
-            found[name] = _section(kind, name, values, source, faults)  # type: ignore[arg-type]
+            found[name] = _section(kind, name, values, source, faults)
     if not faults:
         config = Config(**found)
         faults += _contradictions(config, source)
@@ -414,12 +414,12 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         for key in keys:
             if getattr(getattr(config, section), key) <= 0:
                 found.append(f"{section}.{key} must be greater than 0")
-    for section in fields(config):
-        values = getattr(config, section.name)
+    for part in fields(config):
+        values = getattr(config, part.name)
         for each in fields(values):
             value = getattr(values, each.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
-                found.append(f"{section.name}.{each.name} must not be negative, got {value}")
+                found.append(f"{part.name}.{each.name} must not be negative, got {value}")
     credit = config.credit
     if credit.scheme not in SCHEMES and ":" not in credit.scheme:
         found.append(f"credit.scheme: expected {', '.join(SCHEMES)} or file.py:function, got {credit.scheme!r}")
@@ -435,6 +435,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append("optim.mini_batches is greater than data.prompts_per_step")
     if credit.overlong > config.rollout.max_new_tokens:
         found.append("credit.overlong is greater than rollout.max_new_tokens")
+    if config.rollout.gpu_memory >= 1:
+        found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
         found.append(f"run.trackers: unknown {', '.join(unknown)} (there are {', '.join(_TRACKERS)})")

@@ -1,9 +1,9 @@
 """The policy: a vision-language model in which pictures are encoded once and a group shares its prompt.
 
-The rows of a forward pass are ``[prompt | response | response | ...]``. Each response sees the prompt and
-itself, by a mask and by its own positions, so eight responses to a picture cost one prompt and not eight;
-the numbers are those of eight separate sequences. The picture's features come from outside: the tower is
-frozen, so rollouts, reference and policy share one encoding of it.
+The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without any padding.
+A prompt sees itself, a response sees its prompt and itself, so eight responses to a picture cost one prompt and
+not eight; the numbers are those of eight separate sequences. The picture's features come from outside: the tower
+is frozen, so rollouts, reference and policy share one encoding of it.
 
 For models built like Qwen2-VL, Qwen2.5-VL and Qwen3-VL in transformers: ``.model.visual``,
 ``.model.language_model``, ``.model.get_rope_index`` and ``.lm_head``.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -27,6 +28,9 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from scapo_eval.engines.hf import end_tokens, image_tokens
 from scapo_eval.errors import ScapoError
@@ -72,20 +76,39 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Rows as tensors, padded at the end to T.
+class Layout:
+    """Where attention finds the tokens of a batch: B prompts of up to P tokens, N responses of up to R.
 
     Attributes:
-        ids: (B, T); positions: (3, B, T).
-        mask: (B, 1, T, T) bool, true where a token sees another.
+        prompts: (B, P) places of each prompt's tokens among the T of the batch; any place in the padding.
+        responses: (N, R) likewise.
+        owners: (N,) the prompt of each response.
+        mask: (N, 1, R, P + R) bool, what a response's token sees of its prompt and of the response.
+        back: (T,) place of each token in ``prompts`` and ``responses``, flattened and put together.
+    """
+
+    prompts: Tensor
+    responses: Tensor
+    owners: Tensor
+    mask: Tensor
+    back: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as tensors: the T tokens of all prompts, then those of all responses.
+
+    Attributes:
+        ids: (1, T); positions: (3, 1, T).
+        layout: of prompts and responses.
         vision: of the rows in order.
-        sources: (N,) places in the flattened (B * T) hidden states that predict the N response tokens.
-        targets: (N,) those tokens, response by response.
+        sources: (M,) places of the hidden states that predict the M response tokens.
+        targets: (M,) those tokens, response by response.
     """
 
     ids: Tensor
     positions: Tensor
-    mask: Tensor
+    layout: Layout
     vision: Sequence[Vision]
     sources: Tensor
     targets: Tensor
@@ -93,36 +116,96 @@ class Batch:
 
 def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
     """Lays rows out as tensors."""
-    longest = max(row.length for row in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)
-    positions = torch.zeros(3, len(rows), longest, dtype=torch.long)
-    segment = torch.full((len(rows), longest), -1)  # 0: prompt, k: its k-th response, -1: padding
-    sources: list[Tensor] = []
-    targets: list[int] = []
-    for b, row in enumerate(rows):
-        at = len(row.prompt)
-        ids[b, :at], positions[:, b, :at], segment[b, :at] = row.prompt, row.positions, 0
-        before = b * longest + at - 1  # the prompt's last token predicts the first of every response
-        for k, response in enumerate(row.responses, start=1):
-            inner = len(response) - 1
-            tokens = torch.as_tensor(response)
-            ids[b, at : at + inner] = tokens[:-1]
-            positions[:, b, at : at + inner] = row.following + torch.arange(inner)
-            segment[b, at : at + inner] = k
-            sources += [torch.tensor([before]), b * longest + torch.arange(at, at + inner)]
-            targets += tokens.tolist()
-            at += inner
-    segment = segment.to(device)
-    seen, seeing = segment[:, None, None, :], segment[:, None, :, None]
-    causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
+    responses = [response for row in rows for response in row.responses]
+    sizes = torch.tensor([len(row.prompt) for row in rows])
+    inner = torch.tensor([len(response) - 1 for response in responses])
+    owners = torch.repeat_interleave(torch.tensor([len(row.responses) for row in rows]))
+    prompt_width, width = int(sizes.max()), max(1, int(inner.max()))  # 0 where every response is its end alone
+    of_prompt = torch.arange(prompt_width) < sizes[:, None]
+    of_response = torch.arange(width) < inner[:, None]
+    real = torch.cat([of_prompt.flatten(), of_response.flatten()])
+    places = (real.cumsum(0) - 1).clamp(min=0)
+    places_of_prompts, places_of_responses = places.split([of_prompt.numel(), of_response.numel()])
+    prompts, answers = places_of_prompts.view(-1, prompt_width), places_of_responses.view(-1, width)
+
+    following = torch.tensor([row.following for row in rows])[owners, None] + torch.arange(width)
+    # the prompt's last token predicts the first of every response, and each response token the one after it
+    sources = torch.cat([(sizes.cumsum(0) - 1)[owners, None], answers], 1)
+    causal = torch.ones(width, width, dtype=torch.bool).tril()
+    mask = torch.cat([of_prompt[owners, None].expand(-1, width, -1), causal.expand(len(responses), -1, -1)], 2)
+    inputs = torch.tensor([token for response in responses for token in response[:-1]], dtype=torch.long)
     return Batch(
-        ids=ids.to(device),
-        positions=positions.to(device),
-        mask=((seen == 0) | (seen == seeing)) & causal,
+        ids=torch.cat([*(row.prompt for row in rows), inputs])[None].to(device),
+        positions=torch.cat([*(row.positions for row in rows), following[of_response].expand(3, -1)], 1)[:, None].to(
+            device
+        ),
+        layout=Layout(*(each.to(device) for each in (prompts, answers, owners, mask[:, None], real.nonzero()[:, 0]))),
         vision=[row.vision for row in rows if row.vision is not None],
-        sources=torch.cat(sources).to(device),
-        targets=torch.tensor(targets, device=device),
+        sources=sources[torch.arange(width + 1) <= inner[:, None]].to(device),
+        targets=torch.tensor([token for response in responses for token in response], device=device),
     )
+
+
+def shared_prompt_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layout: Layout | None = None,
+    **settings: Any,
+) -> tuple[Tensor, Any]:
+    """Attention of a :class:`Batch`; without a layout that of transformers.
+
+    Prompts see themselves, and responses their prompt and themselves: one call each, so nothing is computed
+    between tokens of different responses.
+
+    Args:
+        module: the layer.
+        query: (1, heads, T, dim); key, value: (1, key heads, T, dim).
+        attention_mask: that of the layout.
+        layout: of the batch.
+        settings: ``scaling`` is used.
+
+    Returns:
+        (1, T, heads, dim), and no weights.
+    """
+    if layout is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    tokens = [each[0].transpose(0, 1) for each in (query, key, value)]
+
+    def at(places: Tensor) -> list[Tensor]:
+        """(rows, heads, tokens, dim) of each."""
+        return [each.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for each in tokens]
+
+    scale = settings["scaling"]
+    query, key, value = at(layout.prompts)
+    found = [_attend(query, key, value, None, scale)]
+    if layout.responses.shape[1]:
+        own = at(layout.responses)
+        key = torch.cat([key.index_select(0, layout.owners), own[1]], 2)
+        value = torch.cat([value.index_select(0, layout.owners), own[2]], 2)
+        found.append(_attend(own[0], key, value, layout.mask, scale))
+    together = torch.cat([each.transpose(1, 2).flatten(0, 1) for each in found])
+    return together.index_select(0, layout.back)[None], None
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Softmax attention; causal where there is no mask."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1 and query.is_cuda and mask is not None:  # the fast kernel that takes a mask knows no groups
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    return nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=groups > 1
+    )
+
+
+ATTENTION = "scapo_train"
+"""The name under which transformers finds it."""
+
+AttentionInterface.register(ATTENTION, shared_prompt_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 class Policy(nn.Module):
@@ -144,6 +227,7 @@ class Policy(nn.Module):
         super().__init__()
         self.vlm = vlm
         self.image_token: int = _checked(vlm)
+        vlm.model.language_model.set_attn_implementation(ATTENTION)
         self.ends = sorted(ends)
         self.never = [token for token in image_tokens(vlm.config) if token not in ends]
         self.temperature = temperature
@@ -152,12 +236,13 @@ class Policy(nn.Module):
     def forward(self, batch: Batch) -> TokenStatistics:
         """Statistics of the batch's N response tokens."""
         with self.compute():
-            hidden = self._hidden(batch.ids, batch.positions, batch.mask, batch.vision, None)
+            mask, layout = batch.layout.mask, batch.layout
+            hidden = self._hidden(batch.ids, batch.positions, mask, batch.vision, None, layout=layout)[0]
             weight = self.vlm.lm_head.weight
             dtype = torch.get_autocast_dtype(weight.device.type) if _autocasting(weight) else hidden.dtype
         device = hidden.device
         return token_statistics(
-            hidden.flatten(0, 1)[batch.sources].to(dtype),
+            hidden.index_select(0, batch.sources).to(dtype),
             weight.to(dtype),
             batch.targets,
             never=torch.tensor(self.never, dtype=torch.long, device=device),
@@ -168,7 +253,7 @@ class Policy(nn.Module):
     def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
         """(B, V) float32 logits of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
         hidden = self._hidden(ids, positions, mask, vision, cache)
-        return self.vlm.lm_head(hidden[:, -1]).float()  # type: ignore[no-any-return]
+        return self.vlm.lm_head(hidden[:, -1]).float()
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
@@ -200,16 +285,17 @@ class Policy(nn.Module):
         positions, delta = index(ids[None], image_grid_thw=grid[None], **extra)
         return positions[:, 0], len(ids) + int(delta)
 
-    def _hidden(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
+    def _hidden(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any, **extra: Any
+    ) -> Tensor:
         embeds = self.vlm.get_input_embeddings()(ids)
-        extra: dict[str, Any] = {}
         if vision:
             places = ids == self.image_token
             features = torch.cat([each.embeds for each in vision]).to(embeds.dtype)
             embeds = embeds.masked_scatter(places[..., None], features)
             if vision[0].deepstack:
                 deep = zip(*(each.deepstack for each in vision), strict=True)
-                extra = {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
+                extra |= {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
         found = self.vlm.model.language_model(
             inputs_embeds=embeds,
             position_ids=positions,
@@ -218,7 +304,22 @@ class Policy(nn.Module):
             use_cache=cache is not None,
             **extra,
         )
-        return found.last_hidden_state  # type: ignore[no-any-return]
+        return found.last_hidden_state
+
+
+@contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Says what could not be loaded, and why.
+
+    Raises:
+        ScapoError: instead of the many errors of transformers.
+    """
+    try:
+        yield
+    except ScapoError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ScapoError(f"cannot load {path}: {' '.join(str(error).split())[:400]}") from None
 
 
 def load_policy(settings: Model, temperature: float, world: World, *, reference: bool = False) -> Policy:
@@ -234,15 +335,16 @@ def load_policy(settings: Model, temperature: float, world: World, *, reference:
 
     dtype = getattr(torch, settings.dtype)
     plain = torch.float32 if not reference else dtype
-    try:
+    with loading(settings.path):
+        described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
+        if not hasattr(described, "vision_config"):
+            raise ScapoError(f"{settings.path} ({described.model_type}) has no vision tower: pictures need one")
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
             dtype=plain if world.size == 1 else "auto",
             attn_implementation="sdpa",
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ScapoError(f"cannot load {settings.path}: {' '.join(str(error).split())[:400]}") from None
     policy = Policy(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
     for parameter in vlm.parameters() if reference else vlm.model.visual.parameters():
         parameter.requires_grad_(False)
@@ -322,14 +424,14 @@ def _shard(policy: Policy, dtype: torch.dtype, world: World, *, offload: bool) -
 
 def _checked(vlm: Any) -> int:
     """The id of the image token of a model that has all that this module needs."""
-    name = type(vlm).__name__
-    inner = getattr(vlm, "model", None)
-    if getattr(inner, "visual", None) is None:
+    name, inner = type(vlm).__name__, getattr(vlm, "model", None)
+    if not hasattr(vlm.config, "vision_config"):
         raise ScapoError(f"{name} has no vision tower: scapo_train aligns descriptions of images")
-    missing = [part for part in ("language_model", "get_rope_index") if not hasattr(inner, part)]
-    if missing or not hasattr(vlm, "lm_head"):
+    missing = [part for part in ("visual", "language_model", "get_rope_index") if not hasattr(inner, part)]
+    missing += ["lm_head"] if not hasattr(vlm, "lm_head") else []
+    if missing:
         known = "Qwen2-VL, Qwen2.5-VL and Qwen3-VL"
-        raise ScapoError(f"{name} is built differently (no {', '.join(missing) or 'lm_head'}); supported are {known}")
+        raise ScapoError(f"{name} is built differently (no {', '.join(missing)}); supported are {known}")
     return int(vlm.config.image_token_id)
 
 

@@ -3,8 +3,8 @@
     python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
 
 The model is built on the meta device, so its sizes are exact and nothing is downloaded. Bytes follow from what
-the code of this package keeps: the coefficients of :func:`_saved_per_token` were counted from the tensors that
-autograd saves, and ``tests/unit/test_train_plan.py`` measures them again. Seconds follow from arithmetic,
+the code of this package keeps: what a layer saves was counted from the tensors that autograd keeps, and
+``tests/unit/test_train_plan.py`` measures it again, with the peak of a whole pass. Seconds follow from arithmetic,
 bandwidth and the efficiencies of :class:`Assumptions`; they tell minutes from hours, no more.
 """
 
@@ -18,18 +18,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
-
-import torch
-from transformers import AutoModelForImageTextToText
 
 from scapo_eval.errors import InputError, ScapoError
 
-from . import config as settings
-from .config import Config
+from .config import Config, load
 from .logprob import CHUNK_ELEMENTS
-from .model import Policy
-from .shapes import model_config
+from .shapes import Shape, shape_of
 
 GIB = 2**30
 
@@ -70,47 +66,6 @@ NETWORK = 50e9
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The sizes of a model, counted in parameters where no unit is named.
-
-    Attributes:
-        tower: of the frozen vision tower, its merger included.
-        layer: of one decoder layer; layers: how many.
-        root: of everything else that is trained: embedding, output layer, last norm.
-        embedding: of the embedding (vocabulary x hidden), which is the output layer as well if ``tied``.
-        hidden, inner: widths; heads, kv_heads, head_dim: of attention; qk_norm: whether it norms them.
-        deepstack: further features per image token (Qwen3-VL).
-        token_side: pixels along one side of an image token.
-    """
-
-    tower: int
-    layer: int
-    layers: int
-    root: int
-    embedding: int
-    tied: bool
-    vocabulary: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    qk_norm: bool
-    deepstack: int
-    token_side: int
-
-    @property
-    def trained(self) -> int:
-        """Parameters that the optimiser changes."""
-        return self.layer * self.layers + self.root
-
-    @property
-    def total(self) -> int:
-        """All parameters."""
-        return self.trained + self.tower
-
-
-@dataclass(frozen=True)
 class Workload:
     """What the prompts and responses are like.
 
@@ -148,6 +103,44 @@ class Assumptions:
     reward: float = 23e-6
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What one forward and backward pass takes at most, if every response has the same length.
+
+    Attributes:
+        prompts, responses: how many, of prompt and length tokens each.
+        tokens: of all of them; a response's last one predicts nothing.
+        keys: that the responses' attention reads: each its prompt and itself.
+        scores: of responses with keys, per head.
+    """
+
+    prompts: int
+    responses: int
+    prompt: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        return self.prompts * self.prompt + self.responses * (self.length - 1)
+
+    @property
+    def keys(self) -> int:
+        return self.responses * (self.prompt + self.length - 1)
+
+    @property
+    def scores(self) -> int:
+        return self.keys * (self.length - 1)
+
+    @staticmethod
+    def within(budget: int, prompt: int, length: int, group: int, prompts: int) -> Pass:
+        """The largest pass that :meth:`scapo_train.trainer.Trainer` cuts: whole groups, or part of one."""
+        row = prompt + group * (length - 1)
+        if row <= budget:
+            count = min(prompts, budget // row)
+            return Pass(count, count * group, prompt, length)
+        return Pass(1, max(1, (budget - prompt) // max(1, length - 1)), prompt, length)
+
+
 CONTEXT = 1.5 * GIB
 """CUDA context, NCCL's buffers and cuBLAS's workspace: memory that is not PyTorch's tensors."""
 
@@ -160,10 +153,16 @@ ASLEEP = 1.5 * GIB
 VLLM_WORK = 3 * GIB
 """What vLLM needs beside weights and cache: its context, graphs and largest batch."""
 
+GATHERED = 3
+"""Decoder layers that are unsharded at once: the one that computes, the next one, and the buffer it arrives in."""
+
 PICTURES = 16
 """Pictures that are encoded at once (:func:`scapo_train.rollout.encode`)."""
 
-MOMENTS = ("vision", "rollout", "logprob", "gradient", "optimiser")
+DRAWING = 2**22 * 32
+"""Bytes that drawing tokens takes beside the logits (:func:`scapo_train.rollout._drawn`)."""
+
+MOMENTS = ("vision", "rollout", "logprob", "update")
 
 
 @dataclass(frozen=True)
@@ -173,23 +172,21 @@ class Plan:
     Attributes:
         memory: moment of a step -> kind -> bytes per GPU.
         seconds: phase -> seconds per step.
-        peak: largest sum of a moment: what ``torch.cuda.max_memory_allocated`` will show.
+        peak_moment, peak: the largest sum; without vLLM, what ``torch.cuda.max_memory_allocated`` will show.
         needed: with the context and fragmentation.
         available: of the GPU.
         mfu: share of the GPU's rate that the update's model arithmetic (without recomputation) makes.
-        steps: of the run.
         notes: what the user should know.
         remedies: sets of ``--set`` values, or other GPUs, with which it would fit; empty if it fits.
     """
 
     memory: dict[str, dict[str, float]]
     seconds: dict[str, float]
-    peak: float
     peak_moment: str
+    peak: float
     needed: float
     available: float
     mfu: float
-    steps: int
     notes: list[str] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
 
@@ -199,115 +196,105 @@ class Plan:
         return self.needed <= self.available and all(math.isfinite(each) for each in self.seconds.values())
 
 
-def shape_of(path: str) -> Shape:
-    """The sizes of a model, from its class built on the meta device.
+@dataclass(frozen=True)
+class Job:
+    """The question: a configuration of a model, on some GPUs, with prompts and responses of some length.
 
-    Args:
-        path: folder with a ``config.json``, or the name of a model in :mod:`scapo_train.shapes`.
-
-    Raises:
-        ScapoError: it is not known, or not built as ``scapo_train`` needs it.
-    """
-    config = model_config(path)
-    with torch.device("meta"):
-        vlm = AutoModelForImageTextToText.from_config(config)
-    Policy(vlm, [], 1.0)  # says what is missing
-    text, vision = vlm.config.get_text_config(), vlm.config.vision_config
-    if getattr(text, "num_experts", None):
-        raise ScapoError(f"{path} is a mixture of experts, which this plan does not know")
-    layers = vlm.model.language_model.layers
-    attention = layers[0].self_attn
-    tower = sum(each.numel() for each in vlm.model.visual.parameters())
-    layer = sum(each.numel() for each in layers[0].parameters())
-    return Shape(
-        tower=tower,
-        layer=layer,
-        layers=len(layers),
-        root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
-        embedding=vlm.get_input_embeddings().weight.numel(),
-        tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,
-        vocabulary=text.vocab_size,
-        hidden=text.hidden_size,
-        inner=text.intermediate_size,
-        heads=text.num_attention_heads,
-        kv_heads=text.num_key_value_heads,
-        head_dim=attention.head_dim,
-        qk_norm=hasattr(attention, "q_norm"),
-        deepstack=len(getattr(vision, "deepstack_visual_indexes", None) or ()),
-        token_side=vision.patch_size * vision.spatial_merge_size,
-    )
-
-
-def plan(
-    config: Config,
-    shape: Shape,
-    gpu: Gpu,
-    count: int,
-    workload: Workload | None = None,
-    assumptions: Assumptions | None = None,
-) -> Plan:
-    """Bytes and seconds of a run.
-
-    Args:
+    Attributes:
         config: of the run.
         shape: of its model.
-        gpu: kind of GPU; count: how many.
-        workload: prompts and responses.
-        assumptions: efficiencies.
+        kind: name of the GPUs in :data:`GPUS`; count: how many.
+        work: prompts and responses.
+        assume: what the seconds rest on.
 
     Raises:
         InputError: these GPUs cannot share this work at all.
     """
-    if count > config.data.prompts_per_step:
-        reason = f"{count} GPUs, but data.prompts_per_step is {config.data.prompts_per_step}: some would have no work"
-        raise InputError(None, None, reason)
-    if config.rollout.engine == "vllm" and count % config.rollout.tensor_parallel:
-        raise InputError(None, None, f"rollout.tensor_parallel = {config.rollout.tensor_parallel} does not divide {count}")
-    run = _Run(config, shape, gpu, count, workload or Workload(), assumptions or Assumptions())
+
+    config: Config
+    shape: Shape
+    kind: str
+    count: int = 1
+    work: Workload = Workload()
+    assume: Assumptions = Assumptions()
+
+    def __post_init__(self) -> None:
+        prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
+        if self.count > prompts:
+            reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
+            raise InputError(None, None, reason)
+        if self.config.rollout.engine == "vllm" and self.count % parallel:
+            raise InputError(None, None, f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
+
+    @property
+    def gpu(self) -> Gpu:
+        """The kind's figures."""
+        return GPUS[self.kind]
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        data = self.config.data
+        return self.config.run.steps or data.epochs * (self.work.prompts // data.prompts_per_step)
+
+    @property
+    def picture(self) -> int:
+        """Tokens of a picture after Qwen's resizing to whole tokens within the bounds of its pixels."""
+        side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
+        across, down = max(1, round(width / side)), max(1, round(height / side))
+        if bounds.max_pixels and across * down * side**2 > bounds.max_pixels:
+            scale = math.sqrt(width * height / bounds.max_pixels)
+            across, down = (max(1, math.floor(each / scale / side)) for each in (width, height))
+        elif across * down * side**2 < bounds.min_pixels:
+            scale = math.sqrt(bounds.min_pixels / (width * height))
+            across, down = (math.ceil(each * scale / side) for each in (width, height))
+        return across * down
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt."""
+        return self.picture + self.work.prompt_tokens
+
+
+def plan(job: Job) -> Plan:
+    """Bytes per GPU and seconds per step."""
+    run = _Run(job)
     memory = {moment: run.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
-    peak_moment = max(sums, key=lambda moment: sums[moment])
     own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
-    needed = max(total + CONTEXT + FRAGMENTATION * own[moment] for moment, total in sums.items())
     seconds = run.seconds()
-    data = config.data
     return Plan(
         memory=memory,
         seconds=seconds,
-        peak=sums[peak_moment],
-        peak_moment=peak_moment,
-        needed=needed,
-        available=gpu.memory,
-        mfu=3 * run.update_flops / seconds["update"] / gpu.flops,
-        steps=config.run.steps or data.epochs * (run.work.prompts // data.prompts_per_step),
+        peak_moment=max(sums, key=lambda moment: sums[moment]),
+        peak=max(sums.values()),
+        needed=max(total + CONTEXT + FRAGMENTATION * own[moment] for moment, total in sums.items()),
+        available=job.gpu.memory,
+        mfu=3 * run.forward_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
         notes=run.notes(),
     )
 
 
 class _Run:
-    """A configuration on some GPUs, with the quantities that several formulas share."""
+    """A job's bytes and seconds, and the quantities that several formulas share."""
 
-    def __init__(
-        self, config: Config, shape: Shape, gpu: Gpu, count: int, workload: Workload, assumptions: Assumptions
-    ) -> None:
-        self.config, self.shape, self.gpu, self.count = config, shape, gpu, count
-        self.work, self.assume = workload, assumptions
+    def __init__(self, job: Job) -> None:
+        config = job.config
+        self.job, self.config, self.shape, self.gpu, self.count = job, config, job.shape, job.gpu, job.count
         self.compute = 4 if config.model.dtype == "float32" else 2
-        self.autocast = count == 1 and self.compute == 2
-        self.sharded = count > 1
+        self.autocast = self.count == 1 and self.compute == 2
+        self.sharded = self.count > 1
+        self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
         self.kl = config.effective_loss.kl > 0
-        self.prompts = math.ceil(config.data.prompts_per_step / count)
+        self.prompts = math.ceil(config.data.prompts_per_step / self.count)
         self.responses = self.prompts * config.rollout.group
-        self.picture = _image_tokens(config, shape, workload.image)
-        self.prompt = self.picture + workload.prompt_tokens
-        self.mean = min(workload.response_tokens, config.rollout.max_new_tokens)
-        # tokens of a pass at most: rows are cut at the budget, but never within a response
-        shortest = self.prompt + config.rollout.max_new_tokens - 1
-        self.longest_row = self.prompt + config.rollout.group * (config.rollout.max_new_tokens - 1)
-        self.budget = max(config.optim.micro_batch_tokens, shortest)
-        self.longest_row = min(self.longest_row, self.budget)
-        self.row = self.prompt + config.rollout.group * (self.mean - 1)
-        self.rows = self.prompts * math.ceil(self.row / self.budget)
+        self.picture, self.prompt = job.picture, job.prompt
+        longest = config.rollout.max_new_tokens
+        self.mean = min(job.work.response_tokens, longest)
+        cut = partial(Pass.within, config.optim.micro_batch_tokens, self.prompt)
+        # the most memory may be taken by long responses, or by many short ones that each read their prompt
+        self.passes = [cut(each, config.rollout.group, self.prompts) for each in (longest, self.mean)]
+        self.rows = self.prompts * math.ceil(config.rollout.group / self.passes[1].responses)
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
@@ -316,11 +303,11 @@ class _Run:
         found = self._resting()
         if self.config.rollout.engine == "vllm" and moment != "rollout":
             found["vLLM"] = ASLEEP
-        if moment != "optimiser":
-            features = self.prompts * self.picture * self.shape.hidden * (1 + self.shape.deepstack)
-            found["picture features"] = features * self.compute
-        if moment in ("logprob", "gradient", "optimiser"):
-            found["masks"] = self._masks()
+        features = self.prompts * self.picture * self.shape.hidden * (1 + self.shape.deepstack)
+        found["picture features"] = features * self.compute
+        if moment in ("logprob", "update"):
+            longest = self.passes[0]
+            found["masks"] = self.responses * (longest.length - 1) * (longest.prompt + longest.length - 1)
         found |= getattr(self, f"_at_{moment}")()
         return {kind: value for kind, value in found.items() if value}
 
@@ -347,11 +334,11 @@ class _Run:
         prompts = min(rollout.prompts_per_batch, self.prompts)
         rows = prompts * rollout.group
         cache = rows * (self.prompt + rollout.max_new_tokens) * self._cache_per_token()
-        prefill = prompts * self.prompt * self._forward_per_token()
-        drawing = 6 * rows * shape.vocabulary * 4  # logits, masked logits, noise twice, quotient, difference
+        prefill = self._mlp(prompts * self.prompt)
+        drawing = rows * shape.vocabulary * (self.compute + 4) + DRAWING
         return {
             "working copies": self._whole_copy(),
-            "cache of keys and values": cache * (1 + 1 / (2 * shape.layers)),  # a layer's keys are copied to grow
+            "cache of keys and values": cache * (1 + 1 / shape.layers),  # a layer's is made longer at a time
             "activations": max(prefill, drawing),
         }
 
@@ -359,57 +346,54 @@ class _Run:
         if not self.kl and self.config.updates_per_batch == 1:
             return {}
         if self.sharded:
-            copies: float = self.compute * (self.shape.root + 2 * self.shape.layer)
+            copies: float = self.compute * (self.shape.root + GATHERED * self.shape.layer)
         else:
             on_host = self.kl and self.config.model.reference == "cpu"
             copies = max(
                 self.compute * self.shape.trained if on_host else 0,
                 self._whole_copy() if self.config.updates_per_batch > 1 else 0,
             )
-        return {
-            "working copies": copies,
-            "activations": self.budget * self._forward_per_token() + self._mask_copy(),
-            "log-softmax chunk": 12 * self._chunk(),
-        }
+        return {"working copies": copies, **self._forward()}
 
-    def _at_gradient(self) -> dict[str, float]:
-        """The worst of: end of the forward pass, output layer's backward, a layer's, and the reduction."""
-        shape, b = self.shape, self.compute
-        kept = self._kept()
-        layer = self.budget * self._saved_per_token() + self._mask_copy()
-        backward = self.budget * (2 * b * shape.inner + 2.5 * shape.hidden)
-        norm = 25 * self.budget * shape.hidden
-        chunk = self._chunk()
-        head = b * shape.embedding  # the output layer in the dtype of the computation, or its gradient in it
+    def _at_update(self) -> dict[str, float]:
+        """The worst of: end of the forward pass, backward of the output layer, of a layer, and of the embedding.
+
+        The optimiser's step takes nothing more: it is fused.
+        """
+        found = max((self._update_of(each) for each in self.passes), key=lambda kinds: sum(kinds.values()))
+        return {"gradients": 4 * self.shape.trained / self.count, **found}
+
+    def _update_of(self, batch: Pass) -> dict[str, float]:
+        shape, b, checkpointing = self.shape, self.compute, self.config.model.gradient_checkpointing
+        stream = 4 if self.autocast else b
+        layer, chunk = self._saved(batch), self._chunk(batch)
+        kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
+        norm = 25 * batch.tokens * shape.hidden
+        backward = batch.tokens * (2 * b * shape.inner + 2.5 * shape.hidden)
+        output = b * shape.embedding  # the output layer in the dtype of the computation, or its gradient in it
         if self.sharded:
-            copies: float = b * (shape.root + 2 * shape.layer)
-            reduced = (b + 4) * shape.layer  # a layer's gradient, and as it is reduced in float32
-            root = (b + 4) * shape.root
+            copies: float = b * (shape.root + GATHERED * shape.layer)
+            lasting, own = copies, 0.0
+            waiting: float = output  # gradients of the root's parameters wait, unsharded, for the last of them
+            reduced = (b + 4 + 4 / self.count) * shape.layer  # a layer's, as it is, in float32, and reduced
+            last = (b + 4 + 4 / self.count) * shape.root + output * shape.tied
         else:
             copies = self._whole_copy()
-            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast else 0
-            root = 4 * shape.embedding  # of the embedding, before it is added
-        checkpointing = self.config.model.gradient_checkpointing
-        recomputed = layer + backward + (b * shape.layer if self.autocast else 0)
-        lasting = copies if self.sharded or not checkpointing else 0  # autocast's copies go with the forward pass
-        ending = (head if self.sharded else 0) + kept
-        moments: list[tuple[float, float, float]] = [  # copies, activations, chunk
-            (copies + (head if self.autocast else 0), kept, 12 * chunk),
-            (lasting + (head if self.autocast else 0), kept, 4 * shape.embedding + head + 6 * chunk),
-            (lasting + reduced, ending + max(norm, recomputed if checkpointing else backward), 0),
-            ((b * shape.root if self.sharded else 0) + root, 0, 0),
+            own = output if self.autocast else 0.0
+            lasting = 0.0 if checkpointing else copies  # autocast frees its copies after the forward pass
+            waiting = 4 * shape.embedding * shape.tied
+            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast else 0.0
+            last = 4 * shape.embedding * (1 + shape.tied)
+        if checkpointing:
+            backward += layer + (b * shape.layer if self.autocast else 0)
+        moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
+            (copies + own, kept, 12 * chunk),
+            (lasting + own, kept, 4 * shape.embedding + (output if b < 4 else 0) + (4 + b) * chunk),
+            (lasting + reduced + waiting, kept + max(norm, backward), 0),
+            (last, 0, 0),
         ]
         copies, activations, chunks = max(moments, key=sum)
-        return {
-            "gradients": 4 * shape.trained / self.count,
-            "working copies": copies,
-            "activations": activations,
-            "log-softmax chunk": chunks,
-        }
-
-    def _at_optimiser(self) -> dict[str, float]:
-        trained = self.shape.trained / self.count
-        return {"gradients": 4 * trained, "working copies": 4 * trained if self.config.optim.optimizer == "adamw" else 0}
+        return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}
 
     def _whole_copy(self) -> float:
         """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""
@@ -418,41 +402,40 @@ class _Run:
             return self.compute * shape.trained
         return self.compute * (shape.trained - shape.embedding * (not shape.tied)) if self.autocast else 0
 
-    def _saved_per_token(self) -> float:
-        """Bytes per token that a decoder layer's forward pass keeps for its backward pass, masks apart."""
+    def _saved(self, batch: Pass) -> float:
+        """Bytes that a decoder layer's forward pass keeps for its backward pass."""
         shape, b = self.shape, self.compute
         attention, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        if self.autocast:  # the residual stream is float32, and each linear layer casts its input
-            norms = 2 * (4 + 4) * shape.hidden + 5 * b * shape.hidden
-        else:
-            norms = 2 * (4 + 2 * b) * shape.hidden
-        found = norms + 4 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
+        # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
+        # float32, too, and each linear layer casts its input for itself
+        norms = 2 * (4 + 4) + 5 * b if self.autocast else 2 * (4 + 2 * b)
+        per_token = norms * shape.hidden + 3 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
         if shape.qk_norm:
-            found += (4 + b) * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
-        return found
+            per_token += (4 + b) * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
+        return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
 
-    def _kept(self) -> float:
-        """Bytes of activations at the end of a micro-batch's forward pass."""
-        stream = 4 if self.autocast else self.compute
-        if self.config.model.gradient_checkpointing:
-            return self.shape.layers * self.budget * stream * self.shape.hidden
-        return self.shape.layers * (self.budget * self._saved_per_token() + self._mask_copy())
+    def _read_by_responses(self, batch: Pass) -> float:
+        """Bytes of keys, values and mask that the responses' attention reads."""
+        heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
+        return self.compute * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
-    def _forward_per_token(self) -> float:
-        """Bytes per token at the worst place of a forward pass without gradient."""
-        return self.compute * (3 * self.shape.inner + 5 * self.shape.hidden)
+    def _forward(self) -> dict[str, float]:
+        """The worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
+        found = []
+        for batch in self.passes:
+            stream = batch.tokens * self.compute * self.shape.hidden
+            layer = max(self._mlp(batch.tokens), 6 * stream + 2 * self._read_by_responses(batch))
+            found += [("activations", layer), ("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream)]
+        return dict([max(found, key=lambda each: each[1])])
 
-    def _mask_copy(self) -> float:
-        """A micro-batch's mask as attention adds it to the scores."""
-        return self.budget * self.longest_row * self.compute
+    def _mlp(self, tokens: float) -> float:
+        """Bytes of a forward pass without gradient in an MLP."""
+        return tokens * self.compute * (3 * self.shape.inner + 4.5 * self.shape.hidden)
 
-    def _masks(self) -> float:
-        """The boolean masks of all micro-batches of a step, and what it takes to make the largest."""
-        return self.prompts * self.longest_row**2 + 3 * self.budget * self.longest_row
-
-    def _chunk(self) -> float:
+    def _chunk(self, batch: Pass) -> float:
         """Elements of the logits that exist at once."""
-        return min(max(CHUNK_ELEMENTS["cuda"], self.shape.vocabulary), self.budget * self.shape.vocabulary)
+        at_once = max(self.shape.vocabulary, CHUNK_ELEMENTS["cuda"])
+        return min(at_once, batch.responses * batch.length * self.shape.vocabulary)
 
     def _cache_per_token(self) -> float:
         return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.compute
@@ -460,23 +443,25 @@ class _Run:
     # --- seconds --------------------------------------------------------------------------------------------------
 
     @property
-    def update_flops(self) -> float:
+    def forward_flops(self) -> float:
         """Arithmetic of one forward pass over a batch of this GPU, attention and output layer included."""
         shape = self.shape
-        row = min(self.row, self.budget)
-        linear = 2 * self.rows * row * shape.layer * shape.layers
-        attention = 4 * self.rows * row**2 * shape.heads * shape.head_dim * shape.layers
+        inner = self.mean - 1
+        tokens = self.rows * self.prompt + self.responses * inner
+        scores = self.rows * self.prompt**2 / 2 + self.responses * inner * (self.prompt + inner)
+        linear = 2 * tokens * shape.layer * shape.layers
+        attention = 4 * scores * shape.heads * shape.head_dim * shape.layers
         return linear + attention + 2 * self.responses * self.mean * shape.embedding
 
     def seconds(self) -> dict[str, float]:
         """Seconds per step by phase."""
-        config, shape, gpu, assume = self.config, self.shape, self.gpu, self.assume
+        config, shape, gpu, assume = self.config, self.shape, self.gpu, self.job.assume
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.compute == 2 else 2  # TF32 at best
-        micros = math.ceil(self.rows * min(self.row, self.budget) / self.budget)
+        micros = math.ceil(self.responses / self.passes[1].responses)
         gather = self.compute * shape.trained / self._link()
         reduce = 4 * shape.trained / self._link()
-        forward = self.update_flops
+        forward = self.forward_flops
         head = 2 * self.responses * self.mean * shape.embedding
         again = forward - head if config.model.gradient_checkpointing else 0
         passes = int(self.kl) + int(config.updates_per_batch > 1)
@@ -493,26 +478,23 @@ class _Run:
         }
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
-        shape, rollout, assume = self.shape, self.config.rollout, self.assume
+        shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
         weights = shape.trained - shape.embedding * (not shape.tied)
-        steps = min(assume.longest * self.mean, rollout.max_new_tokens)
-        if rollout.engine == "vllm":
-            at_once = min(self.responses, self._vllm_sequences())
-            if at_once < 1:
-                return math.inf
-            overhead = assume.vllm_step
-        else:
-            at_once = min(rollout.prompts_per_batch, self.prompts) * rollout.group
-            overhead = assume.launch * shape.layers
-        batches = self.responses / at_once if rollout.engine == "vllm" else math.ceil(self.responses / at_once)
-        read = self.compute * weights + at_once * (self.prompt + self.mean / 2) * self._cache_per_token()
-        step = max(read / bandwidth, 2 * weights * at_once / rate, 0 if rollout.engine == "vllm" else overhead)
-        if rollout.engine == "vllm":
-            step += overhead
         prefill = 2 * self.prompts * self.prompt * shape.layer * shape.layers / rate
-        return prefill + batches * steps * step
+        steps = min(assume.longest * self.mean, rollout.max_new_tokens)
 
-    def _vllm_sequences(self) -> int:
+        def step(rows: float) -> float:
+            read = self.compute * weights + rows * (self.prompt + self.mean / 2) * self._cache_per_token()
+            return max(read / bandwidth, 2 * weights * rows / rate)
+
+        if rollout.engine == "vllm":  # a new response begins where one has ended
+            rows = min(self.responses, self.vllm_sequences())
+            return prefill + self.responses / rows * steps * (step(rows) + assume.vllm_step) if rows else math.inf
+        rows = min(rollout.prompts_per_batch, self.prompts) * rollout.group
+        batches = math.ceil(self.responses / rows)
+        return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
+
+    def vllm_sequences(self) -> int:
         """Responses of the average length that vLLM's cache holds at once."""
         rollout, shape = self.config.rollout, self.shape
         room = rollout.gpu_memory * self.gpu.memory - VLLM_WORK - self.compute * shape.total / rollout.tensor_parallel
@@ -523,18 +505,19 @@ class _Run:
         """Bytes per second of collectives; infinite on one GPU."""
         if not self.sharded:
             return math.inf
-        return (self.gpu.link if self.count <= PER_MACHINE else min(self.gpu.link, NETWORK)) * self.assume.bandwidth
+        return (self.gpu.link if self.count <= PER_MACHINE else min(self.gpu.link, NETWORK)) * self.job.assume.bandwidth
 
     def notes(self) -> list[str]:
         """What the figures do not say by themselves."""
         found = []
-        if self.config.optim.micro_batch_tokens < self.budget:
+        budget, least = self.config.optim.micro_batch_tokens, self.prompt + self.config.rollout.max_new_tokens - 1
+        if budget < least:
             found.append(
-                f"optim.micro_batch_tokens = {self.config.optim.micro_batch_tokens} is less than one prompt with one "
-                f"response of full length ({self.budget}), which is the smallest pass there is"
+                f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
+                f"({least}), which is the smallest pass there is"
             )
         if self.config.rollout.engine == "vllm":
-            sequences = self._vllm_sequences()
+            sequences = self.vllm_sequences()
             found.append(
                 f"vLLM's cache holds {sequences} responses at once"
                 if sequences
@@ -547,61 +530,49 @@ class _Run:
         return found
 
 
-def _image_tokens(config: Config, shape: Shape, image: tuple[int, int]) -> int:
-    """Tokens of a picture after Qwen's resizing to whole tokens within the bounds of its pixels."""
-    side, (width, height) = shape.token_side, image
-    across, down = max(1, round(width / side)), max(1, round(height / side))
-    pixels = across * down * side**2
-    if config.model.max_pixels and pixels > config.model.max_pixels:
-        scale = math.sqrt(width * height / config.model.max_pixels)
-        across, down = (max(1, math.floor(each / scale / side)) for each in (width, height))
-    elif pixels < config.model.min_pixels:
-        scale = math.sqrt(config.model.min_pixels / (width * height))
-        across, down = (math.ceil(each * scale / side) for each in (width, height))
-    return across * down
-
-
 # --- remedies -----------------------------------------------------------------------------------------------------
 
 
-def remedies(
-    config: Config, shape: Shape, gpu_name: str, count: int, workload: Workload, assumptions: Assumptions
-) -> list[str]:
+def remedies(job: Job) -> list[str]:
     """Ways to make it fit: a smallest set of settings, more GPUs of this kind, a larger kind."""
 
-    def fits(candidate: Config, name: str = gpu_name, number: int = count) -> bool:
-        return plan(candidate, shape, GPUS[name], number, workload, assumptions).fits
+    def fits(**changes: Any) -> bool:
+        return plan(dataclasses.replace(job, **changes)).fits
 
     found = []
-    chosen: dict[tuple[str, str], Any] = {}
-    for section, key, value in _changes(config, workload, shape):
-        chosen[section, key] = value
-        if fits(_with(config, chosen)):
-            for change in list(chosen):  # what came before and turns out not to be needed
+    tried: dict[tuple[str, str], list[Any]] = {}
+    for section, key, value in _changes(job):
+        tried.setdefault((section, key), []).append(value)
+        if fits(config=_with(job.config, {change: values[-1] for change, values in tried.items()})):
+            chosen = {change: values[-1] for change, values in tried.items()}
+            for change, values in tried.items():  # without it, else with its mildest value
                 rest = {other: chosen[other] for other in chosen if other != change}
-                if fits(_with(config, rest)):
-                    chosen = rest
+                milder = (
+                    candidate for candidate in values if fits(config=_with(job.config, {**rest, change: candidate}))
+                )
+                chosen = rest if fits(config=_with(job.config, rest)) else {**rest, change: next(milder)}
             found.append(" ".join(f"--set {'.'.join(change)}={_plainly(value)}" for change, value in chosen.items()))
             break
-    limit = config.data.prompts_per_step
-    more = (number for number in (2, 4, 8, 16, 32, 64) if count < number <= limit)
-    if (enough := next((number for number in more if fits(config, number=number)), None)) is not None:
-        found.append(f"--gpus {enough}x{gpu_name}")
-    larger = sorted((name for name in GPUS if GPUS[name].memory > GPUS[gpu_name].memory), key=lambda n: GPUS[n].memory)
-    if (kind := next((name for name in larger if fits(config, name=name)), None)) is not None:
-        found.append(f"--gpus {count}x{kind}")
+    for count in (2, 4, 8, 16, 32, 64):
+        if job.count < count <= job.config.data.prompts_per_step and fits(count=count):
+            found.append(f"--gpus {count}x{job.kind}")
+            break
+    for kind in sorted(GPUS, key=lambda name: GPUS[name].memory):
+        if GPUS[kind].memory > job.gpu.memory and fits(kind=kind):
+            found.append(f"--gpus {job.count}x{kind}")
+            break
     return found
 
 
-def _changes(config: Config, workload: Workload, shape: Shape) -> Iterator[tuple[str, str, Any]]:
+def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     """Settings (section, key, value) that save memory, those that cost least first."""
+    config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
     if config.effective_loss.kl and config.model.reference == "device":
         yield "model", "reference", "cpu"
-    smallest = _image_tokens(config, shape, workload.image) + workload.prompt_tokens + config.rollout.max_new_tokens
     tokens = config.optim.micro_batch_tokens
-    while tokens // 2 >= smallest:
+    while tokens // 2 >= job.prompt + config.rollout.max_new_tokens:
         tokens //= 2
         yield "optim", "micro_batch_tokens", tokens
     prompts = config.rollout.prompts_per_batch
@@ -611,9 +582,9 @@ def _changes(config: Config, workload: Workload, shape: Shape) -> Iterator[tuple
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
     if config.rollout.engine == "vllm":
-        share = config.rollout.gpu_memory
-        while share > 0.2:
-            share = round(share - 0.05, 2)
+        share, more = config.rollout.gpu_memory, _Run(job).vllm_sequences() < 1
+        while 0.2 < share < 0.9:
+            share = round(share + (0.05 if more else -0.05), 2)
             yield "rollout", "gpu_memory", share
         yield "rollout", "engine", "transformers"
 
@@ -631,137 +602,115 @@ def _plainly(value: Any) -> str:
 # --- the command --------------------------------------------------------------------------------------------------
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the plan; returns 0 if it fits, 3 if not, 2 for bad input."""
+    work, assume = Workload(), Assumptions()
+    parser = argparse.ArgumentParser(prog="python -m scapo_train.plan", description=(__doc__ or "").partition("\n")[0])
+    option = parser.add_argument
+    option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
+    option("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
+    option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    option("--image", default="640x480", metavar="WxH", help="pixels of a picture (%(default)s)")
+    option("--prompt-tokens", type=int, default=work.prompt_tokens, help="of its text, with the template (%(default)s)")
+    option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
+    option("--prompts", type=int, default=work.prompts, help="of the training file (%(default)s)")
+    option("--efficiency", type=float, default=assume.efficiency, help="of matrix products (%(default)s)")
+    option("--json", action="store_true", help="print one JSON object, bytes and seconds unrounded")
+    given = parser.parse_args(arguments)
+    try:
+        count, kind = parse_gpus(given.gpus)
+        work = Workload(_size(given.image), given.prompt_tokens, given.response_tokens, given.prompts)
+        for name in ("prompt_tokens", "response_tokens", "prompts"):
+            if getattr(work, name) < 1:
+                raise InputError(None, None, f"--{name.replace('_', '-')} must be at least 1")
+        if not 0 < given.efficiency <= 1:
+            raise InputError(None, None, "--efficiency must be above 0 and at most 1")
+        config = load(given.config, given.set)
+        if not config.model.path:
+            raise InputError(given.config, None, "model.path is not set: --set model.path=...")
+        assume = dataclasses.replace(assume, efficiency=given.efficiency)
+        job = Job(config, shape_of(config.model.path), kind, count, work, assume)
+    except ScapoError as error:
+        print(f"scapo_train.plan: {error}", file=sys.stderr)
+        return 2
+    found = plan(job)
+    if not found.fits:
+        found = dataclasses.replace(found, remedies=remedies(job))
+    print(json.dumps(_table(job, found), indent=2) if given.json else _text(job, found))
+    return 0 if found.fits else 3
+
+
 def parse_gpus(text: str) -> tuple[int, str]:
-    """``8xH100``, or ``H100`` for one.
+    """``8xH100`` as (8, "H100"); without a number it is one.
 
     Raises:
         InputError: another form, or a kind that is not in :data:`GPUS`.
     """
-    match = re.fullmatch(r"(?:([0-9]+)\s*[x*])?\s*(.+)", text.strip(), re.IGNORECASE)
-    kinds = {_plain(name): name for name in GPUS}
-    name = kinds.get(_plain(match[2])) if match else None
-    if match is None or name is None:
-        raise InputError(None, None, f"--gpus {text!r}: expected COUNTxKIND, such as 8xH100 (kinds: {', '.join(GPUS)})")
-    if (count := int(match[1] or 1)) < 1:
-        raise InputError(None, None, f"--gpus {text!r}: at least one GPU")
-    return count, name
 
+    def plain(name: str) -> str:
+        return re.sub(r"[^a-z0-9]|^rtx|gb$", "", name.lower())
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]|gb$", "", name.lower())
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the plan; returns 0 if it fits, 3 if not, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m scapo_train.plan", description=__doc__.partition("\n")[0])
-    parser.add_argument("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
-    parser.add_argument("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
-    parser.add_argument("--image", default="640x480", metavar="WxH", help="pixels of a picture (default: 640x480)")
-    work, assume = Workload(), Assumptions()
-    for name, text in (
-        ("prompt-tokens", "text tokens of a prompt, the chat template's included"),
-        ("response-tokens", "tokens of an average response"),
-        ("prompts", "prompts of the training file"),
-    ):
-        default = getattr(work, name.replace("-", "_"))
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: {default})")
-    parser.add_argument(
-        "--efficiency", type=float, default=assume.efficiency, help=f"of matrix products (default: {assume.efficiency})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, bytes and seconds unrounded")
-    given = parser.parse_args(arguments)
-    try:
-        count, name = parse_gpus(given.gpus)
-        workload = Workload(_size(given.image), given.prompt_tokens, given.response_tokens, given.prompts)
-        assumptions = dataclasses.replace(assume, efficiency=given.efficiency)
-        _check(workload, assumptions)
-        config = settings.load(given.config, given.set)
-        if not config.model.path:
-            raise InputError(given.config, None, "model.path is not set: --set model.path=...")
-        shape = shape_of(config.model.path)
-        found = plan(config, shape, GPUS[name], count, workload, assumptions)
-        if not found.fits:
-            ways = remedies(config, shape, name, count, workload, assumptions)
-            found = dataclasses.replace(found, remedies=ways)
-    except ScapoError as error:
-        print(f"scapo_train.plan: {error}", file=sys.stderr)
-        return 2
-    if given.json:
-        print(json.dumps(_table(found, config, shape, count, name, workload, assumptions), indent=2))
-    else:
-        print(_text(found, config, shape, count, name, workload, assumptions))
-    return 0 if found.fits else 3
+    match = re.fullmatch(r"\s*(?:([0-9]+)\s*[x*])?\s*(.+)", text, re.IGNORECASE)
+    found = [name for name in GPUS if match and plain(name) == plain(match[2])]
+    if match is None or not found or (match[1] and int(match[1]) < 1):
+        raise InputError(
+            None, None, f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})"
+        )
+    return int(match[1] or 1), found[0]
 
 
 def _size(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]+)[x*]([0-9]+)", text.strip())
+    match = re.fullmatch(r"([1-9][0-9]*)[x*]([1-9][0-9]*)", text.strip())
     if match is None:
-        raise InputError(None, None, f"--image {text!r}: expected WIDTHxHEIGHT, such as 640x480")
+        raise InputError(None, None, f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
     return int(match[1]), int(match[2])
 
 
-def _check(workload: Workload, assumptions: Assumptions) -> None:
-    for name, value, least in (
-        ("image", min(workload.image), 1),
-        ("prompt-tokens", workload.prompt_tokens, 0),
-        ("response-tokens", workload.response_tokens, 1),
-        ("prompts", workload.prompts, 1),
-    ):
-        if value < least:
-            raise InputError(None, None, f"--{name}: at least {least}, got {value}")
-    if not 0 < assumptions.efficiency <= 1:
-        raise InputError(None, None, f"--efficiency: a share of 1, got {assumptions.efficiency}")
-
-
-def _table(found: Plan, config: Config, shape: Shape, count: int, name: str, *rest: Any) -> dict[str, Any]:
-    workload, assumptions = rest
+def _table(job: Job, found: Plan) -> dict[str, Any]:
+    total = sum(found.seconds.values())
     return {
-        "model": config.model.path,
-        "gpus": {"count": count, "kind": name, **asdict(GPUS[name])},
-        "shape": asdict(shape),
-        "workload": asdict(workload),
-        "assumptions": asdict(assumptions),
+        "model": job.config.model.path,
+        "gpus": {"count": job.count, "kind": job.kind, **asdict(job.gpu)},
+        "shape": asdict(job.shape),
+        "workload": asdict(job.work),
+        "assumptions": asdict(job.assume),
         **asdict(found),
+        "seconds": found.seconds if math.isfinite(total) else None,
         "fits": found.fits,
-        "seconds_per_step": sum(found.seconds.values()),
+        "steps": job.steps,
     }
 
 
-def _text(found: Plan, config: Config, shape: Shape, count: int, name: str, *rest: Any) -> str:
-    workload, assumptions = rest
-    picture = _image_tokens(config, shape, workload.image)
+def _text(job: Job, found: Plan) -> str:
+    def row(name: str, cells: Sequence[float]) -> str:
+        return f"{name:<26}" + "".join(f"{cell / GIB:>11.2f}" if cell else f"{'-':>11}" for cell in cells)
+
+    data, work, memory = job.config.data, job.work, found.memory
+    kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
+    verdict = "it fits" if found.fits else "IT DOES NOT FIT"
     lines = [
-        f"{config.model.path}: {shape.total:,} parameters, {shape.trained:,} trained, on {count} x {name}",
-        f"{config.data.prompts_per_step} prompts x {config.rollout.group} responses a step; a picture of "
-        f"{workload.image[0]} x {workload.image[1]} is {picture} tokens, an average response {workload.response_tokens}",
+        f"{job.config.model.path}: {job.shape.total:,} parameters, {job.shape.trained:,} trained",
+        f"{job.count} x {job.kind}; {data.prompts_per_step} prompts x {job.config.rollout.group} responses a step; "
+        f"{work.image[0]}x{work.image[1]} pixels: {job.picture} tokens; responses of {work.response_tokens} on average",
         "",
         f"{'GiB per GPU':<26}" + "".join(f"{moment:>11}" for moment in MOMENTS),
-    ]
-    kinds = list(dict.fromkeys(kind for moment in MOMENTS for kind in found.memory[moment]))
-    for kind in kinds:
-        cells = [found.memory[moment].get(kind, 0.0) / GIB for moment in MOMENTS]
-        lines.append(f"{kind:<26}" + "".join(f"{cell:>11.2f}" if cell else f"{'-':>11}" for cell in cells))
-    sums = [sum(found.memory[moment].values()) / GIB for moment in MOMENTS]
-    lines.append(f"{'together':<26}" + "".join(f"{cell:>11.2f}" for cell in sums))
-    verdict = "it fits" if found.fits else "IT DOES NOT FIT"
-    lines += [
+        *(row(kind, [memory[moment].get(kind, 0) for moment in MOMENTS]) for kind in kinds),
+        row("together", [sum(memory[moment].values()) for moment in MOMENTS]),
         "",
         f"peak {found.peak / GIB:.1f} GiB ({found.peak_moment}), with context and fragmentation "
         f"{found.needed / GIB:.1f} of {found.available / GIB:.1f} GiB: {verdict}",
+        *(f"  note: {note}" for note in found.notes),
     ]
-    lines += [f"  note: {note}" for note in found.notes]
     if not found.fits:
         lines += [f"  would fit: {way}" for way in found.remedies] or ["  nothing that this plan knows would help"]
     total = sum(found.seconds.values())
-    phases = ", ".join(f"{phase} {seconds:.2g}" for phase, seconds in found.seconds.items())
     if math.isfinite(total):
+        phases = ", ".join(f"{phase} {seconds:.2g}" for phase, seconds in found.seconds.items())
         lines += [
             "",
-            f"seconds per step {total:.0f} ({phases}); {found.steps} steps {found.steps * total / 3600:.1f} h; "
-            f"update at {found.mfu:.0%} of {GPUS[name].flops / 1e12:.0f} TFLOP/s",
-            f"  assumed: {assumptions.efficiency:.0%} of the matrix rate, {assumptions.bandwidth:.0%} of bandwidth, "
-            f"longest response {assumptions.longest:g} x the average",
+            f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",
+            f"  assumed: {job.assume.efficiency:.0%} of {job.gpu.flops / 1e12:.0f} TFLOP/s and "
+            f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {found.mfu:.0%}",
         ]
     return "\n".join(lines)
 
@@ -770,4 +719,4 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-__all__ = ["GPUS", "Assumptions", "Gpu", "Plan", "Shape", "Workload", "parse_gpus", "plan", "remedies", "shape_of"]
+__all__ = ["GPUS", "Assumptions", "Gpu", "Job", "Plan", "Workload", "parse_gpus", "plan", "remedies"]

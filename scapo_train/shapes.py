@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PretrainedConfig
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
-from scapo_eval.errors import InputError
+from scapo_eval.errors import InputError, ScapoError
+
+from .model import Policy
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -145,7 +150,92 @@ def model_config(path: str) -> PretrainedConfig:
     kind = table.pop("model_type", "")
     try:
         return AutoConfig.for_model(kind, **table)
-    except ValueError as error:
-        raise InputError(
-            str(file if file.is_file() else path), None, f"transformers does not know it: {error}"
-        ) from None
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise InputError(file, None, f"transformers cannot use it: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model, counted in parameters where no unit is named.
+
+    Attributes:
+        tower: of the frozen vision tower, its merger included.
+        layer: of one decoder layer; layers: how many.
+        root: of everything else that is trained: embedding, output layer, last norm.
+        embedding: of the embedding (vocabulary x hidden), which is the output layer as well if ``tied``.
+        hidden, inner: widths; heads, kv_heads, head_dim: of attention; qk_norm: whether it norms them.
+        deepstack: further features per image token (Qwen3-VL).
+        token_side: pixels along one side of an image token.
+    """
+
+    tower: int
+    layer: int
+    layers: int
+    root: int
+    embedding: int
+    tied: bool
+    vocabulary: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qk_norm: bool
+    deepstack: int
+    token_side: int
+
+    @property
+    def trained(self) -> int:
+        """Parameters that the optimiser changes."""
+        return self.layer * self.layers + self.root
+
+    @property
+    def total(self) -> int:
+        """All parameters."""
+        return self.trained + self.tower
+
+
+def shape_of(path: str) -> Shape:
+    """The sizes of a model, from its class built on the meta device.
+
+    Args:
+        path: folder with a ``config.json``, or the name of a model in :data:`PUBLISHED`.
+
+    Raises:
+        ScapoError: it is not known, or not built as ``scapo_train`` needs it.
+    """
+    config = model_config(path)
+    try:
+        with torch.device("meta"):
+            vlm = AutoModelForImageTextToText.from_config(config)
+    except (TypeError, ValueError) as error:
+        raise InputError(path, None, f"transformers cannot build it: {_one_line(error)}") from None
+    Policy(vlm, [], 1.0)  # says what is missing
+    text, vision = vlm.config.get_text_config(), vlm.config.vision_config
+    if getattr(text, "num_experts", None):
+        raise ScapoError(f"{path} is a mixture of experts, which is not known here")
+    layers = vlm.model.language_model.layers
+    attention = layers[0].self_attn
+    tower = sum(each.numel() for each in vlm.model.visual.parameters())
+    layer = sum(each.numel() for each in layers[0].parameters())
+    return Shape(
+        tower=tower,
+        layer=layer,
+        layers=len(layers),
+        root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
+        embedding=vlm.get_input_embeddings().weight.numel(),
+        tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,
+        vocabulary=text.vocab_size,
+        hidden=text.hidden_size,
+        inner=text.intermediate_size,
+        heads=text.num_attention_heads,
+        kv_heads=text.num_key_value_heads,
+        head_dim=attention.head_dim,
+        qk_norm=hasattr(attention, "q_norm"),
+        deepstack=len(getattr(vision, "deepstack_visual_indexes", None) or ()),
+        token_side=vision.patch_size * vision.spatial_merge_size,
+    )

@@ -1,0 +1,308 @@
+"""A training step with random weights: seconds per phase, MFU, and peak memory against the planner.
+
+    python benchmarks/train_step.py --model Qwen/Qwen2.5-VL-3B-Instruct
+    torchrun --nproc-per-node 8 benchmarks/train_step.py --model Qwen/Qwen2.5-VL-7B-Instruct
+    python benchmarks/train_step.py --tiny                            # anywhere, in seconds: does it run?
+
+The step is :meth:`scapo_train.trainer.Trainer.train_step` itself; only what needs files is replaced: weights are
+random (which costs as much as trained ones), pictures are noise, and advantages are drawn. Random weights end no
+response, so all have ``--response`` tokens. The reward needs text and is measured in ``benchmarks/reward.py``.
+``--layers`` shortens a model that is too large for the GPU; neither MFU nor what a layer takes depends on it.
+
+MFU is 3 x the arithmetic of a forward pass (attention included, recomputation not) over the update's seconds,
+the optimiser's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+
+from scapo_train import plan as planning
+from scapo_train.config import Config, Data, Loss, Model, Optim, Rollout
+from scapo_train.credit import Credited
+from scapo_train.data import Prompt, Source
+from scapo_train.distributed import World, world
+from scapo_train.log import Clock
+from scapo_train.model import load_policy
+from scapo_train.plan import GIB, GPUS, Job, Workload, plan
+from scapo_train.rollout import PolicySampler, Response, Seen
+from scapo_train.shapes import model_config, shape_of
+from scapo_train.trainer import Trainer, _optimizer
+
+END = 151645
+
+
+def shortened(name: str, folder: Path, layers: int | None) -> Path:
+    """A folder with the configuration of a model, with fewer layers if asked."""
+    config = model_config(name)
+    text = config.get_text_config()
+    if layers:
+        text.num_hidden_layers = layers
+        if getattr(text, "layer_types", None):
+            text.layer_types = text.layer_types[:layers]
+    config.save_pretrained(folder)
+    return folder
+
+
+def tiny(folder: Path) -> Path:
+    """A folder with the configuration of a Qwen2.5-VL of a million parameters."""
+    config = model_config("Qwen/Qwen2.5-VL-3B-Instruct")
+    text, vision = config.text_config, config.vision_config
+    text.hidden_size, text.intermediate_size, text.num_hidden_layers = 128, 352, 3
+    text.num_attention_heads, text.num_key_value_heads, text.vocab_size = 4, 2, 2000
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:3]
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(rope := getattr(text, name, None), dict):
+            rope["mrope_section"] = [6, 5, 5]
+    vision.depth, vision.hidden_size, vision.intermediate_size, vision.num_heads = 2, 64, 96, 4
+    vision.out_hidden_size, vision.fullatt_block_indexes = 128, [1]
+    for number, name in enumerate(("image", "video", "vision_start", "vision_end")):
+        setattr(config, f"{name}_token_id", number)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(text, name, None)
+    config.save_pretrained(folder)
+    return folder
+
+
+@contextmanager
+def random_weights(device: torch.device) -> Iterator[None]:
+    """Lets transformers make weights on the device instead of reading them."""
+
+    def made(path: str, *, dtype: Any, attn_implementation: str, **_: Any) -> Any:
+        with torch.device(device):
+            vlm = transformers.AutoModelForImageTextToText.from_config(
+                model_config(path),
+                dtype=torch.bfloat16 if dtype == "auto" else dtype,
+                attn_implementation=attn_implementation,
+            )
+        vlm.generation_config.eos_token_id = min(END, vlm.config.get_text_config().vocab_size - 1)
+        return vlm
+
+    with mock.patch.object(transformers.AutoModelForImageTextToText, "from_pretrained", made):
+        yield
+
+
+class NoisePrompts:
+    """Prompts whose pictures are noise: all of the same size.
+
+    Args:
+        job: says how large and how long.
+        number: how many there are.
+    """
+
+    def __init__(self, job: Job, number: int) -> None:
+        config = model_config(job.config.model.path)
+        vision, (width, height) = config.vision_config, job.work.image
+        channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+        side = job.shape.token_side
+        self.sources = [Source(f"{k}.png", str(k), "Describe this image.") for k in range(number)]
+        self.bad: set[int] = set()
+        self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
+        self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
+        text = torch.randint(100, 1000, (job.work.prompt_tokens - 2,), generator=torch.Generator().manual_seed(0))
+        picture = [config.vision_start_token_id, *[config.image_token_id] * job.picture, config.vision_end_token_id]
+        self._ids = torch.cat([text[:5], torch.tensor(picture), text[5:]])
+
+    def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
+        """As :meth:`scapo_train.data.Prompts.take`."""
+        patches = int(self._grid.prod())
+        return [Prompt(k, self.sources[k], self._ids, torch.randn(patches, self._dim), self._grid) for k in indices]
+
+
+class RandomResponses:
+    """A sampler for ``--no-rollout``."""
+
+    def __init__(self, vocabulary: int, length: int) -> None:
+        self._range, self._length = (100, vocabulary - 1000), length
+
+    def sync(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, _: float) -> list[Response]:
+        """As :class:`scapo_train.rollout.Sampler`."""
+        drawn = np.random.default_rng(seeds[0]).integers(*self._range, (len(prompts) * group, self._length))
+        return [Response(row, False) for row in drawn.tolist()]
+
+
+class RandomTrainer(Trainer):
+    """A trainer whose weights, prompts and advantages are random.
+
+    Args:
+        job: the configuration and the lengths.
+        here: this process among the others.
+        rollout: whether the policy samples the responses.
+    """
+
+    def __init__(self, job: Job, here: World, *, rollout: bool = True) -> None:
+        config = job.config
+        self.config, self.here, self.loss = config, here, config.effective_loss
+        self.step, self.steps, self.log = 0, 1000, None
+        self.prompts: Any = NoisePrompts(job, 4 * config.data.prompts_per_step)
+        with random_weights(here.device):
+            self.policy = load_policy(config.model, 1.0, here)
+            self.reference = load_policy(config.model, 1.0, here, reference=True) if self.loss.kl else None
+        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+        self.optimizer = _optimizer(config, self.policy)
+        length = config.rollout.max_new_tokens
+        self.sampler: Any = RandomResponses(job.shape.vocabulary, length)
+        if rollout:
+            self.sampler = PolicySampler(self.policy, here.device, length, config.rollout.prompts_per_batch)
+        self.clock = Clock(here.device)
+
+    def _credit(self, seen: Sequence[Seen], responses: Sequence[Response]) -> Credited:
+        draw = np.random.default_rng(self.step)
+        advantages = [draw.choice([-1.0, 0.0, 1.0], len(each.ids)).astype(np.float32) for each in responses]
+        rewards = np.array([each.sum() for each in advantages], dtype=np.float64)
+        return Credited(advantages, SimpleNamespace(), rewards, np.ones(len(seen), dtype=bool))  # type: ignore[arg-type]
+
+    def _metrics(self, *arguments: Any) -> dict[str, float | None]:
+        self.step += 1
+        return {**self.clock.take(), "loss": arguments[-1]["loss"], "tokens": arguments[-1]["tokens"]}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a step took.
+
+    Attributes:
+        seconds: by phase.
+        rate: bfloat16 matrix products of this device, per second; 0 on a CPU.
+        mfu: see the module; 0 on a CPU.
+        peak, planned: bytes; ``peak`` 0 on a CPU.
+        loss: of the step.
+    """
+
+    seconds: dict[str, float]
+    rate: float
+    mfu: float
+    peak: float
+    planned: float
+    loss: float
+
+
+def matmul_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
+    """Floating-point operations per second of a bfloat16 matrix product; the best of five."""
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    best = 0.0
+    for _ in range(5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            left @ right
+        end.record()
+        torch.cuda.synchronize(device)
+        best = max(best, 2 * size**3 * repeats / (start.elapsed_time(end) / 1000))
+    return best
+
+
+def measure(job: Job, here: World, *, rollout: bool, steps: int) -> Measured:
+    """The last of some steps."""
+    gpu = here.device.type == "cuda"
+    rate = matmul_rate(here.device) if gpu else 0.0
+    trainer = RandomTrainer(job, here, rollout=rollout)
+    for _ in range(steps):
+        if gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(here.device)
+        values = trainer.train_step()
+    seconds = {name.removeprefix("seconds_"): value for name, value in values.items() if name.startswith("seconds_")}
+    forward = planning._Run(job).forward_flops
+    return Measured(
+        seconds={name: float(value or 0) for name, value in seconds.items()},
+        rate=rate,
+        mfu=3 * forward / float(seconds["update"] or 0) / rate if rate else 0.0,
+        peak=float(torch.cuda.max_memory_allocated(here.device)) if gpu else 0.0,
+        planned=planned_peak(job, rollout=rollout),
+        loss=float(values["loss"] or 0),
+    )
+
+
+def planned_peak(job: Job, *, rollout: bool) -> float:
+    """The planner's peak of the moments that are run."""
+    memory = plan(job).memory
+    return max(sum(kinds.values()) for moment, kinds in memory.items() if rollout or moment != "rollout")
+
+
+def kind_of(device: torch.device) -> str:
+    """The planner's name of the GPU here; of one that it does not know, and of a CPU, the H100's."""
+    name = torch.cuda.get_device_name(device).replace(" ", "") if device.type == "cuda" else ""
+    return next((kind for kind in GPUS if kind.partition("-")[0] in name), "H100")
+
+
+def job_of(args: argparse.Namespace, folder: Path, here: World) -> Job:
+    if args.tiny:
+        args.prompts, args.response, args.image = 4, 24, "112x112"
+    path = tiny(folder) if args.tiny else shortened(args.model, folder, args.layers)
+    width, height = (int(each) for each in args.image.split("x"))
+    config = Config(
+        model=Model(path=str(path), reference=args.reference, gradient_checkpointing=not args.no_checkpointing),
+        data=Data(prompts_per_step=args.prompts * here.size),
+        rollout=Rollout(max_new_tokens=args.response, group=args.group),
+        optim=Optim(optimizer=args.optimizer, micro_batch_tokens=args.micro_batch_tokens),
+        loss=Loss(kl=0.01 if args.kl else 0.0),
+    )
+    work = Workload((width, height), 30, args.response, config.data.prompts_per_step)
+    return Job(config, shape_of(str(path)), kind_of(here.device), here.size, work)
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="Qwen/Qwen2.5-VL-3B-Instruct", help="a name of scapo_train.shapes")
+    parser.add_argument("--layers", type=int, help="fewer decoder layers")
+    parser.add_argument("--prompts", type=int, default=16, help="per rank and step")
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--response", type=int, default=192, help="tokens of every response")
+    parser.add_argument("--image", default="640x480")
+    parser.add_argument("--micro-batch-tokens", type=int, default=8192)
+    parser.add_argument("--optimizer", choices=["adamw", "adamw8bit"], default="adamw")
+    parser.add_argument("--reference", choices=["device", "cpu"], default="device")
+    parser.add_argument("--kl", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--rollout", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--steps", type=int, default=2, help="the last one is measured")
+    parser.add_argument("--tiny", action="store_true", help="a model of a million parameters")
+    return parser
+
+
+def main() -> int:
+    args = options().parse_args()
+    with world() as here, tempfile.TemporaryDirectory() as folder:
+        job = job_of(args, Path(folder), here)
+        found = measure(job, here, rollout=args.rollout, steps=args.steps)
+        if not here.main:
+            return 0
+        expected = plan(replace(job, assume=replace(job.assume, longest=1.0))).seconds
+        work = f"{args.prompts} prompts x {args.group} responses of {args.response} tokens a rank"
+        print(f"{args.model if not args.tiny else 'tiny'}, {job.shape.total:,} parameters, {job.shape.layers} layers")
+        print(f"{here.size} x {here.device.type}; {work}; loss {found.loss:.4f}\n")
+        print(f"{'phase':<10}{'seconds':>10}" + (f"{'planned':>10}" if found.rate else ""))
+        for phase, seconds in found.seconds.items():
+            planned = f"{expected.get(phase, 0):>10.3f}" if found.rate else ""
+            print(f"{phase:<10}{seconds:>10.3f}{planned}")
+        if not found.rate:
+            return 0
+        difference = found.peak / found.planned - 1
+        print(f"\nbfloat16 matrix products: {found.rate / 1e12:.0f} TFLOP/s; update: {found.mfu:.1%} of it (40 %)")
+        print(f"peak: {found.peak / GIB:.2f} GiB, planned {found.planned / GIB:.2f}: {difference:+.1%} (10 %)")
+        return int(found.mfu < 0.4 or abs(difference) > 0.1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

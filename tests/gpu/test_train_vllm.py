@@ -1,0 +1,100 @@
+"""The trainer's vLLM sampler with vLLM itself: its kernels, its sleep, its caches."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+pytest.importorskip("vllm")
+
+from scapo_eval.engines.hf import load_processor  # noqa: E402
+from scapo_train.config import from_table  # noqa: E402
+from scapo_train.data import Prompts, read_prompts  # noqa: E402
+from scapo_train.distributed import World  # noqa: E402
+from scapo_train.model import batch_of, load_policy  # noqa: E402
+from scapo_train.rollout import Response, encode  # noqa: E402
+from scapo_train.rollout_vllm import VllmSampler  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # vLLM's, torch's and transformers' own warnings are theirs
+TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
+
+
+def built(folder: Path) -> None:
+    """A small Qwen2.5-VL with heads of a size that vLLM's kernels know, pictures and prompts."""
+    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
+    assert spec is not None
+    assert spec.loader is not None
+    tiny = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    tiny.build(folder / "model")
+    config = transformers.AutoConfig.from_pretrained(folder / "model")
+    for part in (config.text_config, config.vision_config):
+        part.hidden_size, part.intermediate_size = 128, 256
+    config.text_config.num_attention_heads = config.text_config.num_key_value_heads = config.vision_config.num_heads = 2
+    config.vision_config.out_hidden_size = 128
+    for name in ("rope_scaling", "rope_parameters"):  # transformers 4, transformers 5
+        if getattr(config.text_config, name, None):
+            getattr(config.text_config, name)["mrope_section"] = [8, 12, 12]
+    torch.manual_seed(0)
+    model = transformers.Qwen2_5_VLForConditionalGeneration(config)
+    for parameter in model.parameters():
+        parameter.data.mul_(3.0)
+    model.to(torch.bfloat16).save_pretrained(folder / "model")
+    tiny.draw(folder / "images", 8)
+    prompts = [{"image": f"images/{k}.png", "image_id": k, "prompt": "Describe this image"} for k in range(1, 9)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+
+
+def test_weights_caches_log_probabilities_and_memory(tmp_path: Path) -> None:
+    built(tmp_path)
+    config = from_table(
+        {
+            "model": {"path": str(tmp_path / "model")},
+            "data": {"train": str(tmp_path / "train.jsonl")},
+            "rollout": {"engine": "vllm", "max_new_tokens": 24, "gpu_memory": 0.2},
+        }
+    )
+    here = World(0, 1, torch.device("cuda", 0))
+    policy = load_policy(config.model, 1.0, here)
+    processor = load_processor(config.model.path)
+    maker = Prompts(read_prompts(config.data.train), processor, 0)
+    seen = encode(policy, maker.take(range(8)), here.device)
+    maker.close()
+
+    def mismatch(responses: list[Response]) -> float:
+        rows = [each.row([one.ids for one in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(seen)]
+        with torch.no_grad():
+            own = policy(batch_of(rows, here.device)).logprob.float().cpu().numpy()
+        given: Any = np.concatenate([one.logprobs for one in responses if one.logprobs is not None])
+        return float(np.abs(own - given).mean())
+
+    sampler = VllmSampler(config, policy, processor, here)  # with its own check of the weights
+    torch.cuda.empty_cache()
+    asleep = torch.cuda.mem_get_info()[0]
+    sampler.sync()
+    responses = sampler.sample(seen, [1] * 8, 4, 1.0)
+    assert mismatch(responses) < 0.05
+    assert not {token for one in responses for token in one.ids} & set(policy.never)
+    assert len({tuple(one.ids) for one in responses}) > 16
+    assert [one.ids for one in sampler.sample(seen, [1] * 8, 4, 1.0)] == [one.ids for one in responses]
+
+    sampler.sync()
+    with torch.no_grad():
+        for name, parameter in policy.vlm.named_parameters():
+            if "language_model" in name and parameter.ndim > 1:
+                parameter.add_(torch.randn_like(parameter), alpha=float(parameter.std()))
+    assert mismatch(sampler.sample(seen, [2] * 8, 4, 1.0)) > 0.5  # vLLM has the former weights
+    sampler.sync()
+    assert mismatch(sampler.sample(seen, [2] * 8, 4, 1.0)) < 0.05
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] > asleep - 2**28
+    sampler.close()

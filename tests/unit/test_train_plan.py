@@ -1,0 +1,450 @@
+"""The planner: its bytes against tensors that are really there, its arithmetic, and its command."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # forty times faster on tiny models
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from scapo_eval.errors import InputError  # noqa: E402
+from scapo_train import config as configs  # noqa: E402
+from scapo_train import logprob  # noqa: E402
+from scapo_train import plan as planning  # noqa: E402
+from scapo_train.config import Config, Loss, Model, Optim, Rollout  # noqa: E402
+from scapo_train.model import Batch, Policy, Row, batch_of  # noqa: E402
+from scapo_train.plan import GIB, GPUS, MOMENTS, Job, Pass, Workload, main, parse_gpus, plan  # noqa: E402
+from scapo_train.shapes import model_config, shape_of  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
+
+SEVEN = "Qwen/Qwen2.5-VL-7B-Instruct"
+THREE = "Qwen/Qwen2.5-VL-3B-Instruct"
+EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
+CHUNK = 2**15
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# --- against tensors ----------------------------------------------------------------------------------------------
+
+
+def small(path: str, folder: Path, *, layers: int = 3) -> Path:
+    """A folder with the configuration of a mid-size model of the same family."""
+    config = model_config(path)
+    text, vision = config.text_config, config.vision_config
+    text.vocab_size, text.hidden_size, text.intermediate_size, text.num_hidden_layers = 1000, 256, 704, layers
+    text.num_attention_heads, text.num_key_value_heads = 8, 2
+    if hasattr(text, "layer_types"):
+        text.layer_types = (text.layer_types or [])[:layers] or None
+    if "qwen3" in text.model_type:
+        text.head_dim = 32
+        vision.deepstack_visual_indexes = [0]
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(rope := getattr(text, name, None), dict):
+            rope["mrope_section"] = [6, 5, 5]
+    vision.depth, vision.hidden_size, vision.intermediate_size, vision.num_heads = 1, 64, 64, 4
+    vision.out_hidden_size = 256
+    for number, name in enumerate(("image", "video", "vision_start", "vision_end")):
+        setattr(config, f"{name}_token_id", number)
+    folder.mkdir()
+    config.save_pretrained(folder)
+    return folder
+
+
+def job_of(folder: Path, dtype: str, *, checkpointing: bool) -> Job:
+    """One prompt of 130 tokens with four responses of 90, all in one pass."""
+    config = Config(
+        model=Model(path=str(folder), dtype=dtype, gradient_checkpointing=checkpointing),  # type: ignore[arg-type]
+        rollout=Rollout(group=4, max_new_tokens=90),
+        data=replace(Config().data, prompts_per_step=1),
+        optim=Optim(micro_batch_tokens=100_000),
+        loss=Loss(kl=0.0),
+    )
+    return Job(config, shape_of(str(folder)), "H100", 1, Workload((280, 280), 30, 90, 1))
+
+
+def run_of(job: Job) -> Any:
+    """The planner's formulas, for the kernels of a CPU."""
+    run = planning._Run(job)
+    run.repeats_keys = False  # the CPU's kernel takes a mask and fewer keys than queries
+    return run
+
+
+def policy_of(job: Job) -> tuple[Policy, Batch]:
+    """A model with random weights, and the pass that the job describes."""
+    torch.manual_seed(0)
+    path, dtype = job.config.model.path, job.config.model.dtype
+    vlm = transformers.AutoModelForImageTextToText.from_config(model_config(path), attn_implementation="sdpa")
+    policy = Policy(vlm.float(), [5], 1.0)
+    for parameter in vlm.model.visual.parameters():
+        parameter.requires_grad_(False)
+    if job.config.model.gradient_checkpointing:
+        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
+    if dtype == "bfloat16":
+        policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
+    ids = torch.arange(job.prompt) % 900 + 20
+    length = job.config.rollout.max_new_tokens
+    responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, job.config.rollout.group + 1)]
+    row = Row(ids, torch.arange(job.prompt).expand(3, -1), job.prompt, None, responses)
+    return policy.train(), batch_of([row], torch.device("cpu"))
+
+
+def peak_of(action: Callable[[], object]) -> float:
+    """Most bytes of tensors that were there at once because of the action."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
+        action()
+    events = found.profiler.kineto_results.events()
+    now = peak = 0
+    for _, size in sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"):
+        now += size
+        peak = max(peak, now)
+    return float(peak)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("path", [SEVEN, EIGHT])
+def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, tmp_path: Path) -> None:
+    kept = []
+    for layers in (1, 2):
+        job = job_of(small(path, tmp_path / f"{layers}", layers=layers), dtype, checkpointing=False)
+        policy, batch = policy_of(job)
+        weights = {each.untyped_storage().data_ptr() for each in policy.parameters()}
+        sizes: dict[int, int] = {}
+
+        def keep(tensor: Any, weights: set[int] = weights, sizes: dict[int, int] = sizes) -> Any:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            statistics = policy(batch)
+        assert math.isfinite(float(statistics.logprob.detach().sum()))
+        kept.append(sum(sizes.values()))
+    run = run_of(job)
+    assert batch.ids.shape[1] == run.passes[0].tokens
+    vectors = 2 * 256 + 256 + 2 * 64 if path == SEVEN else 2 * 256 + 2 * 32  # norms and biases stay float32
+    copies = 2 * (job.shape.layer - vectors) if dtype == "bfloat16" else 0
+    tables = 0
+    if transformers.__version__.startswith("4.") and path == SEVEN:  # there each layer has rotary tables of its own
+        tables = 2 * 4 * run.passes[0].tokens * job.shape.head_dim
+    assert kept[1] - kept[0] == pytest.approx(run._saved(run.passes[0]) + copies + tables, rel=1e-3)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("path", [SEVEN, THREE, EIGHT])
+def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
+    path: str, dtype: str, checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for device in ("cpu", "cuda"):
+        monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
+    job = job_of(small(path, tmp_path / "model"), dtype, checkpointing=checkpointing)
+    policy, batch = policy_of(job)
+    optimizer = torch.optim.AdamW([each for each in policy.parameters() if each.requires_grad], fused=True)
+
+    def backward() -> None:
+        policy(batch).logprob.sum().backward()
+
+    def two_micro_batches() -> None:
+        backward()
+        backward()
+
+    backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    run = run_of(job)
+    assert peak_of(two_micro_batches) == pytest.approx(sum(run._at_update().values()), rel=0.1)
+    assert peak_of(optimizer.step) < 0.01 * run._at_update()["gradients"]
+    optimizer.zero_grad()
+    policy.eval()
+    with torch.no_grad():
+        measured = peak_of(lambda: policy(batch))
+    old = replace(job, config=replace(job.config, optim=replace(job.config.optim, inner_epochs=2)))
+    assert measured == pytest.approx(sum(run_of(old)._at_logprob().values()), rel=0.2)
+
+
+# --- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def seven() -> Job:
+    """The paper's configuration on eight GPUs."""
+    config = configs.load("qwen2_5_vl_7b")
+    return Job(config, shape_of(config.model.path), "H100", 8)
+
+
+def changed(job: Job, **sections: dict[str, Any]) -> Job:
+    """The job with other settings."""
+    parts = {name: replace(getattr(job.config, name), **values) for name, values in sections.items()}
+    return replace(job, config=replace(job.config, **parts))
+
+
+def test_what_rests_on_a_gpu_is_exact(seven: Job) -> None:
+    resting = plan(seven).memory["update"]
+    trained = 8_292_166_656 - 676_550_144
+    assert seven.shape.trained == trained == 7_615_616_512
+    assert resting["weights, float32"] == 4 * trained / 8
+    assert resting["optimiser moments"] == 8 * trained / 8
+    assert resting["gradients"] == 4 * trained / 8
+    assert resting["reference"] == 2 * trained / 8
+    assert resting["vision tower"] == 2 * 676_550_144
+    eight_bit = plan(changed(seven, optim={"optimizer": "adamw8bit"})).memory["update"]["optimiser moments"]
+    assert eight_bit / resting["optimiser moments"] == pytest.approx(0.254, abs=0.001)
+
+
+def test_one_gpu_holds_the_122_gigabytes_of_the_field_notes_and_no_more(seven: Job) -> None:
+    one = plan(replace(seven, count=1, kind="H200")).memory["update"]
+    assert sum(one[kind] for kind in ("weights, float32", "optimiser moments", "gradients")) / 1e9 == pytest.approx(
+        122, abs=0.5
+    )
+
+
+def test_each_setting_moves_its_own_kind(seven: Job) -> None:
+    base = plan(seven).memory
+    on_host = plan(changed(seven, model={"reference": "cpu"})).memory
+    assert all("reference" not in on_host[moment] for moment in MOMENTS)
+    no_kl = plan(changed(seven, loss={"kl": 0.0}))
+    assert "reference" not in no_kl.memory["update"]
+    assert no_kl.seconds["logprob"] == 0
+    full = plan(changed(seven, model={"gradient_checkpointing": False}))
+    assert full.memory["update"]["activations"] > 5 * base["update"]["activations"]
+    assert full.seconds["update"] < plan(seven).seconds["update"]
+    smaller = plan(changed(seven, optim={"micro_batch_tokens": 2048})).memory
+    assert sum(smaller["update"].values()) < sum(base["update"].values())
+    transformers_engine = plan(changed(seven, rollout={"engine": "transformers"})).memory["rollout"]
+    assert "vLLM" not in transformers_engine
+    rows, length = 16 * 8, 391 + 30 + 512
+    cache = rows * length * 28 * 2 * 4 * 128 * 2
+    assert transformers_engine["cache of keys and values"] == pytest.approx(cache * 29 / 28, rel=1e-6)
+    assert transformers_engine["working copies"] == 2 * seven.shape.trained
+    assert base["rollout"]["vLLM"] == 0.45 * GPUS["H100"].memory
+
+
+def test_more_gpus_take_fewer_bytes_and_seconds_each(seven: Job) -> None:
+    plans = [plan(replace(seven, count=count)) for count in (2, 4, 8, 16, 32)]
+    for kind in ("weights, float32", "optimiser moments", "gradients", "reference"):
+        sizes = [each.memory["update"][kind] for each in plans]
+        assert sizes == pytest.approx([sizes[0] / 2**k for k in range(5)])
+    assert [each.peak for each in plans] == sorted((each.peak for each in plans), reverse=True)
+    assert [each.seconds["update"] for each in plans] == sorted(
+        (each.seconds["update"] for each in plans), reverse=True
+    )
+    assert all(any("between machines" in note for note in each.notes) == (k > 2) for k, each in enumerate(plans))
+
+
+def test_the_arithmetic_of_an_update(seven: Job) -> None:
+    run = planning._Run(replace(seven, work=Workload((640, 480), 30, 201, 5000)))
+    tokens = 16 * (421 + 8 * 200)
+    linear = 2 * tokens * seven.shape.layer * 28
+    output = 2 * 16 * 8 * 201 * 152064 * 3584
+    assert linear + output < run.forward_flops < 1.1 * (linear + output)  # attention is the rest
+    slow, fast = (plan(replace(seven, assume=planning.Assumptions(efficiency=each))) for each in (0.2, 0.4))
+    assert slow.seconds["update"] / fast.seconds["update"] == pytest.approx(2, rel=0.05)
+    assert fast.mfu == pytest.approx(0.4 * 3 / 4, rel=0.08)  # recomputation does not count as progress
+
+
+def test_a_pass_is_what_the_trainer_cuts() -> None:
+    assert Pass.within(8192, 421, 201, 8, 16) == Pass(4, 32, 421, 201)
+    assert Pass.within(8192, 421, 201, 8, 3) == Pass(3, 24, 421, 201)
+    assert Pass.within(1000, 421, 201, 8, 16) == Pass(1, 2, 421, 201)
+    assert Pass.within(10, 421, 201, 8, 16) == Pass(1, 1, 421, 201)
+    assert Pass(4, 32, 421, 201).tokens == 4 * 421 + 32 * 200
+
+
+def test_an_optimiser_that_needs_more_micro_batch_than_it_has_is_told(seven: Job) -> None:
+    assert not plan(seven).notes or "smallest pass" not in plan(seven).notes[0]
+    assert any("smallest pass" in note for note in plan(changed(seven, optim={"micro_batch_tokens": 100})).notes)
+
+
+@pytest.mark.parametrize("size", [(640, 480), (480, 640), (1920, 1080), (333, 517), (100, 90), (28, 28), (4000, 300)])
+def test_a_picture_has_as_many_tokens_as_qwens_own_resizing_gives(size: tuple[int, int], seven: Job) -> None:
+    module = None
+    for name in ("image_processing_pil_qwen2_vl", "image_processing_qwen2_vl"):  # transformers 5 and 4
+        with suppress(ImportError):
+            module = module or importlib.import_module(f"transformers.models.qwen2_vl.{name}")
+    assert module is not None
+    bounds = {"min_pixels": 56 * 56, "max_pixels": 1280 * 28 * 28}
+    job = replace(changed(seven, model=bounds), work=Workload(size))
+    height, width = module.smart_resize(size[1], size[0], factor=28, **bounds)
+    assert job.picture == (height // 28) * (width // 28)
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a plan asks no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["qwen2_5_vl_7b", "--gpus", "8xH100"],
+        ["qwen2_5_vl_7b", "--gpus", "8 x A100-80GB"],
+        ["qwen2_5_vl_3b_80gb", "--gpus", "H100"],
+        ["qwen2_5_vl_3b_80gb", "--gpus", "1xa100-80", "--set", "rollout.engine=transformers"],
+        ["qwen3_vl_8b", "--gpus", "8xh100"],
+    ],
+)
+def test_the_shipped_configurations_fit_the_gpus_they_name(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "it fits" in text
+    assert "312 steps" in text
+    assert "IT DOES NOT FIT" not in text
+
+
+@pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["qwen2_5_vl_7b", "--gpus", "1xH200"],
+        ["qwen2_5_vl_7b", "--gpus", "4xRTX4090"],
+        ["qwen2_5_vl_3b_80gb", "--gpus", "1xL40S"],
+        ["qwen2_5_vl_7b", "--gpus", "8xA100-40"],
+        ["qwen2_5_vl_7b", "--gpus", "8xL40S", "--set", "model.gradient_checkpointing=false"],
+        ["qwen2_5_vl_3b_80gb", "--gpus", "4xRTX4090"],
+    ],
+)
+def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["fits"] is False
+    assert answer["remedies"]
+    for remedy in answer["remedies"]:
+        assert main([*arguments, *remedy.split()]) == 0, remedy
+    capsys.readouterr()
+    assert main(arguments) == 3
+    text = capsys.readouterr().out
+    assert "IT DOES NOT FIT" in text
+    assert all(f"would fit: {remedy}" in text for remedy in answer["remedies"])
+
+
+def test_what_no_setting_helps_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    big = ["qwen2_5_vl_7b", "--gpus", "1xRTX4090", "--set", "model.path=Qwen/Qwen2.5-VL-72B-Instruct"]
+    assert main([*big, "--set", "data.prompts_per_step=1"]) == 3
+    text = capsys.readouterr().out
+    assert "nothing that this plan knows would help" in text
+    assert "does not hold the model's weights" in text
+    assert "seconds per step" not in text
+
+
+def test_json_is_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["qwen2_5_vl_7b", "--gpus", "8xH100", "--json", "--response-tokens", "100", "--prompts", "1300"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["steps"] == 80
+    assert answer["workload"] == {"image": [640, 480], "prompt_tokens": 30, "response_tokens": 100, "prompts": 1300}
+    sums = {moment: sum(kinds.values()) for moment, kinds in answer["memory"].items()}
+    assert list(sums) == list(MOMENTS)
+    assert answer["peak"] == max(sums.values()) == sums[answer["peak_moment"]]
+    assert answer["peak"] < answer["needed"] <= answer["available"] == GPUS["H100"].memory
+    assert set(answer["seconds"]) == {"vision", "rollout", "reward", "logprob", "update"}
+    assert answer["gpus"]["count"] == 8
+
+
+def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small(EIGHT, tmp_path / "model")
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+    assert main(["qwen3_vl_8b", "--gpus", "RTX4090", "--set", f"model.path={folder}", "--json"]) == 0
+    shape = json.loads(capsys.readouterr().out)["shape"]
+    assert (shape["layers"], shape["hidden"], shape["vocabulary"], shape["deepstack"]) == (3, 256, 1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["qwen2_5_vl_7b", "--gpus", "8xV200"], "--gpus takes COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", "0xH100"], "--gpus takes COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", ""], "--gpus takes COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus=-1xH100"], "--gpus takes COUNTxKIND"),
+        (["qwen2_5_vl_7b", "--gpus", "200xH100"], "200 GPUs, but data.prompts_per_step is 128"),
+        (
+            ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "rollout.tensor_parallel=3"],
+            "rollout.tensor_parallel = 3 does not divide 8 GPUs",
+        ),
+        (["no_such", "--gpus", "H100"], "no_such: no such configuration"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is no folder with"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--prompts", "0"], "--prompts must be at least 1"),
+    ],
+)
+def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("scapo_train.plan: ")
+    assert reason in captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[1]", "is no JSON object"),
+        ('{"hidden_size": 3}', "transformers cannot use it"),
+        ('{"model_type": "no_such_model"}', "transformers cannot use it"),
+        ('{"model_type": "qwen2_5_vl", "vision_config": {"depth": null}}', "transformers cannot"),
+        ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
+        ('{"model_type": "qwen2"}', "transformers cannot build it"),
+        ('{"model_type": "llava"}', "has no vision tower"),
+    ],
+)
+def test_a_folder_that_holds_no_known_model_is_refused(
+    content: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(content, encoding="utf-8")
+    assert main(["qwen2_5_vl_7b", "--gpus", "H100", "--set", f"model.path={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("scapo_train.plan: ")
+    assert error.count("\n") == 1
+    assert reason in error
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("8xH100", (8, "H100")),
+        ("h200", (1, "H200")),
+        ("4 x RTX 4090", (4, "RTX4090")),
+        ("2x4090", (2, "RTX4090")),
+        ("16*a100-80gb", (16, "A100-80")),
+        ("A100 40GB", (1, "A100-40")),
+    ],
+)
+def test_ways_to_write_gpus(text: str, found: tuple[int, str]) -> None:
+    assert parse_gpus(text) == found
+
+
+def test_memory_of_the_table_is_in_bytes() -> None:
+    assert all(20 * GIB < gpu.memory < 200 * GIB for gpu in GPUS.values())
+    with pytest.raises(InputError, match="kinds: A100-40, A100-80, H100"):
+        parse_gpus("A100")
