@@ -170,7 +170,7 @@ def token_weights(
         longest: ``rollout.max_new_tokens``.
     """
     if loss.normaliser == "sequences":
-        return 1.0 / (responses * lengths)
+        return 1.0 / (responses * lengths.astype(np.float64))
     if loss.normaliser == "constant":
         return np.full(len(lengths), 1.0 / (responses * longest))
     return np.full(len(lengths), 1.0 / tokens)

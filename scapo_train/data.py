@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scapo_eval.engines.images import load
+from scapo_eval.engines.images import ImageFault, load
 from scapo_eval.errors import InputError, MissingExtra
 from scapo_eval.ids import canonical_image_id
 from scapo_eval.io.files import FaultList, iter_records
@@ -139,7 +139,7 @@ class Prompts:
         self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
         if len(self.bad) > self._max_bad:
             first = self.sources[min(self.bad)].path
-            reason = f"{len(self.bad)} pictures cannot be read, more than data.max_bad = {self._max_bad}"
+            reason = f"cannot be read, with {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad}"
             raise InputError(first, None, reason)
         return ready
 
@@ -160,7 +160,8 @@ class Prompts:
             except MissingExtra:
                 raise
             except ValueError as error:  # ImageFault, or a shape that the processor refuses
-                faults[index] = f"{source.path}: {error}"
+                named = isinstance(error, ImageFault)
+                faults[index] = str(error) if named else f"{source.path}: {error}"
                 continue
             grid = made["image_grid_thw"][0]
             found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))

@@ -71,7 +71,8 @@ class Log:
         folder: of the run.
         config: as TOML text; its first table names the run.
         card: facts that make the run reproducible.
-        done: steps that are done already; lines of later ones are what an unsaved end of a run left.
+        done: steps that are done already, -1 before the first look; lines of later ones are what an unsaved
+            end of a run left.
         trackers: further places for the metrics.
 
     Raises:
@@ -146,8 +147,11 @@ def _short(key: str, value: float | None) -> str:
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
-    with open(path, "ab") as stream:
-        stream.write(dump_json(row) + b"\n")
+    try:
+        with open(path, "ab") as stream:
+            stream.write(dump_json(row) + b"\n")
+    except OSError as error:
+        raise InputError(str(path), None, f"cannot be written: {error.strerror}; go on with --resume auto") from None
 
 
 def _keep_until(path: Path, done: int) -> None:

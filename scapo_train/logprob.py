@@ -15,6 +15,9 @@ from torch import Tensor
 CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}
 """Logits that exist at once (in float32), by device."""
 
+CHUNK_TOKENS = {"cpu": 512}
+"""Most tokens at once, by device: with a small vocabulary the logits of more fall out of a CPU's cache."""
+
 _NEVER = -1e30  # of a token that is never sampled: finite, because 0 * inf would poison the entropy
 
 
@@ -66,18 +69,21 @@ class _TokenStatistics(torch.autograd.Function):
         logprob, entropy, end, normaliser = (torch.empty(n, device=hidden.device) for _ in range(4))
         for at in _chunks(n, weight):
             logits = _logits(hidden[at], weight, never, scale)
-            normaliser[at] = logits.logsumexp(1)
-            logits -= normaliser[at, None]
-            logprob[at] = logits.gather(1, targets[at, None])[:, 0]
-            end[at] = logits[:, ends].exp().sum(1)
-            entropy[at] = -torch.linalg.vecdot(logits.exp(), logits)
+            top = logits.amax(1, keepdim=True)
+            share = logits.sub_(top).exp()
+            total = share.sum(1)
+            log_total = total.log()
+            logprob[at] = logits.gather(1, targets[at, None])[:, 0] - log_total
+            entropy[at] = log_total - torch.linalg.vecdot(share, logits) / total
+            end[at] = share[:, ends].sum(1) / total
+            normaliser[at] = log_total + top[:, 0]
         ctx.save_for_backward(hidden, weight, targets, never, normaliser)
         ctx.scale = scale
         ctx.mark_non_differentiable(entropy, end)
         return logprob, entropy, end
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, never, normaliser = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
         # summed in float32: a batch has dozens of chunks, and bfloat16 would lose the small ones
@@ -88,11 +94,15 @@ class _TokenStatistics(torch.autograd.Function):
             slope.scatter_add_(1, targets[at, None], gradient[at, None])
             slope = slope.mul_(ctx.scale).to(weight.dtype)
             to_hidden[at] = slope @ weight
-            if to_weight is not None:
+            if to_weight is not None and to_weight.dtype == slope.dtype:
+                to_weight.addmm_(slope.T, hidden[at])
+            elif to_weight is not None:
                 to_weight += slope.T @ hidden[at]
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None, None, None
 
 
 def _chunks(n: int, weight: Tensor) -> list[slice]:
-    size = max(1, CHUNK_ELEMENTS.get(weight.device.type, 2**24) // weight.shape[0])
+    device = weight.device.type
+    size = max(1, CHUNK_ELEMENTS.get(device, 2**24) // weight.shape[0])
+    size = min(size, CHUNK_TOKENS.get(device, size))
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -1,22 +1,28 @@
 """Sampling responses from the policy itself.
 
-A prompt is read once and its cache copied for the whole group; rows that have ended leave the batch. What
-is drawn depends on the seed, the step and the prompt alone, not on the batch or the number of ranks.
+A prompt is read once for its whole group; rows that have ended leave the batch. What is drawn depends on the
+seed, the step and the prompt alone, not on the batch or the number of ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from .data import Prompt, seeded
 from .model import Policy, Row, Vision, gathered
+
+_AT_ONCE = 2**22
+"""Probabilities that are summed up at once."""
+
+_BLOCK = 64
+"""Tokens by which the cache grows."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +128,6 @@ class PolicySampler:
     def _batch(
         self, prompts: Sequence[Seen], noise: Sequence[torch.Generator], group: int, temperature: float
     ) -> list[Response]:
-        from transformers import DynamicCache
-
         policy, device, rows = self._policy, self._device, len(prompts) * group
         longest = max(len(seen.prompt.ids) for seen in prompts)
         room = longest + self._max_new_tokens
@@ -138,10 +142,9 @@ class PolicySampler:
         causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
         # a padded place sees itself: a row of the softmax without any key would be not a number
         mask = (written[:, None, None, :longest] & causal) | torch.eye(longest, dtype=torch.bool, device=device)
-        cache = DynamicCache()
+        cache = _Cache(group)
         vision = [seen.vision for seen in prompts]
         logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
-        cache.batch_repeat_interleave(group)
         logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
         following = torch.tensor([seen.following for seen in prompts], device=device).repeat_interleave(group)
 
@@ -150,8 +153,10 @@ class PolicySampler:
         alive = torch.arange(rows, device=device)  # the responses that the rows of the batch belong to
         tokens = torch.full((rows, self._max_new_tokens), -1, device=device)
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
+        shape = (group, self._max_new_tokens)
+        chances = torch.cat([torch.rand(shape, dtype=torch.float64, device=device, generator=each) for each in noise])
         for t in range(self._max_new_tokens):
-            drawn = _drawn(logits.index_fill_(1, never, -torch.inf), alive, noise, group, temperature)
+            drawn = _drawn(logits.index_fill_(1, never, -torch.inf), chances[alive, t], temperature)
             tokens[alive, t] = drawn
             ended = torch.isin(drawn, ends)
             finished[alive[ended]] = True
@@ -160,21 +165,64 @@ class PolicySampler:
                 break
             if going <= len(alive) // 2:  # the rest would compute for nothing
                 keep = (~finished[alive]).nonzero()[:, 0]
-                cache.batch_select_indices(keep)
+                cache.keep(keep)
                 alive, drawn, written, following = alive[keep], drawn[keep], written[keep], following[keep]
             at = (following + t).expand(3, 1, -1).transpose(1, 2)
             logits = policy.decode(drawn[:, None], at, written[:, None, None, : longest + t + 1], (), cache)
         return [_response(row, end) for row, end in zip(tokens.tolist(), _first(tokens, ends), strict=True)]
 
 
-def _drawn(logits: Tensor, alive: Tensor, noise: Sequence[torch.Generator], group: int, temperature: float) -> Tensor:
-    """One token per row, by the Gumbel rule: each prompt has noise of its own for its whole group."""
+class _Cache:
+    """Keys and values of every layer, in tensors that grow by blocks: no copy per token.
+
+    The prompts are read first, a row each, and are there ``group`` times from then on.
+
+    Args:
+        group: rows of a prompt.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+        self._layers: list[tuple[Tensor, Tensor]] = []
+        self._lengths: list[int] = []
+
+    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Takes a layer's (rows, heads, tokens, dim), gives all that the tokens see; called by transformers."""
+        if layer_idx == len(self._layers):
+            self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
+            self._lengths.append(key.shape[2])
+            return key, value
+        keys, values = self._layers[layer_idx]
+        before = self._lengths[layer_idx]
+        after = self._lengths[layer_idx] = before + key.shape[2]
+        if after > keys.shape[2]:
+            keys, values = (nn.functional.pad(each, (0, 0, 0, _BLOCK)) for each in (keys, values))
+            self._layers[layer_idx] = keys, values
+        keys[:, :, before:after] = key
+        values[:, :, before:after] = value
+        return keys[:, :, :after], values[:, :, :after]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens so far; called by transformers."""
+        return self._lengths[layer_idx] if self._lengths else 0
+
+    def keep(self, rows: Tensor) -> None:
+        """Drops all other rows."""
+        self._layers = [(keys[rows], values[rows]) for keys, values in self._layers]
+
+
+def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:
+    """(rows,) the token at which the summed probabilities pass each row's chance; 0 temperature: the likeliest."""
     if temperature == 0:
         return logits.argmax(1)
-    shape = (group, logits.shape[1])
-    drawn = [torch.empty(shape, device=logits.device).exponential_(generator=each) for each in noise]
-    races = torch.cat(drawn)
-    return (logits / temperature - (races if len(alive) == len(races) else races[alive]).log_()).argmax(1)
+    drawn = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+    size = max(1, _AT_ONCE // logits.shape[1])
+    for start in range(0, len(logits), size):
+        at = slice(start, start + size)
+        # float32 sums over 152,000 tokens would lose the rare ones
+        sums = (logits[at] / temperature).softmax(1).cumsum(1, dtype=torch.float64)
+        drawn[at] = torch.searchsorted(sums, chances[at, None] * sums[:, -1:], right=True)[:, 0]
+    return drawn
 
 
 def _first(tokens: Tensor, ends: Tensor) -> list[int]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scapo_eval.engines.hf import load_processor
 from scapo_eval.errors import ScapoError
-from scapo_eval.metrics.base import harmonic_mean
+from scapo_eval.metrics.capscore import cap_score
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import SubsentenceReward
 from scapo_eval.tokens import decode_batch
@@ -34,7 +34,7 @@ from .data import Prompts, indices_of_step, read_prompts, seed_of
 from .distributed import World, world
 from .log import Clock, Log, open_folder, show_messages
 from .loss import token_loss
-from .model import Batch, Policy, Row, batch_of, load_policy, on_device
+from .model import Batch, Policy, Row, batch_of, load_policy, loading, on_device
 from .rollout import PolicySampler, Response, Sampler, Seen, encode
 from .watch import Interrupted
 
@@ -102,8 +102,9 @@ class Trainer:
         self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
         indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed)
 
-        pixels = {"min_pixels": config.model.min_pixels or None, "max_pixels": config.model.max_pixels or None}
-        self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
+        pixels: dict[str, Any] = {name: getattr(config.model, name) or None for name in ("min_pixels", "max_pixels")}
+        with loading(config.model.path):
+            self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
         self.prompts = Prompts(sources, self.processor, data.max_bad)
         self.held_out, self.held_out_reward = self._evaluation(vocabulary, reward_config)
@@ -141,10 +142,12 @@ class Trainer:
                     self.log.metrics(self.step, self.steps, values)
                 leave = bool(self.here.max(int(self._leave)))
                 due = config.save_every and self.step % config.save_every == 0
-                if leave or due or self.step == self.steps:
-                    self.save()
+                saved = self.save() if leave or due or self.step == self.steps else False
                 if leave and self.step < self.steps:
-                    raise Interrupted(f"stopped after step {self.step} of {self.steps}: go on with --resume auto")
+                    place = f"stopped after step {self.step} of {self.steps}" + (
+                        "" if saved else ", which is not saved"
+                    )
+                    raise Interrupted(f"{place}: go on with --resume auto")
             if config.export:
                 export(self.policy.vlm, self.processor, self.folder / "model")
         finally:
@@ -186,11 +189,11 @@ class Trainer:
 
     def _indices(self, step: int) -> list[int]:
         """The prompts of a step that this rank takes."""
-        if step >= self.steps:
-            return []
+        return self._of_all_ranks(step)[self.here.rank :: self.here.size] if step < self.steps else []
+
+    def _of_all_ranks(self, step: int) -> list[int]:
         data = self.config.data
-        whole = indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
-        return whole[self.here.rank :: self.here.size]
+        return indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
 
     def _sampled(self, seen: Sequence[Seen], attempt: int) -> list[Response]:
         rollout = self.config.rollout
@@ -206,7 +209,7 @@ class Trainer:
 
     def _redrawn(self, seen: Sequence[Seen], responses: list[Response], credited: Credited, attempt: int) -> bool:
         """Draws groups without variance again, in place; whether any rank had one."""
-        flat = np.flatnonzero(~credited.varied)
+        flat: list[int] = np.flatnonzero(~credited.varied).tolist()
         if self.here.max(len(flat)) == 0:
             return False
         group = self.config.rollout.group
@@ -219,10 +222,11 @@ class Trainer:
 
     def _mini_batches(self, seen: Sequence[Seen], responses: Sequence[Response]) -> list[list[MicroBatch]]:
         """Deals prompts to mini-batches and cuts these into micro-batches, as many on every rank."""
-        config = self.config
+        minis, whole = self.config.optim.mini_batches, self._of_all_ranks(self.step)
+        mini = {index: at * minis // len(whole) for at, index in enumerate(whole)}  # the same on any number of ranks
         return [
-            self._micro_batches(range(m, len(seen), config.optim.mini_batches), seen, responses)
-            for m in range(config.optim.mini_batches)
+            self._micro_batches([k for k, each in enumerate(seen) if mini[each.prompt.index] == m], seen, responses)
+            for m in range(minis)
         ]
 
     def _micro_batches(
@@ -235,10 +239,13 @@ class Trainer:
                 rows.append((seen[k].row([responses[i].ids for i in owners]), owners))
         rows.sort(key=lambda row: row[0].length)
         cut: list[list[tuple[Row, list[int]]]] = []
-        for row in rows:  # sorted: the last row of a micro-batch is its longest
-            if not cut or (len(cut[-1]) + 1) * row[0].length > budget:
+        length = 0
+        for row in rows:
+            if not cut or length + row[0].length > budget:
                 cut.append([])
+                length = 0
             cut[-1].append(row)
+            length += row[0].length
         device = self.here.device
         found = []
         for rows in cut:
@@ -341,7 +348,8 @@ class Trainer:
             if micro.owners:
                 apart = torch.zeros((), device=device)
                 if micro.sampled is not None:
-                    apart = (statistics.logprob.detach() - micro.sampled).abs().sum()
+                    then = statistics.logprob.detach() if micro.old is None else micro.old
+                    apart = (then - micro.sampled).abs().sum()
                 parts = (mine.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), apart)
                 sums = sums + torch.stack([torch.as_tensor(each, device=device).double() for each in parts])
         return float(total), sums
@@ -355,7 +363,10 @@ class Trainer:
             progress = (done - optim.warmup) / max(1, total - optim.warmup)
             rate *= 1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     # --- looking, saving, going on ------------------------------------------------------------------------------
 
@@ -505,7 +516,7 @@ class Trainer:
             "parameters": sum(parameter.numel() for parameter in self.policy.parameters()),
             "trainable": sum(parameter.numel() for parameter in self.trainable),
         }
-        return Log(self.folder, to_toml(config), card, self.step, config.run.trackers)
+        return Log(self.folder, to_toml(config), card, self.step or -1, config.run.trackers)
 
     def _asked_to_leave(self, number: int, _frame: Any) -> None:
         if self._leave and number == signal.SIGINT:
@@ -537,12 +548,12 @@ def _optimizer(config: Config, policy: Policy) -> torch.optim.Optimizer:
     ]
     settings: dict[str, Any] = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.optimizer == "adamw":
-        return torch.optim.AdamW(groups, **settings)
+        return torch.optim.AdamW(groups, fused=True, **settings)
     try:
         from torchao.optim import AdamW8bit
     except ImportError:
         raise ScapoError("optim.optimizer = adamw8bit needs torchao: pip install torchao") from None
-    return AdamW8bit(groups, **settings)  # type: ignore[no-any-return]
+    return AdamW8bit(groups, **settings)
 
 
 def _sampler(config: Config, policy: Policy, processor: Any, here: World) -> Sampler:
@@ -556,7 +567,7 @@ def _sampler(config: Config, policy: Policy, processor: Any, here: World) -> Sam
 
 def _scores(total: dict[str, float]) -> dict[str, float | None]:
     hal, cover = _ratio(total["hallucinated"], total["generated"]), _ratio(total["covered"], total["present"])
-    cap = None if hal is None or cover is None else float(harmonic_mean(1 - hal, cover))
+    cap = None if hal is None or cover is None else cap_score(hal, cover)
     return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}
 
 

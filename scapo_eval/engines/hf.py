@@ -261,7 +261,7 @@ def load_processor(model: str, revision: str | None = None, *, sees: bool = True
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return transformers.AutoProcessor.from_pretrained(model, revision=revision, **given)
-    except ImportError:
+    except (ImportError, OSError):  # torchvision is missing, or it was when the folder was written: no video settings
         pass
     image_processor = transformers.AutoImageProcessor.from_pretrained(model, revision=revision, **given)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, revision=revision)

@@ -43,7 +43,7 @@ class VllmEngine:
         except ImportError:
             raise MissingExtra("vllm", "the engine vllm") from None
         self._vllm = vllm
-        self._faults, self._dead = _faults()
+        self._faults, self._dead = faults()
         arguments = {"model": model, "revision": revision, "dtype": dtype, "seed": seed, **extra}
         self.identity: Mapping[str, Any] = {
             "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
@@ -111,7 +111,7 @@ class VllmEngine:
 Faults = tuple[type[Exception], ...]
 
 
-def _faults() -> tuple[Faults, Faults]:
+def faults() -> tuple[Faults, Faults]:
     """What vLLM raises for a request it cannot answer, and for an engine that answers no more."""
     try:
         from vllm.exceptions import VLLMClientError, VLLMServerError

@@ -55,7 +55,7 @@ def _pyplot() -> Any:
     return matplotlib
 
 
-class _Picture:
+class Picture:
     """A figure with the house's settings, without the global state of pyplot."""
 
     def __init__(self, width: float, height: float, rows: int = 1, columns: int = 1) -> None:
@@ -72,7 +72,7 @@ class _Picture:
         dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
         self.figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
 
-    def __enter__(self) -> _Picture:
+    def __enter__(self) -> Picture:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -94,7 +94,7 @@ def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane]) -> None:
     if not planes:
         raise InputError(None, None, "no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
-    with _Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
+    with Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
         for axes, plane in zip(picture.axes, planes, strict=True):
             _draw_plane(axes, plane, names)
         picture.save(stream, form)
@@ -155,7 +155,7 @@ def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
     if not most:
         raise InputError(None, None, "no label to draw: nothing is hallucinated")
-    with _Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
+    with Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
         axes, thick = picture.axes[0], 0.8 / len(runs)
         for s, (run, rows) in enumerate(zip(runs, tables, strict=True)):
             at = np.arange(len(most)) + 0.4 - (s + 0.5) * thick
@@ -186,7 +186,7 @@ def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
         raise InputError(None, None, "the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    with _Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:
+    with Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:
         for axes, (title, names, factor) in zip(picture.axes, panels, strict=False):
             for k, run in enumerate(runs):
                 for name in _present(run, names):

@@ -213,3 +213,13 @@ def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
         credited(tokenizer, config(scheme=f"{tmp_path / 'other.py'}:mine"), responses(tokenizer))
     with pytest.raises(InputError, match=r"credit\.scheme: expected scapo, object"):
         config(scheme="scappo")
+
+
+def test_the_scheme_of_the_documentation_runs(tokenizer: object, tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text()
+    file = tmp_path / "mine.py"
+    file.write_text(text.split("```python\n")[1].split("```")[0])
+    found = credited(tokenizer, config(scheme=f"{file}:fading"), responses(tokenizer))
+    scapo = credited(tokenizer, config(), responses(tokenizer))
+    for mine, theirs in zip(found.advantages, scapo.advantages, strict=True):
+        assert mine == pytest.approx(theirs)  # no response has more than three pieces

@@ -1,0 +1,374 @@
+"""The trainer's vLLM sampler against a stand-in that holds the model a second time (``tests/stand_in_vllm.py``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_eval.engines.hf import load_processor  # noqa: E402
+from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
+from scapo_train.config import Config, load  # noqa: E402
+from scapo_train.data import Prompts, read_prompts  # noqa: E402
+from scapo_train.distributed import World  # noqa: E402
+from scapo_train.model import Policy, batch_of, load_policy  # noqa: E402
+from scapo_train.rollout import PolicySampler, Response, Seen, encode  # noqa: E402
+from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
+from scapo_train.trainer import train  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
+TESTS = Path(__file__).resolve().parents[1]
+HERE = World(0, 1, torch.device("cpu"))
+
+spec = importlib.util.spec_from_file_location("stand_in_vllm", TESTS / "stand_in_vllm.py")
+assert spec is not None
+assert spec.loader is not None
+stand_in = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(stand_in)
+NEWEST = list(stand_in.releases())[-1]
+
+
+class Bench:
+    """A policy, its vLLM, and some prompts."""
+
+    def __init__(self, lab: Any, *changes: str) -> None:
+        self.config: Config = load(lab.config, ["rollout.engine=vllm", *changes])
+        self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, HERE)
+        self.processor = load_processor(self.config.model.path)
+        maker = Prompts(read_prompts(self.config.data.train, self.config.data.images), self.processor, 0)
+        self.seen: list[Seen] = encode(self.policy, maker.take(range(4)), HERE.device)
+        maker.close()
+
+    def sampler(self) -> VllmSampler:
+        return VllmSampler(self.config, self.policy, self.processor, HERE)
+
+    def own(self) -> list[list[int]]:
+        """The trainer's greedy responses."""
+        sampler = PolicySampler(self.policy, HERE.device, self.config.rollout.max_new_tokens, 4)
+        return [response.ids for response in sampler.sample(self.seen, [0] * 4, 1, 0.0)]
+
+    def greedy(self, sampler: VllmSampler) -> list[list[int]]:
+        return [response.ids for response in sampler.sample(self.seen, [0] * 4, 1, 0.0)]
+
+    @torch.no_grad()
+    def change(self, part: str = "", scale: float = 0.7) -> None:
+        """Learns something: other weights, and other features where the tower is among them."""
+        generator = torch.Generator().manual_seed(1)
+        for name, parameter in self.policy.vlm.named_parameters():
+            if part in name and parameter.ndim > 1:
+                parameter += scale * parameter.std() * torch.randn(parameter.shape, generator=generator)
+        self.seen = encode(self.policy, [each.prompt for each in self.seen], HERE.device)
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stand-in, of the newest recorded release."""
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    return stand_in.install(NEWEST, monkeypatch.setitem)
+
+
+@pytest.mark.parametrize(("version", "check"), [*((each, "true") for each in stand_in.releases()), (NEWEST, "false")])
+def test_it_answers_with_the_policys_present_weights(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, version: str, check: str
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    package = stand_in.install(version, monkeypatch.setitem)
+    bench = Bench(lab, f"rollout.check_sync={check}")
+    sampler = bench.sampler()
+    (engine,) = package.made
+    assert engine.awake == set()  # between steps it holds nothing
+    sampler.sync()
+    assert engine.awake == {"weights"}
+    first = bench.own()
+    assert bench.greedy(sampler) == first
+    assert engine.awake == set()
+    sampler.sync()
+    bench.change()
+    learnt = bench.own()
+    assert learnt != first
+    assert bench.greedy(sampler) == first  # it holds weights of its own
+    sampler.sync()
+    assert bench.greedy(sampler) == learnt
+    assert bench.greedy(sampler) == learnt  # a second time within a step, though it slept and forgot
+    sampler.close()
+    assert engine.calls[-1] == "shutdown"
+
+
+def test_the_order_of_a_step(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    sampler = bench.sampler()
+    sampler.sync()
+    sampler.sample(bench.seen, [1] * 4, 2, 1.0)
+    sampler.sample(bench.seen, [2] * 4, 2, 1.0)
+    taken = ["wake weights", "apply_model", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
+    assert vllm.made[0].calls == ["sleep", *taken, *taken]
+    assert sampler.sample([], [], 2, 1.0) == []  # a rank without prompts takes part in the synchronisation
+    assert vllm.made[0].calls[-3:] == ["forget encoder", "wake kv_cache", "sleep"]
+
+
+@pytest.mark.parametrize(("kept", "part"), [("prefix", "language_model"), ("encoder", "visual")])
+def test_a_cache_that_is_not_reset_gives_old_answers(
+    lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, kept: str, part: str
+) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    sampler = bench.sampler()
+    forget = stand_in.Engine._forget
+    monkeypatch.setattr(vllm.LLM, "_forget", lambda self, cache: None if cache == kept else forget(self, cache))
+    assert bench.greedy(sampler) == bench.own()
+    bench.change(part)
+    assert bench.greedy(sampler) != bench.own()
+    monkeypatch.setattr(vllm.LLM, "_forget", forget)
+    sampler.sync()
+    assert bench.greedy(sampler) == bench.own()
+
+
+def test_a_prefix_cache_in_use_is_an_error(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = Bench(lab, "rollout.check_sync=false").sampler()
+    monkeypatch.setattr(vllm.LLM, "reset_prefix_cache", lambda self: False)
+    with pytest.raises(ScapoError, match="a request is still running"):
+        sampler.sync()
+
+
+Names = Callable[[Policy, Any], Any]
+
+
+def renamed(policy: Policy, dtype: Any) -> Any:
+    return ((name.replace("q_proj", "query"), weight) for name, weight in weights(policy, dtype))
+
+
+def without_one(policy: Policy, dtype: Any) -> Any:
+    return (pair for pair in weights(policy, dtype) if not pair[0].endswith("visual.patch_embed.proj.weight"))
+
+
+def swapped(policy: Policy, dtype: Any) -> Any:
+    """Right names, wrong weights: what no loader notices."""
+    return ((name, weight.flip(0) if "k_proj.weight" in name else weight) for name, weight in weights(policy, dtype))
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (renamed, r"does not take the policy's weights: There is no module or parameter named .*query"),
+        (without_one, r"1 weights of vLLM's model are not the policy's: visual\.patch_embed\.proj\.weight"),
+        (swapped, r"greedy responses changed when it was given the weights that it had read"),
+    ],
+)
+def test_weights_that_do_not_arrive(
+    lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, broken: Names, said: str
+) -> None:
+    monkeypatch.setattr("scapo_train.rollout_vllm.weights", broken)
+    with pytest.raises(ScapoError, match=said):
+        Bench(lab).sampler()
+
+
+def test_the_check_says_how_far_vllm_and_the_trainer_agree(
+    lab: Any, vllm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "scapo_train")
+    logging.getLogger("scapo_train").propagate = True
+    bench = Bench(lab)
+    bench.sampler()
+    assert f"vLLM {NEWEST}: weights synchronised in" in caplog.text
+    assert "greedy responses as before, 100 % of tokens as the trainer's" in caplog.text
+
+    def warned() -> set[str]:
+        ours = [each for each in caplog.records if each.name.startswith("scapo_train")]
+        return {each.getMessage() for each in ours if each.levelno > logging.INFO}
+
+    assert not warned()
+    bench.policy.vlm.model.language_model.rotary_emb.inv_freq.mul_(3)  # not a weight: vLLM computes otherwise
+    bench.sampler()
+    (warning,) = warned()
+    assert "agree with the trainer's in" in warning
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_are_those_of_the_update(lab: Any, vllm: Any, temperature: float) -> None:
+    bench = Bench(lab, "rollout.check_sync=false", f"rollout.temperature={temperature}")
+    bench.policy.vlm.lm_head.weight.data[bench.policy.never] *= 3  # raw ones would be others
+    responses = bench.sampler().sample(bench.seen, [3] * 4, 3, temperature)
+    rows = [seen.row([each.ids for each in responses[3 * k : 3 * k + 3]]) for k, seen in enumerate(bench.seen)]
+    with torch.no_grad():
+        found = bench.policy(batch_of(rows, HERE.device)).logprob.numpy()
+    given = np.concatenate([each.logprobs for each in responses if each.logprobs is not None])
+    assert given.dtype == np.float32
+    assert len(given) == sum(len(each.ids) for each in responses)
+    assert np.abs(given - found).max() < 2e-5
+
+
+def test_ends_lengths_and_tokens_that_are_never_sampled(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    never, ends = bench.policy.never, bench.policy.ends
+    assert never
+    bench.policy.vlm.lm_head.weight.data[never] *= 8  # very likely, where they are let
+    responses = bench.sampler().sample(bench.seen, [3] * 4, 8, 1.0)
+    assert len(responses) == 32
+    assert {each.finished for each in responses} == {True, False}
+    for each in responses:
+        assert not set(each.ids) & set(never)
+        assert each.finished == (each.ids[-1] in ends)
+        assert not set(each.ids[:-1]) & set(ends)
+        assert each.finished or len(each.ids) == bench.config.rollout.max_new_tokens
+
+
+def test_seeds_differ_by_prompt_step_and_response(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    bench.seen = [bench.seen[0], Seen(**{**vars(bench.seen[0]), "prompt": bench.seen[0].prompt})]
+    other = type(bench.seen[0].prompt)(**{**vars(bench.seen[0].prompt), "index": 7})  # the same prompt in another line
+    bench.seen[1] = Seen(other, bench.seen[1].positions, bench.seen[1].following, bench.seen[1].vision)
+    sampler = bench.sampler()
+
+    def drawn(seed: int) -> list[tuple[int, ...]]:
+        return [tuple(each.ids) for each in sampler.sample(bench.seen, [seed] * 2, 4, 1.0)]
+
+    first = drawn(5)
+    assert first == drawn(5)
+    assert len(set(first)) == 8
+    assert not set(first) & set(drawn(6))
+    alone = bench.seen[1:]
+    assert [tuple(each.ids) for each in sampler.sample(alone, [5], 4, 1.0)] == first[4:]  # whatever is beside it
+
+
+def test_a_greedy_group_is_one_response_several_times(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    responses = bench.sampler().sample(bench.seen, [0] * 4, 3, 0.0)
+    assert [each.ids for each in responses] == [ids for ids in bench.own() for _ in range(3)]
+
+
+def test_another_prompt_than_the_trainers_is_an_error(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    sampler = bench.sampler()
+    vllm.made[0].processor = load_processor(bench.config.model.path, max_pixels=56 * 56)
+    with pytest.raises(ScapoError, match=r"vLLM's prompt of \d+ tokens is not the trainer's of \d+"):
+        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+
+
+def test_pictures_have_the_configured_size_in_both(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "model.max_pixels=3136", "rollout.check_sync=true")
+    bench.processor = load_processor(bench.config.model.path, max_pixels=3136)
+    bench.sampler()
+    assert vllm.made[0].given["mm_processor_kwargs"] == {"max_pixels": 3136}
+    assert vllm.made[0].given["max_model_len"] == min(512, 4 + 4096 + 12)
+
+
+def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    sampler = bench.sampler()
+    with pytest.raises(ScapoError, match=r"tensor_parallel = 3 does not divide the 1 ranks"):
+        Bench(lab, "rollout.tensor_parallel=3").sampler()
+    (lab.folder / "images" / "1.png").unlink()
+    with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
+        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+    vllm.made[0].awake.clear()
+    sampler._longest = 20
+    sampler._has_weights = False
+    with pytest.raises(InputError, match="with a response vLLM has room for 20"):
+        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+
+    class Full:
+        def __init__(self, **_: Any) -> None:
+            raise ValueError("Free memory on device is less than\n desired GPU memory utilization")
+
+    monkeypatch.setattr(vllm, "LLM", Full)
+    with pytest.raises(ScapoError, match=r"vLLM cannot load .*: Free memory on device is less than desired"):
+        bench.sampler()
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(MissingExtra, match=r"scapo\[vllm\]"):
+        bench.sampler()
+
+
+def test_a_request_that_vllm_refuses_or_gives_up(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(lab, "rollout.check_sync=false")
+    answer = stand_in.Engine._answer
+
+    def refusing(self: Any, prompt: Any, params: Any) -> Any:
+        raise sys.modules["vllm.exceptions"].VLLMClientError("too\nlong")
+
+    def aborting(self: Any, prompt: Any, params: Any) -> Any:
+        made = answer(self, prompt, params)
+        made.outputs[0].finish_reason = "abort"
+        return made
+
+    for each, said in ((refusing, "vLLM refuses a prompt: too long"), (aborting, r"vLLM gave up \(abort\)")):
+        monkeypatch.setattr(vllm.LLM, "_answer", each)
+        with pytest.raises(ScapoError, match=said):
+            bench.sampler().sample(bench.seen, [0] * 4, 1, 1.0)
+
+
+def test_a_run(lab: Any, vllm: Any) -> None:
+    output = lab.folder / "run"
+    changes = [
+        "rollout.engine=vllm", f"run.output={output}", "run.steps=3", "run.save_every=1", "optim.lr=0.02",
+        "optim.mini_batches=2", f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1",
+    ]  # fmt: skip
+    train(load(lab.config, changes))
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line.get("mismatch") is not None]
+    assert len(steps) == 3
+    # after large steps the policy is another one each time: weights of the step before would show at once
+    assert all(line["mismatch"] < 1e-4 for line in steps)
+    assert any(line["grad_norm"] > 0 for line in steps)
+    assert vllm.made[0].calls[-1] == "shutdown"
+
+
+def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_weights = VllmSampler._load
+    found: list[int] = []
+
+    def only_first(self: VllmSampler, model: Any) -> None:
+        found.append(1)
+        if len(found) == 1:
+            load_weights(self, model)
+            self.kept = [each.clone() for each in model.parameters()]  # type: ignore[attr-defined]
+        for parameter, kept in zip(model.parameters(), self.kept, strict=True):  # type: ignore[attr-defined]
+            parameter.copy_(kept)
+
+    monkeypatch.setattr(VllmSampler, "_load", torch.no_grad()(only_first))
+    output = lab.folder / "run"
+    changes = ["rollout.engine=vllm", f"run.output={output}", "run.steps=2", "optim.lr=0.02", "run.samples=0"]
+    train(load(lab.config, changes))
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [line["mismatch"] > 1e-2 for line in lines if "mismatch" in line] == [False, True]
+
+
+def test_two_ranks(lab: Any) -> None:
+    own = Bench(lab).own()
+    out = lab.folder / "out.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(out.read_text())
+    for first, second in found.values():
+        assert first["greedy"] + second["greedy"] == own[:3]  # two prompts and one
+        assert first["executor"] == second["executor"] == "external_launcher"
+        assert first["names"] == second["names"]
+        assert first["learnt"] != first["greedy"]
+        assert first["learnt"] == first["trainer"]
+        assert second["learnt"] == second["trainer"]
+    assert [len(rank["asked"]) for rank in found["1"]] == [2, 1]
+    shared = [rank["asked"] for rank in found["2"]]  # one engine: both ranks ask it for all, in the same order
+    assert shared[0] == shared[1] == [ids for rank in found["1"] for ids in rank["asked"]]
+
+
+def test_responses_are_equal_whatever_their_log_probabilities() -> None:
+    one, other = (Response([1], True, np.zeros(1, np.float32) + k) for k in range(2))
+    assert one == other

@@ -1,0 +1,70 @@
+"""Trains with one or more ranks and writes what the tests compare; started by torchrun.
+
+    torchrun --nproc-per-node N train_ranks.py OUT.pt CONFIG [SECTION.KEY=VALUE,...]...
+
+For each list of changes, in order, a run without checkpoints: the gradient that its first update was given,
+the responses of its first step (by the index of their prompt), and the weights at its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from scapo_train import config, trainer
+from scapo_train.distributed import World, world
+
+
+def whole(tensor: Any) -> torch.Tensor:
+    """A tensor that no longer changes, unsharded."""
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def run(settings: config.Config, here: World) -> dict[str, Any]:
+    """All steps of a run."""
+    made = trainer.Trainer(settings, here)
+    with torch.no_grad():
+        for parameter in made.trainable:  # away from the reference, where the KL term has a gradient
+            parameter *= 1.02
+    found: dict[str, Any] = {"gradient": {}, "responses": {}}
+    sample = made.sampler.sample
+
+    def keep_gradient(*_: Any) -> None:
+        if not found["gradient"]:
+            named = [(name, each) for name, each in made.policy.named_parameters() if each.requires_grad]
+            found["gradient"] = {name: whole(each.grad) for name, each in named}
+
+    def keep_responses(seen: Any, *rest: Any) -> Any:
+        drawn = sample(seen, *rest)
+        if made.step == 0:
+            group = settings.rollout.group
+            pairs = [(each.prompt.index, drawn[k * group : (k + 1) * group]) for k, each in enumerate(seen)]
+            pairs = [(index, [response.ids for response in own]) for index, own in pairs]
+            found["responses"] = dict(pair for rank in here.gather(pairs) for pair in rank)
+        return drawn
+
+    made.optimizer.register_step_pre_hook(keep_gradient)
+    made.sampler.sample = keep_responses  # type: ignore[method-assign]
+    made.run()
+    found["weights"] = {name: whole(each) for name, each in made.policy.named_parameters() if each.requires_grad}
+    return found
+
+
+def main() -> None:
+    """Runs every list of changes."""
+    out, path, *changes = sys.argv[1:]
+    with world() as here:
+        found = []
+        for k, each in enumerate(changes):
+            extra = ["run.samples=0", "run.export=false", f"run.output={out}.{here.size}.{k}"]
+            found.append(run(config.load(path, [*filter(None, each.split(",")), *extra]), here))
+        if here.main:
+            torch.save(found, Path(out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Samples with the stand-in for vLLM on several ranks that shard the policy; started by torchrun.
+
+    torchrun --nproc-per-node 2 vllm_ranks.py OUT.json CONFIG
+
+The first rank has two prompts, the second one. Of every rank, with an engine of its own and with one for both:
+greedy responses, what the engine was asked, the names of the weights that it was given, and greedy responses of
+vLLM and of the trainer after the weights changed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scapo_eval.engines.hf import load_processor
+from scapo_train.config import Config, load
+from scapo_train.data import Prompts, read_prompts
+from scapo_train.distributed import World, world
+from scapo_train.model import load_policy
+from scapo_train.rollout import PolicySampler, encode
+from scapo_train.rollout_vllm import VllmSampler, weights
+
+
+def found(config: Config, here: World, vllm: Any) -> dict[str, Any]:
+    """What a rank finds."""
+    policy = load_policy(config.model, config.rollout.temperature, here)
+    processor = load_processor(config.model.path)
+    maker = Prompts(read_prompts(config.data.train, config.data.images), processor, 0)
+    seen = encode(policy, maker.take([[0, 1], [2]][here.rank]), here.device)
+    maker.close()
+    sampler = VllmSampler(config, policy, processor, here)
+    engine = vllm.made[-1]
+    engine.asked.clear()
+    own = PolicySampler(policy, here.device, config.rollout.max_new_tokens, 4)
+
+    def greedy(by: Any) -> list[list[int]]:
+        return [each.ids for each in by.sample(seen, [0] * len(seen), 1, 0.0)]
+
+    sampler.sync()
+    first, asked = greedy(sampler), list(engine.asked)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(-1)
+    sampler.sync()
+    return {
+        "executor": engine.given["distributed_executor_backend"],
+        "names": [name for name, _ in weights(policy, torch.float32)],
+        "asked": asked,
+        "greedy": first,
+        "learnt": greedy(sampler),
+        "trainer": greedy(own),
+    }
+
+
+def main() -> None:
+    """Runs it."""
+    out, path = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("stand_in_vllm", Path(__file__).parents[1] / "stand_in_vllm.py")
+    assert spec is not None
+    assert spec.loader is not None
+    stand_in = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stand_in)
+    package = stand_in.install(list(stand_in.releases())[-1])
+    with world() as here:
+        both = {}
+        for size in ("1", "2"):
+            config = load(path, ["rollout.engine=vllm", f"rollout.tensor_parallel={size}"])
+            both[size] = here.gather(found(config, here, package))
+        if here.main:
+            Path(out).write_text(json.dumps(both))
+
+
+if __name__ == "__main__":
+    main()
