@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
@@ -44,7 +45,7 @@ class Checkpoints:
 
     Args:
         folder: where they lie; made with the first one.
-        keep: how many are kept. While one is written there is space for one more.
+        keep: how many are kept; while one is written, the disk must hold one more.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -104,10 +105,9 @@ class Checkpoints:
             with _quiet():
                 dcp.load(_tensors(model, optimizer), checkpoint_id=path)
         except CheckpointException as error:
-            rank, (cause, _) = next(iter(error.failures.items()))
-            raise InputError(
-                str(path), None, f"is damaged, or of another model or optimiser (rank {rank}: {_one_line(cause)})"
-            ) from None
+            cause, _ = next(iter(error.failures.values()))
+            why = f"is damaged, or of another model or optimiser ({_one_line(cause)})"
+            raise InputError(str(path), None, f"{why}; remove it to go on from an earlier one") from None
         return state
 
     def _complete(self) -> list[Path]:
@@ -150,8 +150,6 @@ def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.
     part = folder.with_name(folder.name + _PART)
 
     def write() -> None:
-        from safetensors import SafetensorError
-
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:

@@ -28,6 +28,9 @@ LOST = 75
 _GRACE = 1.0
 """Seconds in which reasons are gathered before one is printed: a failure makes others."""
 
+_PATIENCE = 60.0
+"""Seconds in which the ranks must connect, once they have met."""
+
 
 class Interrupted(ScapoError):
     """The run was asked to leave; what it had done is saved."""
@@ -85,17 +88,24 @@ class Watch:
         invitations = [invitation]
         dist.broadcast_object_list(invitations, src=0)
         port, token, first = invitations[0]  # type: ignore[misc]
-        if server is None:
-            stream = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=60)
-            _send(stream, {"token": token, "rank": rank, "name": _name()})
-            self._listen(0, first, stream)
-            return
-        with server:
-            while len(self._peers) < size - 1:
-                stream, _ = server.accept()
-                hello = _receive(stream)
-                if hello is not None and hello.get("token") == token:
-                    self._listen(hello["rank"], hello["name"], stream)
+        host = os.environ["MASTER_ADDR"]
+        try:
+            if server is None:
+                stream = socket.create_connection((host, port), timeout=_PATIENCE)
+                _send(stream, {"token": token, "rank": rank, "name": _name()})
+                self._listen(0, first, stream)
+                return
+            with server:
+                while len(self._peers) < size - 1:
+                    stream, _ = server.accept()
+                    stream.settimeout(_PATIENCE)
+                    hello = _receive(stream)
+                    if hello is None or hello.get("token") != token:
+                        stream.close()
+                    else:
+                        self._listen(hello["rank"], hello["name"], stream)
+        except OSError as error:
+            raise ScapoError(f"the ranks cannot all connect to port {port} of {host}: {error}") from None
         threading.Thread(target=self._decide, daemon=True).start()
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -159,6 +169,7 @@ def _server(size: int) -> tuple[socket.socket, tuple[int, str, str]]:
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     server = socket.create_server(("", 0), family=family, dualstack_ipv6=dual, backlog=size)
+    server.settimeout(_PATIENCE)
     return server, (server.getsockname()[1], secrets.token_hex(), _name())
 
 
@@ -174,14 +185,14 @@ def _send(stream: socket.socket, message: dict[str, Any]) -> None:
 def _receive(stream: socket.socket) -> dict[str, Any] | None:
     """The next message; None when the other side is gone."""
     line = b""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         while not line.endswith(b"\n"):
             part = stream.recv(2**16)
             if not part:
                 return None
             line += part
-        found: dict[str, Any] = json.loads(line)
-        return found
+        found = json.loads(line)
+        return found if isinstance(found, dict) else None
     return None
 
 

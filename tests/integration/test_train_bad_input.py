@@ -1,0 +1,269 @@
+"""What a user can get wrong, and what a run meets: a clear message and exit code 2, or a count and no stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_eval.errors import ScapoError  # noqa: E402
+from scapo_train import distributed, trainer  # noqa: E402
+from scapo_train.__main__ import main  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
+
+
+def metrics(lab: Any, name: str = "run") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (lab.folder / name / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs with changes that must be refused; returns what was said."""
+
+    def run(*changes: str) -> str:
+        assert main(lab.run("run", *changes)) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        assert "scapo_train: " in said
+        return said.partition("scapo_train: ")[2]
+
+    return run
+
+
+def test_settings_and_files_that_are_wrong(lab: Any, refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "unknown key optim.learning_rate (there are " in refused("optim.learning_rate=1")
+    assert "optim.lr: expected float, got 'fast'" in refused("optim.lr=fast")
+    assert "data.oracle is not set" in refused("data.oracle=")
+    assert "/nowhere.jsonl: no such file" in refused("data.train=/nowhere.jsonl")
+    assert "/nowhere.json: no such file" in refused("data.oracle=/nowhere.json")
+    assert "12 prompts, but data.prompts_per_step is 13" in refused("data.prompts_per_step=13")
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in refused(f"run.output={tmp_path / 'file' / 'run'}")
+
+
+def test_an_image_id_that_the_oracle_does_not_know_is_named_with_its_line(
+    lab: Any, refused: Callable[..., str]
+) -> None:
+    with open(lab.folder / "train.jsonl", "a") as stream:
+        stream.write('{"image": "1.png", "image_id": 777, "prompt": "Describe this image ."}\n')
+    said = refused()
+    assert "train.jsonl:13: " in said
+    assert "777" in said
+
+
+def test_a_vocabulary_other_than_the_matrix_was_made_for(lab: Any, refused: Callable[..., str]) -> None:
+    import numpy as np
+
+    from scapo_eval import Vocabulary
+
+    labels = list(Vocabulary.load("dopa160").labels)
+    np.savez(
+        lab.folder / "dopa.npz",
+        matrix=np.zeros((12, len(labels)), dtype=np.int8),
+        image_ids=np.array([str(k) for k in range(1, 13)]),
+        labels=np.array(labels),
+        vocabulary_fingerprint="another",
+        version="1",
+    )
+    said = refused(f"data.oracle={lab.folder / 'dopa.npz'}", "data.vocabulary=dopa160")
+    assert "fingerprint" in said
+    assert "any_fingerprint" in said
+
+
+def test_a_truth_without_any_label_of_the_vocabulary(lab: Any, refused: Callable[..., str]) -> None:
+    objects = {str(k): ["quark", "gluon"] for k in range(1, 13)}
+    (lab.folder / "other.json").write_text(json.dumps({"labels": ["quark", "gluon"], "objects": objects}))
+    assert "coco80" in refused(f"data.oracle={lab.folder / 'other.json'}")
+
+
+def test_a_damaged_checkpoint_is_named_with_a_remedy(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.export=false")) == 0
+    newest = lab.folder / "run" / "checkpoints" / "step-000004"
+    shard = next(newest.glob("*.distcp"))
+    shard.write_bytes(shard.read_bytes()[:2000])
+    assert main([*lab.run("run"), "--resume", "auto"]) == 2
+    said = capsys.readouterr().err
+    assert f"scapo_train: {newest}: is damaged, or of another model" in said
+    shutil.rmtree(newest)
+    assert main([*lab.run("run"), "--resume", "auto"]) == 0  # from step 3
+
+
+def test_a_model_without_a_vision_tower(lab: Any, refused: Callable[..., str], tiny: ModuleType) -> None:
+    tiny.build(lab.folder / "text", "text")
+    assert "text (llama) has no vision tower" in refused(f"model.path={lab.folder / 'text'}")
+
+
+@pytest.mark.parametrize("damage", ["nothing", "weights", "settings"])
+def test_a_model_that_cannot_be_loaded(lab: Any, lab_template: Path, refused: Callable[..., str], damage: str) -> None:
+    broken = lab.folder / "broken"
+    if damage == "nothing":
+        broken.mkdir()
+    else:
+        shutil.copytree(lab_template / "model", broken)
+        file = broken / ("model.safetensors" if damage == "weights" else "config.json")
+        file.write_bytes(file.read_bytes()[:1000])
+    assert f"cannot load {broken}: " in refused(f"model.path={broken}")
+
+
+def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab.folder / "images" / "3.png").unlink()
+    (lab.folder / "images" / "7.png").write_bytes((lab.folder / "images" / "7.png").read_bytes()[:50])
+    assert main(lab.run("run")) == 0
+    said = capsys.readouterr().err
+    assert said.count("left out: ") == 2
+    assert f"{lab.folder / 'images' / '3.png'}: no such file" in said
+    counts = [line["prompts_left_out"] for line in metrics(lab)]
+    assert counts == sorted(counts)
+    assert counts[-1] == 2.0
+    assert main(lab.run("other", "data.max_bad=1")) == 2
+    assert "3.png: cannot be read, with 1 others: more than data.max_bad = 1" in capsys.readouterr().err
+    assert len(metrics(lab, "other")) >= 1
+
+
+def test_a_step_without_any_picture_changes_nothing(lab: Any) -> None:
+    shutil.rmtree(lab.folder / "images")
+    assert main(lab.run("run", "run.steps=2", "optim.mini_batches=2", "run.samples=0")) == 0
+    for line in metrics(lab):
+        assert line["updates_left_out"] == 2.0
+        assert line["length"] is None
+        assert line["loss"] is None
+
+
+def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
+    """Every response is these tokens."""
+
+    def sample(self: Any, prompts: Any, seeds: Any, group: int, temperature: float) -> list[Any]:
+        return [trainer.Response(list(ids), True) for _ in range(len(prompts) * group)]
+
+    monkeypatch.setattr(trainer.PolicySampler, "sample", sample)
+
+
+def token(lab_template: Path, word: str) -> int:
+    from transformers import AutoTokenizer
+
+    return int(AutoTokenizer.from_pretrained(lab_template / "model").convert_tokens_to_ids(word))
+
+
+def test_empty_responses_are_counted(lab: Any, lab_template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_sampled(monkeypatch, [token(lab_template, "<|im_end|>")])
+    assert main(lab.run("run", "run.steps=2", "run.samples=0")) == 0
+    for line in metrics(lab):
+        assert line["empty_responses"] == 15.0
+        assert line["length"] == 1.0
+        assert line["reward"] == 0.0
+        assert line["hal_rate"] is None
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.01])
+def test_all_rewards_zero_is_said_and_moves_nothing(
+    lab: Any, lab_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kl: float
+) -> None:
+    as_if_sampled(monkeypatch, [token(lab_template, word) for word in ("There", "is", "a", ".", "<|im_end|>")])
+    zero = ("credit.r_reg=0.0", f"loss.kl={kl}", "optim.weight_decay=0.0", "run.samples=0", "run.steps=2")
+    assert main(lab.run("run", *zero)) == 0
+    assert "every reward is 0: nothing to learn from" in capsys.readouterr().err
+    for line in metrics(lab):
+        assert line["zero_reward_share"] == 1.0
+        assert line["reward"] == 0.0
+        assert line["grad_norm"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = trainer.credit
+    calls = []
+
+    def poisoned(*arguments: Any) -> Any:
+        found = whole(*arguments)
+        calls.append(found)
+        if len(calls) == 2:
+            found.advantages[0][:] = float("nan")
+        return found
+
+    monkeypatch.setattr(trainer, "credit", poisoned)
+    assert main(lab.run("run")) == 0
+    assert "step 2: " in capsys.readouterr().err
+    lines = metrics(lab)
+    assert [line["updates_left_out"] for line in lines] == [0.0, 1.0, 0.0, 0.0]
+    assert lines[1]["loss"] is None
+    assert all(line["loss"] is not None and line["grad_norm"] > 0 for line in (lines[0], *lines[2:]))
+
+
+def test_a_full_disk_while_saving_does_not_stop_the_run(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=2", "run.export=false")) == 0
+    good = lab.folder / "run" / "checkpoints" / "step-000002"
+    before = {path: path.read_bytes() for path in good.iterdir()}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))  # metrics fit, weights do not
+    try:
+        assert main([*lab.run("run", "run.export=false"), "--resume", "auto"]) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    said = capsys.readouterr().err
+    assert "step 3 was not saved to " in said
+    assert f"the last good one is {good}" in said
+    assert [line["step"] for line in metrics(lab)] == [1, 2, 3, 4]
+    assert {path: path.read_bytes() for path in good.iterdir()} == before
+    assert main([*lab.run("run"), "--resume", "auto"]) == 0  # steps 3 and 4 again, and saved
+    assert [line["step"] for line in metrics(lab)] == [1, 2, 3, 4]
+    assert (lab.folder / "run" / "checkpoints" / "step-000004").exists()
+
+
+def test_a_disk_too_full_for_a_line_of_metrics_ends_the_run_after_its_last_checkpoint(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(lab.run("run", "run.steps=2", "run.export=false")) == 0
+    good = sorted((lab.folder / "run" / "checkpoints").rglob("*"))
+    size = (lab.folder / "run" / "metrics.jsonl").stat().st_size + 100
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        assert main([*lab.run("run", "run.samples=0"), "--resume", "auto"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    said = capsys.readouterr().err
+    assert f"scapo_train: {lab.folder}/run/metrics.jsonl: cannot be written: File too large" in said
+    assert "Traceback" not in said
+    assert sorted((lab.folder / "run" / "checkpoints").rglob("*")) == good
+    assert main([*lab.run("run"), "--resume", "auto"]) == 0
+    assert [line["step"] for line in metrics(lab)] == [1, 2, 3, 4]
+
+
+def test_a_full_disk_while_exporting_is_said(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.export=false")) == 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+    try:
+        assert main([*lab.run("run"), "--resume", "auto"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    said = capsys.readouterr().err
+    assert f"scapo_train: {lab.folder / 'run' / 'model'}: cannot be written: " in said
+    assert "Traceback" not in said
+
+
+def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with (
+        pytest.raises(ScapoError, match="4 processes want a GPU each, but this machine has 2: --nproc-per-node 2"),
+        distributed.world(),
+    ):
+        raise AssertionError("nobody gets here")

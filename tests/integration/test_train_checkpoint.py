@@ -1,0 +1,270 @@
+"""Checkpoints and exports: bit-equal on any number of ranks, atomic, and intact when the disk is full."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+
+from scapo_eval.errors import InputError  # noqa: E402
+from scapo_train.checkpoint import Checkpoints, export  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "checkpoint_ranks.py"
+
+
+spec = importlib.util.spec_from_file_location("checkpoint_ranks", PROGRAM)
+assert spec is not None
+assert spec.loader is not None
+toys = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(toys)
+
+
+def ranks(number: int, folder: Path, *actions: str) -> None:
+    """Runs the program's actions in so many processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+    done = subprocess.run(
+        [*command, str(PROGRAM), str(folder), *actions],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def read(path: Path) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+def trainable(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: tensor for name, tensor in found.items() if "tower" not in name}
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def trained() -> tuple[Any, Any]:
+    """A toy after two steps, and its optimiser."""
+    toy, optimizer = toys.made(0)
+    toys.train(toy, optimizer)
+    return toy, optimizer
+
+
+def test_any_number_of_ranks_reads_what_any_number_wrote(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "one", 2).save(2, *trained, {"sampler": [1, 2]})
+    one = toys.tensors(*trained)
+    ranks(2, tmp_path, "save:two", "load:one:one_on_two", "load:two:two_on_two")
+    two = read(tmp_path / "two.pt")
+    assert len(one) == len(two) == 2 + 7 * 4  # the tower's two, seven trainable ones with their moments and step
+    for name in ("one_on_two", "two_on_two"):
+        loaded = read(tmp_path / f"{name}.pt")
+        assert loaded.pop("state") == {"step": 2, "sampler": [1, 2]}
+        written = one if name.startswith("one") else two
+        assert equal(trainable(loaded), trainable(written))
+    toy, optimizer = toys.made(5)
+    assert Checkpoints(tmp_path / "two", 2).load(tmp_path / "two" / "step-000002", toy, optimizer)["step"] == 2
+    tower = toy.tower.weight.clone()
+    loaded = toys.tensors(toy, optimizer)
+    assert equal(trainable(loaded), trainable(two))
+    assert torch.equal(toy.tower.weight, tower)
+    assert toy.head.weight is toy.embed.weight
+
+
+def test_training_goes_on_bit_equal(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(2, *trained, {})
+    toys.train(*trained, 3)
+    toy, optimizer = toys.made(0)
+    optimizer.param_groups[0]["lr"] = 0.5
+    latest = checkpoints.latest()
+    assert latest is not None
+    checkpoints.load(latest, toy, optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.5  # settings are the configuration's
+    optimizer.param_groups[0]["lr"] = 0.1
+    toys.train(toy, optimizer, 3)
+    assert equal(toys.tensors(toy, optimizer), toys.tensors(*trained))
+
+
+def test_the_newest_complete_ones_are_kept(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "deep" / "er", 2)
+    assert checkpoints.latest() is None
+    for step in (9, 10, 1_000_000):
+        assert checkpoints.save(step, *trained, {"at": step})
+    names = ["step-000010", "step-1000000"]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == names
+    shutil.copytree(checkpoints.folder / names[0], checkpoints.folder / "step-2000000.part")  # a killed save
+    (checkpoints.folder / "step-3000000").mkdir()  # no state: something else's
+    (checkpoints.folder / "step-of-mine.txt").write_text("")
+    assert checkpoints.latest() == checkpoints.folder / names[1]
+    assert checkpoints.save(1_000_000, *trained, {"at": "again"})
+    assert checkpoints.load(checkpoints.folder / names[1], *trained) == {"step": 1_000_000, "at": "again"}
+    assert not list(checkpoints.folder.glob("*.part"))
+
+
+class Death(BaseException):
+    """What no handler catches."""
+
+
+def mortal(real: Callable[..., Any], calls: Iterator[int]) -> Callable[..., Any]:
+    """The function, for so many calls."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if next(calls, None) is None:
+            raise Death
+        return real(*arguments, **named)
+
+    return call
+
+
+def test_death_at_any_moment_of_a_save_leaves_a_complete_checkpoint(
+    trained: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Checkpoints(tmp_path, 1).save(0, *trained, {})
+    found = [0]
+    for last in itertools.count():
+        calls = iter(range(last))
+        step = found[-1] + 1
+        with monkeypatch.context() as patched:
+            for name in ("fsync", "rename", "replace", "rmdir"):
+                patched.setattr(os, name, mortal(getattr(os, name), calls))
+            try:
+                done = Checkpoints(tmp_path, 1).save(step, *trained, {})
+            except (Death, CheckpointException):
+                done = False
+        latest = Checkpoints(tmp_path, 1).latest()
+        assert latest is not None
+        toy, optimizer = toys.made(5)
+        found.append(Checkpoints(tmp_path, 1).load(latest, toy, optimizer)["step"])
+        assert found[-1] in (step, step - 1)
+        assert equal(trainable(toys.tensors(toy, optimizer)), trainable(toys.tensors(*trained)))
+        if done:
+            break
+    assert last > 8  # moments of death
+    assert found.count(0) > 4  # before the new one was complete
+    assert [path.name for path in tmp_path.iterdir()] == [f"step-{step:06d}"]
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    trained: tuple[Any, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(1, *trained, {})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for limit in (0, 500, 2000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            with caplog.at_level(logging.WARNING):
+                caplog.clear()
+                assert not checkpoints.save(2, *trained, {"long": "x" * 1000})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert "step 2 was not saved" in caplog.text
+        assert "File too large" in caplog.text
+        assert f"the last good one is {tmp_path / 'step-000001'}" in caplog.text
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert checkpoints.save(2, *trained, {})
+    assert checkpoints.latest() == tmp_path / "step-000002"
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(
+    trained: tuple[Any, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert not Checkpoints(tmp_path / "file" / "checkpoints", 1).save(1, *trained, {})
+    assert "there is no earlier one" in caplog.text
+
+
+def test_all_ranks_hear_that_one_could_not_write(tmp_path: Path) -> None:
+    ranks(2, tmp_path, "save:run", "full:run")
+    assert read(tmp_path / "run.pt") == (False, True)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000002", "step-000004"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "another model", "no state"])
+def test_what_cannot_be_read_is_named(trained: tuple[Any, Any], tmp_path: Path, damage: str) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(1, *trained, {})
+    path = tmp_path / "step-000001"
+    toy, optimizer = toys.made(5)
+    if damage == "truncated":
+        shard = path / "__0_0.distcp"
+        shard.write_bytes(shard.read_bytes()[:1500])
+    elif damage == "no state":
+        (path / "state.json").unlink()
+    else:
+        toy.layers.append(torch.nn.Linear(2, 2))
+        optimizer.add_param_group({"params": list(toy.layers[-1].parameters())})
+    with pytest.raises(InputError, match="no such file" if damage == "no state" else "is damaged, or of another"):
+        checkpoints.load(path, toy, optimizer)
+
+
+def loaded(folder: Path) -> Any:
+    from transformers import AutoModelForImageTextToText
+
+    model, report = AutoModelForImageTextToText.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    return model
+
+
+def pair(model: Any) -> dict[str, Any]:
+    return {name: tensor.detach() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_exports_load_as_they_were(tiny: ModuleType, tmp_path: Path, family: str, tied: bool) -> None:
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
+
+    tiny.build(tmp_path / "base", family)
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    words = AutoTokenizer.from_pretrained(tmp_path / "base")
+    if tied:
+        model.config.tie_word_embeddings = model.config.text_config.tie_word_embeddings = True
+        model.lm_head.weight = model.model.language_model.embed_tokens.weight
+    for dtype in (torch.float32, torch.bfloat16):
+        export(model, words, tmp_path / "out", dtype)
+        again = loaded(tmp_path / "out")
+        assert again.dtype == dtype
+        assert (again.lm_head.weight.data_ptr() == again.model.language_model.embed_tokens.weight.data_ptr()) == tied
+        assert equal(pair(again), {name: tensor.to(dtype) for name, tensor in pair(model).items()})
+        assert model.dtype == torch.float32
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "out"]
+    before = sorted(path.name for path in (tmp_path / "out").iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(InputError, match=r"out: cannot be written: .*File too large"):
+            export(model, words, tmp_path / "out", torch.float32)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+    assert loaded(tmp_path / "out").dtype == torch.bfloat16
+
+
+def test_a_sharded_model_exports_the_same_bytes(tiny: ModuleType, tmp_path: Path) -> None:
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
+
+    tiny.build(tmp_path / "base", "qwen2_5_vl")
+    ranks(2, tmp_path, "export:base:two:float32")
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    export(model, AutoTokenizer.from_pretrained(tmp_path / "base"), tmp_path / "one", torch.float32)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()

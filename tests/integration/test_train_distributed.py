@@ -1,0 +1,165 @@
+"""Several ranks: the same gradient, the same run, and leaving together."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "train_ranks.py"
+FIRST_ONLY = "<NO_OTHER_FAILURES>"  # torchrun of torch 2.9 reports the first rank that left
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
+    """What the program finds for each list of changes."""
+    out = lab.folder / f"{ranks}.pt"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    done = subprocess.run(
+        [*command, str(PROGRAM), str(out), str(lab.config), *changes],
+        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return torch.load(out, weights_only=True)
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Norm of the difference over the norm, of all tensors together, in float64."""
+    assert one.keys() == other.keys()
+    apart = sum(float((one[name].double() - other[name].double()).square().sum()) for name in one)
+    size = sum(float(one[name].double().square().sum()) for name in one)
+    assert size > 0
+    return (apart / size) ** 0.5
+
+
+CUTS = ("", "optim.micro_batch_tokens=64", "optim.micro_batch_tokens=1", "rollout.prompts_per_batch=2")
+NORMALISERS = [
+    f"loss.normaliser={name},optim.micro_batch_tokens={size}"
+    for name in ("sequences", "constant")
+    for size in (8192, 64)
+]
+FEW = "data.prompts_per_step=1"  # the second rank has none
+RUN = "run.steps=4,optim.mini_batches=2,optim.inner_epochs=2"
+
+
+def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: Any) -> None:
+    changes = [f"run.steps=1,optim.clip=0,loss.kl=0.5,{change}".rstrip(",") for change in (*CUTS, *NORMALISERS, FEW)]
+    one, two = trained(lab, 1, *changes, RUN), trained(lab, 2, *changes, RUN)
+    responses = one[0]["responses"]
+    assert len(responses) == 5
+    assert all(len({tuple(each) for each in group}) == 3 for group in responses.values())
+    tokens, sequences, constant = slice(0, 4), slice(4, 6), slice(6, 8)
+    for same in (tokens, sequences, constant, slice(8, 9), slice(9, 10)):
+        expected = one[same.start]
+        for found in (*one[same], *two[same]):
+            assert found["responses"] == expected["responses"]
+            assert difference(expected["gradient"], found["gradient"]) <= 1e-6
+    for other in (4, 6):  # the normalisers do differ
+        assert difference(one[0]["gradient"], one[other]["gradient"]) > 1e-2
+    assert difference(one[-1]["weights"], two[-1]["weights"]) <= 2e-6  # after 16 updates
+    assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
+
+
+def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
+    """A run on two ranks that has made its first step."""
+    arguments = lab.run("run", "run.steps=100000", "run.save_every=1", *changes)
+    process = subprocess.Popen(lab.command(2, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    deadline = time.monotonic() + 120
+    metrics = lab.folder / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    """The processes of the ranks, in their order."""
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return sorted(map(int, text.split()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> None:
+    process = started(lab)
+    ranks = workers(process)
+    os.kill(ranks[rank], signal.SIGKILL)
+    _, said = process.communicate(timeout=60)  # well below the timeout of a collective operation
+    assert process.returncode == 1  # torchrun's own
+    assert f"scapo_train: rank {rank} (process {ranks[rank]} on " in said
+    assert "has died without a word: it was killed" in said
+    assert said.count("has died") == 1
+    assert "go on from the last checkpoint with --resume auto" in said
+    assert "exitcode  : 75" in said or FIRST_ONLY in said
+    before_torchrun = said.partition("all ranks leave")[0]
+    assert "Traceback" not in before_torchrun
+    assert all(not Path(f"/proc/{each}").exists() for each in ranks)
+
+
+def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
+    lines = (lab.folder / "train.jsonl").read_text().splitlines(keepends=True)
+    (lab.folder / "train.jsonl").write_text("".join(lines[:2]))
+    (lab.folder / "images" / "1.png").unlink()
+    arguments = lab.run("run", "data.prompts_per_step=2", "data.max_bad=0", "run.samples=0")
+    done = subprocess.run(lab.command(2, *arguments), capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    said = done.stderr
+    assert done.returncode == 1
+    reason = "/images/1.png: cannot be read, with 0 others: more than data.max_bad = 0"
+    assert re.search(rf"scapo_train: rank [01]: {lab.folder}{re.escape(reason)}", said)
+    assert "Traceback" not in said.partition(reason)[0]
+    assert said.count("exitcode  : 2") == (1 if FIRST_ONLY in said else 2)
+
+
+BROKEN = """import os
+import numpy as np
+def broken(sampled):
+    if os.environ['RANK'] == '1':
+        raise KeyError('mine')
+    return [np.zeros(len(each), dtype=np.float32) for each in sampled.offsets]
+"""
+
+
+def test_an_error_of_one_rank_is_shown_with_its_trace_and_ends_all(lab: Any) -> None:
+    (lab.folder / "mine.py").write_text(BROKEN)
+    done = subprocess.run(
+        lab.command(2, *lab.run("run", f"credit.scheme={lab.folder / 'mine.py'}:broken")),
+        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
+    )  # fmt: skip
+    said = done.stderr
+    assert "scapo_train: KeyError on rank 1:" in said
+    assert "raise KeyError('mine')" in said
+    assert said.count("exitcode  : 1 ") == (1 if FIRST_ONLY in said else 2)
+
+
+def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
+    done = subprocess.run(
+        lab.command(2, *lab.run("run", "model.path=/nowhere")),
+        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.stderr.count("scapo_train: cannot load /nowhere: ") == 1
+    assert "rank 1:" not in done.stderr
+    assert "Traceback" not in done.stderr.partition("/nowhere")[0]
+    assert done.stderr.count("exitcode  : 2") == (1 if FIRST_ONLY in done.stderr else 2)
+
+
+def test_sigterm_to_torchrun_saves_and_leaves(lab: Any) -> None:
+    process = started(lab, "run.save_every=0")
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    steps = len((lab.folder / "run" / "metrics.jsonl").read_text().splitlines())
+    assert f"scapo_train: stopped after step {steps} of 100000: go on with --resume auto" in said
+    assert [path.name for path in (lab.folder / "run" / "checkpoints").iterdir()] == [f"step-{steps:06d}"]
+    assert "has died" not in said

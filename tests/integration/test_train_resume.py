@@ -1,0 +1,152 @@
+"""Going on: bit-equal after ``kill -9`` at any moment, on another number of ranks, after SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+from scapo_train.__main__ import main  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines without what a clock says."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "second" not in k and "mfu" not in k} for line in lines]
+
+
+def left_behind(folder: Path) -> tuple[Any, ...]:
+    """What a run is judged by: its metrics, samples and extremes, and the bytes of the exported weights."""
+    texts = [(folder / name).read_bytes() for name in ("samples.jsonl", "extremes.jsonl")]
+    return metrics(folder), *texts, (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_every_checkpoint_leads_to_the_same_end(lab: Any) -> None:
+    hard = ("optim.mini_batches=2", "optim.inner_epochs=2", "optim.schedule=cosine", "optim.warmup=2", "run.keep=9")
+    (lab.folder / "images" / "3.png").unlink()  # what was left out is counted on, too
+    assert main(lab.run("whole", *hard)) == 0
+    whole = left_behind(lab.folder / "whole")
+    assert [line["step"] for line in whole[0]] == [1, 2, 3, 4]
+    assert whole[0][-1]["prompts_left_out"] == 1.0
+    for step in (1, 2, 3):
+        again = lab.folder / f"from{step}"
+        shutil.copytree(lab.folder / "whole", again)
+        for later in range(step + 1, 5):
+            shutil.rmtree(again / "checkpoints" / f"step-{later:06d}")
+        shutil.rmtree(again / "model")
+        assert main([*lab.run(again.name, *hard), "--resume", "auto"]) == 0
+        assert left_behind(again) == whole
+
+
+def test_eight_bit_moments_are_saved_as_they_are(lab: Any) -> None:
+    pytest.importorskip("torchao")
+    small = ("optim.optimizer=adamw8bit", "optim.warmup=2", "run.keep=9")
+    assert main(lab.run("whole", *small)) == 0
+    shutil.copytree(lab.folder / "whole", lab.folder / "again")
+    for step in (3, 4):
+        shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")
+    assert main([*lab.run("again", *small), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(lab: Any) -> None:
+    assert main(lab.run("run")) == 0
+    whole = left_behind(lab.folder / "run")
+    for folder in ("checkpoints", "model"):
+        shutil.rmtree(lab.folder / "run" / folder)
+    assert main([*lab.run("run"), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "run") == whole
+
+
+def test_a_killed_run_ends_as_one_that_was_not(lab: Any) -> None:
+    steps = 9
+    arguments = [*lab.run("killed", f"run.steps={steps}"), "--resume", "auto"]
+    assert main(lab.run("whole", f"run.steps={steps}")) == 0
+    moments = random.Random(5)
+    lines = lab.folder / "killed" / "metrics.jsonl"
+    seen = []
+    for kill_after in (2, 4, 7):  # steps, and a part of one
+        process = subprocess.Popen(lab.command(1, *arguments), stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+        while not lines.exists() or lines.read_bytes().count(b"\n") < kill_after:
+            assert process.poll() is None
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.15))
+        process.kill()
+        process.wait()
+        seen.append(lines.read_bytes().count(b"\n"))
+    assert seen[0] < steps
+    assert main(arguments) == 0
+    assert left_behind(lab.folder / "killed") == left_behind(lab.folder / "whole")
+
+
+def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
+    resume = ("--resume", "auto")
+    assert main(lab.run("whole")) == 0
+    assert main(lab.run("changed", "run.steps=1", "run.export=false")) == 0
+    two = lab.command(2, *lab.run("changed", "run.steps=3", "run.export=false"), *resume)
+    done = subprocess.run(two, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "resumed after step 1" in done.stderr
+    assert main([*lab.run("changed"), *resume]) == 0
+    found, expected = metrics(lab.folder / "changed"), metrics(lab.folder / "whole")
+    assert [line["step"] for line in found] == [1, 2, 3, 4]
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        numbers = {name: value for name, value in other.items() if value is not None}
+        assert {name: one[name] for name in numbers} == pytest.approx(numbers, rel=1e-4, abs=1e-5)
+    one, other = (
+        safetensors.load_file(lab.folder / name / "model" / "model.safetensors") for name in ("changed", "whole")
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.allclose(one[name].float(), other[name].float(), rtol=1e-2, atol=1e-5) for name in one)  # bfloat16
+
+
+def test_sigterm_saves_and_leaves(lab: Any) -> None:
+    steps = 20
+    arguments = lab.run("stopped", f"run.steps={steps}", "run.save_every=0")
+    process = subprocess.Popen(lab.command(1, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    lines = lab.folder / "stopped" / "metrics.jsonl"
+    while not lines.exists() or lines.read_bytes().count(b"\n") < 3:
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    done = lines.read_bytes().count(b"\n")
+    assert 3 <= done < steps
+    assert f"scapo_train: stopped after step {done} of {steps}: go on with --resume auto" in said
+    assert "Traceback" not in said
+    assert main([*arguments, "--resume", "auto"]) == 0
+    assert main(lab.run("whole", f"run.steps={steps}", "run.save_every=0")) == 0
+    assert left_behind(lab.folder / "stopped") == left_behind(lab.folder / "whole")
+
+
+def test_a_finished_run_has_nothing_to_go_on_with_and_a_used_folder_is_refused(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(lab.run("run")) == 0
+    before = left_behind(lab.folder / "run")
+    assert main([*lab.run("run"), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "run") == before
+    assert main(lab.run("run")) == 2
+    assert "holds a run: go on with --resume auto, or set another run.output" in capsys.readouterr().err
+    assert left_behind(lab.folder / "run") == before
