@@ -173,9 +173,7 @@ def test_temperature_is_that_of_the_update_too(case: Case) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("family", "reason"), [("text", "has no vision tower"), ("llava", "built differently")]
-)
+@pytest.mark.parametrize(("family", "reason"), [("text", "has no vision tower"), ("llava", "built differently")])
 def test_other_kinds_of_models_are_refused(tiny: ModuleType, tmp_path: Path, family: str, reason: str) -> None:
     path = tiny.build(tmp_path / family, family)
     with pytest.raises(ScapoError, match=reason):
