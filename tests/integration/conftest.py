@@ -1,4 +1,4 @@
-"""Real servers on the loopback address, tiny models of real architectures, and a training run in small."""
+"""A real browser, real loopback servers, tiny models of real architectures, and a training run in small."""
 
 from __future__ import annotations
 
@@ -19,11 +19,42 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 import pytest
 
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
 TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's chromium, driven by playwright; without it tests skip, or fail where SCAPO_REQUIRE_SHARED=1."""
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        _missing("playwright is not installed: pip install 'scapo[test]'")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        _missing("no chromium on this machine: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium, args=CHROMIUM)
+        yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ Without chromium these tests skip with a reason, and fail where SCAPO_REQUIRE_SH
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,14 +21,6 @@ from scapo_eval.annotate.store import Source, Store
 from scapo_eval.inference.sources import Picture
 from scapo_eval.vocabulary import LabelInfo, Vocabulary
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
 DEFINITIONS = {
     "bench": "A long or shared seat for more than one person: park bench, pew, bleacher. Not chairs or couches.",
@@ -38,27 +28,6 @@ DEFINITIONS = {
 }
 IMAGES, PER_LABEL = 30, 6
 JUDGE, PROMPT = "judge-7b", "coarse@1a2b3c4d"
-
-
-def missing(reason: str) -> Any:
-    if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright import sync_api as playwright
-    except ImportError:
-        missing("playwright is not installed: pip install 'scapo[test]'")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        missing("no chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield running
-        running.close()
 
 
 def make_run(folder: Path, definitions: dict[str, str]) -> Path:

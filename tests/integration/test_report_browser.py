@@ -7,9 +7,7 @@ reason, and fail where SCAPO_REQUIRE_SHARED=1.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,14 +16,6 @@ from typing import Any
 
 import pytest
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 REAL = ("r1_llava15_7b", "r2_vcd", "r3_opera")
 PAGES = ("scores", "frontier", "labels", "labels&view=alias", "labels&view=together", "captions", "guards", "training")
 
@@ -41,27 +31,6 @@ HOSTILE = [
 ]
 
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
-
-
-def missing(reason: str) -> Any:
-    if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright import sync_api as playwright
-    except ImportError:
-        missing("playwright is not installed: pip install 'scapo[test]'")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        missing("no chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield running
-        running.close()
 
 
 class Reader:
