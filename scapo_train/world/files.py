@@ -1,0 +1,79 @@
+"""What the trainer gets of a world, as files like any other data set's; nothing else joins the two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from scapo_eval import PresenceOracle
+from scapo_eval.io.files import atomic_write, dump_json
+
+from ..config import Config, Data, Model, Optim, Rollout, Run, to_toml
+from .language import PROMPT, vocabulary
+from .pictures import NOUNS, World, draw_scene, render
+
+SPARSE = ("bottle", "table", "tree", "dog", "car", "boat")
+"""The nouns that the sparse truth annotates: positives of these, nothing about the others, as COCO is."""
+
+
+def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed: int) -> None:
+    """Draws the pictures and writes prompts, truths, the vocabulary and the settings of a run.
+
+    Args:
+        world: its rules.
+        folder: gets ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
+            ``vocabulary.yaml`` and ``world.toml``, which is written last.
+        train, evaluation: how many pictures of each; none of them is used in pretraining.
+        seed: of the pictures.
+    """
+    from PIL import Image
+
+    random = np.random.default_rng([seed, 2])
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    objects: dict[str, list[str]] = {}
+    for name, first, number in (("train", 1, train), ("evaluation", train + 1, evaluation)):
+        lines = []
+        for k in range(first, first + number):
+            scene = draw_scene(world, random)
+            objects[str(k)] = sorted(NOUNS[noun] for noun in scene.nouns)
+            Image.fromarray(render(world, scene, random)).save(folder / f"images/{k}.png")
+            lines.append(dump_json({"image": f"images/{k}.png", "image_id": k, "prompt": PROMPT}))
+        with atomic_write(folder / f"{name}.jsonl") as stream:
+            stream.write(b"\n".join(lines) + b"\n")
+    words = vocabulary()
+    truth = PresenceOracle.from_objects(objects, labels=NOUNS, source="world")
+    truth.restricted_to(words).save(folder / "truth.npz")
+    sparse = {image: [name for name in names if name in SPARSE] for image, names in objects.items()}
+    PresenceOracle.from_objects(sparse, labels=SPARSE, source="world").save(folder / "truth_sparse.json")
+    with atomic_write(folder / "vocabulary.yaml") as stream:
+        stream.write(json.dumps(words.document(), indent=1).encode())  # JSON is YAML
+    with atomic_write(folder / "world.toml") as stream:
+        stream.write(to_toml(settings(world, folder)).encode())
+
+
+def settings(world: World, folder: Path) -> Config:
+    """The settings that all runs of a world share: the paper's, but for what its size asks."""
+    return Config(
+        run=Run(steps=100, save_every=0, evaluate_every=5, samples_every=10),
+        model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),
+        data=Data(
+            train=str(folder / "train.jsonl"),
+            oracle=str(folder / "truth.npz"),
+            vocabulary=str(folder / "vocabulary.yaml"),
+            prompts_per_step=16,
+            evaluation=str(folder / "evaluation.jsonl"),
+            evaluation_oracle=str(folder / "truth.npz"),
+            evaluation_temperature=1.0,
+        ),
+        rollout=Rollout(group=8, max_new_tokens=12 * world.objects[1] + 4, prompts_per_batch=128),
+        optim=Optim(lr=3e-4),
+    )
+
+
+def read_ids(path: Path) -> Sequence[tuple[str, str]]:
+    """(image file, image id) of a prompts file."""
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [(str(path.parent / record["image"]), str(record["image_id"])) for record in records]

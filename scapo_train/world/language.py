@@ -1,0 +1,125 @@
+"""The language of the world: a vocabulary with aliases, a grammar of captions, and a small byte-level tokenizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scapo_eval import Vocabulary
+
+from .pictures import NOUNS, Scene, World
+
+PROMPT = "Describe this image."
+
+_ALIASES = {
+    "bottle": "flask", "bowl": "dish", "kettle": "teapot", "oven": "stove", "table": "desk", "flower": "blossom",
+    "tree": "pine", "bench": "pew", "bicycle": "bike", "dog": "puppy", "car": "taxi", "lamp": "lantern",
+    "umbrella": "parasol", "ball": "football", "boat": "ship", "kite": "glider",
+}  # fmt: skip
+_PLURALS = {"bench": "benches", "dish": "dishes", "puppy": "puppies"}
+
+_ONE = (
+    "There is {} in view.", "We can also see {}.", "The picture clearly shows {}.", "It has {} in it.",
+    "Here one finds {} too.",
+)  # fmt: skip
+_TWO = ("There are {} and {} here.", "We can see {} beside {}.", "It shows {} and {} too.")
+_FILLER = (
+    "The light is soft and warm.", "Everything looks calm and quiet.", "The colors are bright and clear.",
+    "It is a pleasant view overall.", "The mood is relaxed and friendly.",
+)  # fmt: skip
+
+MENTION_CLEAR, MENTION_AMBIGUOUS, MENTION_ABSENT = 0.72, 0.55, 0.15
+"""How often captions for supervised training name an object that is shown clearly, one that is shown as an
+average, and a noun of the scene that is not there: a describer that omits and invents, as real ones do."""
+
+_SENTENCE = re.compile(r"[^.]+\.")
+_GRAMMAR = re.compile(
+    "|".join(re.escape(sentence).replace(r"\{\}", "an? [a-z]+") for sentence in (*_ONE, *_TWO, *_FILLER))
+)
+
+_ALIAS_SHARE, _PAIR_SHARE, _FILLER_SHARE = 0.25, 0.2, 0.3
+
+SPECIAL = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
+    "<|video_pad|>",
+)  # fmt: skip
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}"
+    "{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def vocabulary() -> Vocabulary:
+    """The nouns as labels, each with a synonym and plurals."""
+    words = {noun: [noun, _ALIASES[noun]] for noun in NOUNS}
+    return Vocabulary.from_mapping(
+        {noun: [*known, *(_PLURALS.get(word, f"{word}s") for word in known)] for noun, known in words.items()},
+        name="world",
+    )
+
+
+def caption(world: World, scene: Scene, random: np.random.Generator) -> str:
+    """A caption for supervised training: claims in the order of the cells, in pieces of one or two, and filler."""
+    claimed = [
+        noun
+        for noun, clear in zip(scene.nouns, scene.clear, strict=True)
+        if random.random() < (MENTION_CLEAR if clear else MENTION_AMBIGUOUS)
+    ]
+    for noun in world.of_scene(scene.kind):
+        if noun not in scene.nouns and random.random() < MENTION_ABSENT:
+            claimed.insert(int(random.integers(len(claimed) + 1)), noun)
+    pieces = []
+    while claimed:
+        number = 2 if len(claimed) > 1 and random.random() < _PAIR_SHARE else 1
+        phrases = [_phrase(noun, random) for noun in claimed[:number]]
+        pieces.append(_one_of(_TWO if number == 2 else _ONE, random).format(*phrases))
+        claimed = claimed[number:]
+    if not pieces or random.random() < _FILLER_SHARE:
+        pieces.insert(int(random.integers(len(pieces) + 1)), _one_of(_FILLER, random))
+    return " ".join(pieces)
+
+
+def fluency(texts: Sequence[str]) -> float | None:
+    """Share of complete sentences that the grammar could have written; None where there is none."""
+    sentences = [sentence.strip() for text in texts for sentence in _SENTENCE.findall(text)]
+    return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
+
+
+def _phrase(noun: int, random: np.random.Generator) -> str:
+    name = NOUNS[noun]
+    word = _ALIASES[name] if random.random() < _ALIAS_SHARE else name
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
+def _one_of(choices: Sequence[str], random: np.random.Generator) -> str:
+    return choices[int(random.integers(len(choices)))]
+
+
+def tokenizer(captions: Sequence[str]) -> Any:
+    """A byte-level BPE tokenizer trained on captions, with Qwen's special tokens and chat template."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    fast = Tokenizer(models.BPE())
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000, min_frequency=20, special_tokens=list(SPECIAL), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    fast.train_from_iterator([*captions, *[f"user\n{PROMPT}\nassistant\n"] * 20], trainer)
+    # the processor of transformers 4 insists on Qwen's class
+    former = transformers.__version__.startswith("4.")
+    cls = transformers.Qwen2TokenizerFast if former else transformers.PreTrainedTokenizerFast
+    words = cls(
+        tokenizer_object=fast, pad_token="<|endoftext|>", eos_token="<|im_end|>",
+        additional_special_tokens=list(SPECIAL[1:]), model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+    words.chat_template = _TEMPLATE
+    return words

@@ -1,0 +1,169 @@
+"""The pictures: a few objects of one scene on a grid, some of them so blurred that only the scene shows.
+
+Every noun has a pictogram. An *ambiguous* object is drawn as the average of its scene's pictograms, pixel by
+pixel, so a picture holds no trace of which of them it is: what remains is a guess, whose chance of being right
+follows from the rules of the world (``ideal.py``). That chance is what separates rewards: see ``docs``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CELL, SIDE = 28, 3
+"""Pixels of a cell's side (four patches of 14, which the tower merges into one image token), and cells of a
+picture's side."""
+
+SCENES = ("kitchen", "garden", "street", "beach")
+
+NOUNS = (
+    "bottle", "bowl", "kettle", "oven", "table", "flower", "tree", "bench",
+    "bicycle", "dog", "car", "lamp", "umbrella", "ball", "boat", "kite",
+)  # fmt: skip
+"""In the order of the scenes: each begins four nouns after the one before, and they overlap."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The rules by which scenes are drawn.
+
+    Attributes:
+        name: of the world.
+        nouns: of a scene; neighbouring scenes share what exceeds four.
+        objects: fewest and most objects of a picture, all of different nouns.
+        ambiguous: share of objects that are drawn as the average of their scene's pictograms.
+    """
+
+    name: str = "plain"
+    nouns: int = 6
+    objects: tuple[int, int] = (3, 5)
+    ambiguous: float = 0.35
+
+    def of_scene(self, scene: int) -> list[int]:
+        """The nouns that occur in a scene."""
+        return [(4 * scene + k) % len(NOUNS) for k in range(self.nouns)]
+
+
+_PLAIN = World()
+_RISKY = World("risky", nouns=10, objects=(6, 6))
+_CROWDED = World("crowded", nouns=16, objects=(8, 8), ambiguous=0.25)
+
+WORLDS = {world.name: world for world in (_PLAIN, _RISKY, _CROWDED)}
+"""``plain``: some guesses pay for every reward, some for none. ``risky``: most have a chance for which a response's
+Cap. Score pays and SCAPO does not. ``crowded``: none pays, and responses are long."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What one picture shows.
+
+    Attributes:
+        kind: position in SCENES.
+        nouns: of the objects, in the order of their cells.
+        cells: of the objects, ascending, counted by rows.
+        clear: per object, whether its pictogram is shown or the scene's average.
+    """
+
+    kind: int
+    nouns: tuple[int, ...]
+    cells: tuple[int, ...]
+    clear: tuple[bool, ...]
+
+
+def draw_scene(world: World, random: np.random.Generator) -> Scene:
+    """A scene by the rules of the world."""
+    kind = int(random.integers(len(SCENES)))
+    number = int(random.integers(world.objects[0], world.objects[1] + 1))
+    return Scene(
+        kind=kind,
+        nouns=tuple(random.permutation(world.of_scene(kind))[:number].tolist()),
+        cells=tuple(sorted(random.permutation(SIDE**2)[:number].tolist())),
+        clear=tuple((random.random(number) >= world.ambiguous).tolist()),
+    )
+
+
+def appearances(world: World, scene: Scene) -> NDArray[np.int64]:
+    """(cells,) what each cell looks like: a noun, ``len(NOUNS) + kind`` for an average, or one more for nothing."""
+    found = np.full(SIDE**2, len(NOUNS) + len(SCENES))
+    for noun, cell, clear in zip(scene.nouns, scene.cells, scene.clear, strict=True):
+        found[cell] = noun if clear else len(NOUNS) + scene.kind
+    return found
+
+
+def render(world: World, scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
+    """The picture, (84, 84, 3), with noise and a light of its own."""
+    tiles = np.concatenate([_pictograms(), _averages(world), np.zeros((1, CELL, CELL, 4))])
+    shown = tiles[appearances(world, scene)].reshape(SIDE, SIDE, CELL, CELL, 4)
+    width = SIDE * CELL
+    shown = shown.transpose(0, 2, 1, 3, 4).reshape(width, width, 4)
+    color, opacity = shown[..., :3], shown[..., 3:]
+    picture = np.array(_GROUND[scene.kind]) * (1 - opacity) + color
+    picture = picture * random.uniform(0.85, 1.1) + random.normal(0, 6, picture.shape)
+    pixels: NDArray[np.uint8] = picture.clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+_GROUND = ((232, 226, 214), (206, 226, 196), (208, 210, 216), (240, 228, 188))
+
+_SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
+    "bottle": [("rectangle", (11, 10, 17, 25), "#2c7a4b"), ("rectangle", (13, 3, 15, 10), "#2c7a4b")],
+    "bowl": [("pieslice", (4, 2, 24, 24, 0, 180), "#c0592b")],
+    "kettle": [("ellipse", (6, 10, 20, 25), "#7a7f88"), ("arc", (7, 3, 19, 17, 180, 360), "#33373d"),
+               ("polygon", (19, 15, 26, 9, 24, 18), "#7a7f88")],
+    "oven": [("rectangle", (4, 4, 24, 24), "#3a3f47"), ("rectangle", (7, 11, 21, 21), "#e08a2c")],
+    "table": [("rectangle", (2, 9, 26, 13), "#8a5a2b"), ("rectangle", (4, 13, 7, 25), "#8a5a2b"),
+              ("rectangle", (21, 13, 24, 25), "#8a5a2b")],
+    "flower": [("ellipse", (8, 2, 20, 14), "#d6336c"), ("ellipse", (12, 6, 16, 10), "#f5d547"),
+               ("rectangle", (13, 14, 15, 26), "#2f9e44")],
+    "tree": [("polygon", (14, 1, 25, 18, 3, 18), "#1f6f3a"), ("rectangle", (12, 18, 16, 26), "#6b4423")],
+    "bench": [("rectangle", (2, 14, 26, 17), "#b07d3a"), ("rectangle", (2, 7, 26, 9), "#b07d3a"),
+              ("rectangle", (4, 17, 6, 24), "#55585e"), ("rectangle", (22, 17, 24, 24), "#55585e")],
+    "bicycle": [("ring", (1, 12, 12, 23), "#1c3faa"), ("ring", (16, 12, 27, 23), "#1c3faa"),
+                ("polygon", (6, 17, 12, 8, 21, 17), "#5c7cfa")],
+    "dog": [("rectangle", (5, 12, 20, 18), "#9c6b3f"), ("ellipse", (17, 5, 26, 14), "#9c6b3f"),
+            ("rectangle", (6, 18, 8, 25), "#9c6b3f"), ("rectangle", (17, 18, 19, 25), "#9c6b3f")],
+    "car": [("rectangle", (2, 12, 26, 20), "#c92a2a"), ("rectangle", (8, 6, 20, 12), "#c92a2a"),
+            ("ellipse", (4, 17, 10, 23), "#212529"), ("ellipse", (18, 17, 24, 23), "#212529")],
+    "lamp": [("rectangle", (13, 8, 15, 26), "#495057"), ("ellipse", (9, 1, 19, 11), "#ffd43b")],
+    "umbrella": [("pieslice", (2, 3, 26, 27, 180, 360), "#ae3ec9"), ("rectangle", (13, 15, 15, 26), "#343a40")],
+    "ball": [("ellipse", (6, 7, 22, 23), "#f76707"), ("rectangle", (6, 14, 22, 16), "#ffffff")],
+    "boat": [("polygon", (2, 18, 26, 18, 21, 25, 7, 25), "#1971c2"), ("polygon", (13, 2, 13, 16, 4, 16), "#f8f9fa")],
+    "kite": [("polygon", (14, 2, 23, 11, 14, 20, 5, 11), "#0ca678"), ("rectangle", (13, 20, 14, 27), "#0b7285")],
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _pictograms() -> NDArray[np.float64]:
+    """(nouns, 28, 28, 4) colour times opacity, and opacity."""
+    from PIL import Image, ImageDraw
+
+    tiles = []
+    for noun in NOUNS:
+        tile = Image.new("RGBA", (CELL, CELL))
+        pen = ImageDraw.Draw(tile)
+        for shape, place, color in _SHAPES[noun]:
+            _draw(pen, shape, place, color)
+        values = np.asarray(tile, dtype=np.float64)
+        opacity = values[..., 3:] / 255
+        tiles.append(np.concatenate([values[..., :3] * opacity, opacity], axis=-1))
+    return np.stack(tiles)
+
+
+def _draw(pen: Any, shape: str, place: tuple[int, ...], color: str) -> None:
+    if shape in ("pieslice", "arc"):
+        box, angles = place[:4], place[4:]
+        getattr(pen, shape)(box, *angles, **({"fill": color} if shape == "pieslice" else {"fill": color, "width": 2}))
+    elif shape == "ring":
+        pen.ellipse(place, outline=color, width=2)
+    else:
+        getattr(pen, shape)(place, fill=color)
+
+
+@lru_cache(maxsize=8)
+def _averages(world: World) -> NDArray[np.float64]:
+    """(scenes, 28, 28, 4) mean pictogram of each scene's nouns."""
+    return np.stack([_pictograms()[world.of_scene(scene)].mean(axis=0) for scene in range(len(SCENES))])

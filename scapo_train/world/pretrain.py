@@ -1,0 +1,207 @@
+"""A small real Qwen2.5-VL that describes the world: built, taught to see, then taught to speak.
+
+First the vision tower learns, with a linear classifier of cells, what each cell looks like. Then it is frozen,
+every picture is encoded once, and the language model learns to write captions such as people would: some objects
+left out, some invented. It begins with the plain world, whichever it is meant for: where scenes do not differ in
+their nouns it would learn to write, but not to look. The result is what alignment starts from, a describer that
+sees more than it says and says more than it sees.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scapo_eval.engines.hf import load_processor
+
+from ..model import Policy, Row, Vision, batch_of
+from .language import PROMPT, caption, tokenizer
+from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """How long the small model is taught.
+
+    Attributes:
+        see: steps of the tower, ``pictures`` new ones each.
+        speak: steps of the language model on pictures of the plain world.
+        move: further steps on pictures of another world.
+        scenes: different pictures that captions are written about.
+        pictures: of a step.
+        captions: to each picture of a step.
+        lr: peak learning rate of both.
+    """
+
+    see: int = 120
+    speak: int = 1300
+    move: int = 250
+    scenes: int = 8000
+    pictures: int = 32
+    captions: int = 2
+    lr: float = 2e-3
+
+
+QUICK = Lessons(see=80, speak=700, scenes=5000)
+
+
+def pretrain(world: World, folder: Path, lessons: Lessons, seed: int) -> None:
+    """Writes a trained model with its tokenizer and image processor into ``folder``.
+
+    Args:
+        world: whose pictures it learns to describe.
+        folder: is made; complete when it holds ``lessons.json``.
+        lessons: how long.
+        seed: of weights, pictures and captions.
+    """
+    random = np.random.default_rng([seed, 1])
+    plain = WORLDS["plain"]
+    vlm = build(folder, seed)
+    processor = load_processor(str(folder))
+    policy = Policy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
+    see(policy, processor, plain, lessons, random)
+    vlm.model.visual.requires_grad_(False)
+    speak(policy, processor, plain, lessons.speak, lessons, random)
+    if world != plain:
+        speak(policy, processor, world, lessons.move, lessons, random)
+    vlm.save_pretrained(folder)
+    (folder / "lessons.json").write_text(json.dumps({"world": world.name, **vars(lessons), "seed": seed}))
+
+
+def build(folder: Path, seed: int) -> Any:
+    """The untrained model (0.8 million parameters); tokenizer and image processor are written to ``folder``."""
+    import transformers
+
+    random, plain = np.random.default_rng([seed, 0]), WORLDS["plain"]
+    words = tokenizer([caption(plain, draw_scene(plain, random), random) for _ in range(3000)])
+    ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
+    text = {
+        "vocab_size": len(words), "hidden_size": 96, "intermediate_size": 384, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "rope_scaling": {"type": "mrope", "rope_type": "default", "mrope_section": [4, 4, 4]},
+        "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None,
+    }  # fmt: skip
+    vision = {
+        "depth": 2, "hidden_size": 96, "intermediate_size": 192, "num_heads": 4, "out_hidden_size": 96,
+        "patch_size": 14, "spatial_merge_size": 2, "window_size": 112, "fullatt_block_indexes": [1],
+    }  # fmt: skip
+    config = transformers.Qwen2_5_VLConfig(
+        text_config=text, vision_config=vision, tie_word_embeddings=True,
+        image_token_id=ids["image_pad"], video_token_id=ids["video_pad"], vision_start_token_id=ids["vision_start"],
+        vision_end_token_id=words.convert_tokens_to_ids("<|vision_end|>"),
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    vlm = transformers.Qwen2_5_VLForConditionalGeneration(config)
+    vlm.generation_config = transformers.GenerationConfig(
+        eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    words.save_pretrained(folder)
+    pixels = (CELL * SIDE) ** 2
+    (folder / "preprocessor_config.json").write_text(json.dumps({
+        "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
+        "min_pixels": pixels, "max_pixels": pixels,
+    }))  # fmt: skip
+    return vlm
+
+
+def see(policy: Policy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
+    """Teaches the tower to tell what each cell looks like, by a classifier that is then thrown away."""
+    classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, len(NOUNS) + len(SCENES) + 1)
+    parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
+    for step, update in _updates(parameters, lessons.see, lessons.lr):
+        scenes = [draw_scene(world, random) for _ in range(lessons.pictures)]
+        features = torch.cat(_features(policy, processor, world, scenes, random))
+        wanted = torch.from_numpy(np.concatenate([appearances(world, scene) for scene in scenes]))
+        logits = classes(features)
+        loss = nn.functional.cross_entropy(logits, wanted)
+        update(loss)
+        if step % 50 == 0 or step == lessons.see:
+            right = (logits.argmax(1) == wanted).float().mean()
+            _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss, 100 * right)
+
+
+def speak(
+    policy: Policy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
+) -> None:
+    """Teaches the language model to write captions about what the tower sees."""
+    pool = _encoded(policy, processor, world, lessons.scenes, random)
+    prompt, positions, following = _prompt(policy, processor)
+    words = processor.tokenizer
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    policy.train()
+    for step, update in _updates(parameters, steps, lessons.lr):
+        rows = []
+        for k in random.integers(len(pool), size=lessons.pictures).tolist():
+            scene, seen = pool[k]
+            texts = [caption(world, scene, random) for _ in range(lessons.captions)]
+            answers = [[*ids, words.eos_token_id] for ids in words(texts).input_ids]
+            rows.append(Row(prompt, positions, following, seen, answers))
+        loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
+        update(loss)
+        if step % 50 == 0 or step == steps:
+            _log.info("speaking of the %s world %d/%d: loss %.3f", world.name, step, steps, loss)
+    policy.eval()
+
+
+@torch.no_grad()
+def _encoded(
+    policy: Policy, processor: Any, world: World, number: int, random: np.random.Generator
+) -> list[tuple[Scene, Vision]]:
+    """Scenes, each with what the tower sees in a picture of it."""
+    found: list[tuple[Scene, Vision]] = []
+    for start in range(0, number, 64):
+        scenes = [draw_scene(world, random) for _ in range(min(64, number - start))]
+        features = _features(policy, processor, world, scenes, random)
+        found += [(scene, Vision(each)) for scene, each in zip(scenes, features, strict=True)]
+    return found
+
+
+def _features(
+    policy: Policy, processor: Any, world: World, scenes: list[Scene], random: np.random.Generator
+) -> tuple[Tensor, ...]:
+    """Per scene the (cells, hidden) features of a new picture of it."""
+    made = processor.image_processor(images=[render(world, scene, random) for scene in scenes], return_tensors="pt")
+    found = policy.vlm.model.get_image_features(made["pixel_values"], made["image_grid_thw"])
+    return tuple(getattr(found, "pooler_output", found))
+
+
+def _prompt(policy: Policy, processor: Any) -> tuple[Tensor, Tensor, int]:
+    """Ids, positions and what follows of the one prompt, whose pictures all have one size."""
+    turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
+    text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)
+    made = processor(text=[text], images=[blank], return_tensors="pt")
+    ids = made["input_ids"][0]
+    return ids, *policy.prompt_positions(ids, made["image_grid_thw"][0])
+
+
+def _updates(parameters: list[Any], steps: int, lr: float) -> Iterator[tuple[int, Callable[[Tensor], None]]]:
+    """(step from 1, what to do with its loss): AdamW with a warm-up, then a cosine down to 0."""
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.01)
+    warmup = max(1, steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda t: min((t + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * t / steps))
+    )
+
+    def update(loss: Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        schedule.step()
+
+    for step in range(1, steps + 1):
+        yield step, update

@@ -1,0 +1,141 @@
+"""The small world: its pictures, its language, its files, and what could be learnt in it at best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+
+from scapo_eval import AliasMatcher, PresenceOracle, Vocabulary, score_captions, split_subsentences
+from scapo_train.config import load
+from scapo_train.data import read_prompts
+from scapo_train.world.files import SPARSE, write_world
+from scapo_train.world.ideal import best_guesser, chances, guesser, situations
+from scapo_train.world.language import caption, fluency, vocabulary
+from scapo_train.world.pictures import NOUNS, WORLDS, Scene, World, appearances, draw_scene, render
+
+ALL = list(WORLDS.values())
+
+
+def scenes(world: World, number: int) -> list[Scene]:
+    random = np.random.default_rng(5)
+    return [draw_scene(world, random) for _ in range(number)]
+
+
+@pytest.mark.parametrize("world", ALL, ids=lambda world: world.name)
+def test_scenes_obey_the_rules_of_their_world(world: World) -> None:
+    drawn = scenes(world, 2000)
+    low, high = world.objects
+    assert {len(scene.nouns) for scene in drawn} == set(range(low, high + 1))
+    for scene in drawn:
+        assert len(set(scene.nouns)) == len(scene.nouns)
+        assert set(scene.nouns) <= set(world.of_scene(scene.kind))
+        assert list(scene.cells) == sorted(set(scene.cells))
+    shown = [clear for scene in drawn for clear in scene.clear]
+    assert np.mean(shown) == pytest.approx(1 - world.ambiguous, abs=4 * np.sqrt(0.25 / len(shown)))
+
+
+def test_a_picture_holds_no_trace_of_which_ambiguous_object_it_is() -> None:
+    world = WORLDS["plain"]
+    first = Scene(kind=1, nouns=(4, 5, 6), cells=(0, 3, 8), clear=(True, False, True))
+    other = replace(first, nouns=(4, 9, 6))
+    one, two = (render(world, scene, np.random.default_rng(0)) for scene in (first, other))
+    assert one.shape == (84, 84, 3)
+    assert np.array_equal(one, two)
+    clear = [render(world, replace(scene, clear=(True,) * 3), np.random.default_rng(0)) for scene in (first, other)]
+    assert not np.array_equal(*clear)
+    assert appearances(world, first).tolist() == [4, 20, 20, 17, 20, 20, 20, 20, 6]
+
+
+def test_all_pictograms_differ_clearly() -> None:
+    world = World(nouns=16)
+    tiles = [
+        render(world, Scene(0, (noun,), (0,), (True,)), np.random.default_rng(0))[:28, :28].astype(float)
+        for noun in range(len(NOUNS))
+    ]
+    apart = [np.abs(a - b).mean() for k, a in enumerate(tiles) for b in tiles[:k]]
+    assert min(apart) > 12
+
+
+def test_captions_name_and_invent_as_often_as_they_should() -> None:
+    world, random = WORLDS["plain"], np.random.default_rng(1)
+    drawn = scenes(world, 4000)
+    texts = [caption(world, scene, random) for scene in drawn]
+    truth = PresenceOracle.from_objects(
+        {str(k): [NOUNS[noun] for noun in scene.nouns] for k, scene in enumerate(drawn)}, labels=NOUNS
+    )
+    records = [{"image_id": str(k), "caption": text} for k, text in enumerate(texts)]
+    counts = score_captions(records, vocabulary(), truth, resamples=0).counts
+    assert counts["covered"] / counts["truth"] == pytest.approx(0.65 * 0.72 + 0.35 * 0.55, abs=0.015)
+    assert counts["hallucinated"] / (4000 * 6 - counts["truth"]) == pytest.approx(0.15, abs=0.015)
+    assert counts["mentions"] == counts["generated"]  # nothing is named twice
+    assert fluency(texts) == 1
+    sentences = sum(text.count(".") for text in texts)
+    assert sum(len(split_subsentences(text)) for text in texts) == sentences  # no sentence is cut or merged
+
+
+def test_the_vocabulary_finds_every_word_and_no_filler() -> None:
+    words = vocabulary()
+    matcher = AliasMatcher(words)
+    assert words.labels == NOUNS
+    assert len(words.aliases) == 4 * len(NOUNS)
+    assert [mention.label for mention in matcher.find("There are two puppies and a pew here.")] == ["dog", "bench"]
+    assert matcher.find("The light is soft and warm. It is a pleasant view overall.") == []
+
+
+def test_fluency_is_the_share_of_sentences_that_the_grammar_could_have_written() -> None:
+    assert fluency(["There is a dog in view. It mood is soft and warm. There are a"]) == 0.5
+    assert fluency([""]) is None
+
+
+def test_files_are_what_the_trainer_reads(tmp_path: Path) -> None:
+    world = WORLDS["plain"]
+    write_world(world, tmp_path, train=12, evaluation=5, seed=0)
+    config = load(tmp_path / "world.toml")
+    words, oracle = Vocabulary.load(config.data.vocabulary), PresenceOracle.load(config.data.oracle)
+    assert words.fingerprint == vocabulary().fingerprint == oracle.vocabulary_fingerprint
+    train = read_prompts(config.data.train, oracle=oracle)
+    held_out = read_prompts(config.data.evaluation, oracle=oracle)
+    assert (len(train), len(held_out)) == (12, 5)
+    assert all(Path(source.path).exists() for source in [*train, *held_out])
+    assert not {source.image_id for source in train} & {source.image_id for source in held_out}
+    sparse = PresenceOracle.load(tmp_path / "truth_sparse.json")
+    whole, part = oracle.states(words.labels), sparse.states(words.labels)
+    for k, noun in enumerate(words.labels):
+        assert np.array_equal(part[:, k], whole[:, k] if noun in SPARSE else np.full(17, -1))
+    again = tmp_path / "again"
+    write_world(world, again, train=12, evaluation=5, seed=0)
+    assert (again / "images/3.png").read_bytes() == (tmp_path / "images/3.png").read_bytes()
+
+
+@pytest.mark.parametrize("world", ALL, ids=lambda world: world.name)
+def test_chances_are_those_of_drawn_scenes(world: World) -> None:
+    assert sum(each.probability for each in situations(world)) == pytest.approx(1)
+    assert sum(share for _, share in chances(world)) == pytest.approx(1)
+    threshold = 0.4
+    covered = named = true = 0
+    for scene in scenes(world, 20000):
+        clear = [noun for noun, shown in zip(scene.nouns, scene.clear, strict=True) if shown]
+        candidates = [noun for noun in world.of_scene(scene.kind) if noun not in clear]
+        hidden = len(scene.nouns) - len(clear)
+        guessed = candidates if candidates and hidden / len(candidates) > threshold else []
+        covered += len(set(scene.nouns) & {*clear, *guessed})
+        named += len(clear) + len(guessed)
+        true += len(scene.nouns)
+    ideal = guesser(world, threshold)
+    assert 1 - covered / named == pytest.approx(ideal.hal_rate, abs=0.01)
+    assert covered / true == pytest.approx(ideal.cover_rate, abs=0.01)
+
+
+def test_no_threshold_beats_the_best_one_and_worlds_differ_in_what_a_guess_is_worth() -> None:
+    for world in ALL:
+        best = best_guesser(world)[1]
+        assert best.cap_score >= max(guesser(world, k / 50).cap_score for k in range(51))
+    gap = {world.name: best_guesser(world)[1].hal_rate - guesser(world, 0.5).hal_rate for world in ALL}
+    assert gap["risky"] > 0.15
+    assert gap["crowded"] < 0.05
