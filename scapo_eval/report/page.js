@@ -570,11 +570,16 @@
     const group = (title, members, options) => { members.forEach((name) => known.add(name)); return [title, members.filter((name) => columns.includes(name)), options || {}]; };
     const charts = [
       group("Hal. Rate, %", ["hal_rate"], { percent: true }), group("Cover Rate, %", ["cover_rate"], { percent: true }), group("Cap. Score, %", ["cap_score"], { percent: true }),
+      group("Held out: Hal. Rate, %", ["evaluation_hal_rate"], { percent: true }), group("Held out: Cover Rate, %", ["evaluation_cover_rate"], { percent: true }), group("Held out: Cap. Score, %", ["evaluation_cap_score"], { percent: true }),
       group("Reward", ["reward"]), group("Reward parts", ["reward_new", "reward_hal", "reward_reg"]), group("Length, tokens", ["length"]), group("KL to the reference", ["kl"]), group("Gradient norm", ["grad_norm"]),
       group("Seconds per phase", columns.filter((name) => name.startsWith("seconds")), { zero: true }),
     ];
     for (const name of columns) if (!known.has(name)) charts.push([name, [name], {}]);
     if (runs.length > 1) charts.splice(0, charts.length, ...charts.flatMap(([title, members, options]) => (members.length > 1 ? members.map((m) => [m, [m], options]) : [[title, members, options]])));
+    const line = (run, name) => { // a figure of every tenth step is a line; one that is missing now and then leaves a gap
+      const y = run.columns[name], there = y.map((v, k) => k).filter((k) => y[k] !== null), x = run.columns.step;
+      return 2 * there.length > y.length ? { x, y } : { x: there.map((k) => x[k]), y: there.map((k) => y[k]) };
+    };
     let moves = [];
     const update = () => {
       const step = all[+slider.value];
@@ -594,7 +599,7 @@
     painters.training = () => {
       const place = byId("curves"), room = place.clientWidth || 700, wide = room < 340 ? room - 20 : 300;
       const made = charts.map(([title, members, options]) => curve(title, runs.flatMap((run, r) => members.filter((m) => run.columns[m]).map((m, j) => ({
-        name: runs.length > 1 ? run.name : m, x: run.columns.step, y: run.columns[m], color: (runs.length > 1 ? r : j) + 1 }))), { ...options, width: wide })).filter(Boolean);
+        name: runs.length > 1 ? run.name : m, ...line(run, m), color: (runs.length > 1 ? r : j) + 1 }))), { ...options, width: wide })).filter(Boolean);
       place.replaceChildren(...made.map((m) => m.figure));
       moves = made.map((m) => m.move);
       update();
@@ -608,7 +613,7 @@
     const figures = await unpack("figures");
     names = figures.names;
     const alike = names.length > 1 ? [...names[0]].findIndex((c, k) => names.some((name) => name[k] !== c)) : 0;
-    common = Math.max(0, ...[..."_-./ "].map((c) => names[0].slice(0, Math.max(0, alike)).lastIndexOf(c) + 1));
+    common = Math.max(0, ...[..."_-./ "].map((c) => (names[0] || "").slice(0, Math.max(0, alike)).lastIndexOf(c) + 1));
     for (const node of document.querySelectorAll("[data-system]")) node.style.background = colorOf(node.dataset.system);
     const systems = figures.captions;
     painters.frontier = () => document.querySelectorAll("[data-plane]").forEach((figure) => frontier(figure, figures.planes[+figure.dataset.plane], figures.iso, figure.dataset.plane));

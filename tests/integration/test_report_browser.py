@@ -279,6 +279,24 @@ def test_training_curves_and_samples_follow_the_slider(reader: Reader) -> None:
     assert page.inner_text("#step-shown") == "10"
 
 
+def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        steps = [
+            {"step": s, "hal_rate": 0.2, "evaluation_hal_rate": None if s % 5 else 0.1 + s / 100} for s in range(20)
+        ]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    opened = Reader(browser, make(tmp_path, "one", "two"))
+    page = opened.open("page=training")
+    assert page.locator("#trouble").is_hidden()
+    assert page.locator("#curves svg").count() == 2
+    sparse = page.locator("#curves figure", has_text="Held out: Hal. Rate")
+    drawn = sparse.locator("path").first.get_attribute("d")
+    assert drawn is not None
+    assert drawn.count("L") == 3  # four evaluations, joined
+    opened.close()
+
+
 def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
     opened = Reader(browser, real[0], permissions=["clipboard-read", "clipboard-write"])
     page = opened.open()
