@@ -130,7 +130,7 @@ def see(policy: Policy, processor: Any, world: World, lessons: Lessons, random: 
         update(loss)
         if step % 50 == 0 or step == lessons.see:
             right = (logits.argmax(1) == wanted).float().mean()
-            _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss, 100 * right)
+            _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss.item(), 100 * right.item())
 
 
 def speak(
@@ -152,7 +152,7 @@ def speak(
         loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
         update(loss)
         if step % 50 == 0 or step == steps:
-            _log.info("speaking of the %s world %d/%d: loss %.3f", world.name, step, steps, loss)
+            _log.info("speaking of the %s world %d/%d: loss %.3f", world.name, step, steps, loss.item())
     policy.eval()
 
 
