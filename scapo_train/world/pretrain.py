@@ -129,8 +129,8 @@ def see(policy: Policy, processor: Any, world: World, lessons: Lessons, random: 
         loss = nn.functional.cross_entropy(logits, wanted)
         update(loss)
         if step % 50 == 0 or step == lessons.see:
-            right = (logits.argmax(1) == wanted).float().mean()
-            _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss.item(), 100 * right.item())
+            right = 100 * (logits.argmax(1) == wanted).float().mean().item()
+            _log.info("seeing %d/%d: loss %.3f, %.1f %% of cells right", step, lessons.see, loss.item(), right)
 
 
 def speak(
