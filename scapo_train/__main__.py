@@ -17,9 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
     given = parser.parse_args(arguments)
-    try:
-        from . import config, trainer, watch
+    from . import config, trainer, watch
 
+    try:
         trainer.train(config.load(given.config, given.set), resume=given.resume == "auto")
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
@@ -29,4 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    from .distributed import leave
+
+    leave(code)

@@ -5,12 +5,14 @@ Under torchrun there are several; without it there is one, and everything here d
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -88,7 +90,8 @@ def world() -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
         yield World(rank, size, device)
@@ -98,4 +101,19 @@ def world() -> Iterator[World]:
     except BaseException as error:
         watch.fail(error)
     watch.farewell()
-    dist.destroy_process_group()
+    if gpus:  # gloo's group lasts as long as the process, see leave
+        dist.destroy_process_group()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process.
+
+    One of several on CPUs ends without unloading its libraries: torch 2.13 sometimes aborts in the threads of gloo, and
+    a run that is done and saved would be reported as failed.
+    """
+    if dist.is_initialized():
+        atexit._run_exitfuncs()  # what others do at the end, such as a tracker's last upload
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -23,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from scapo_train.checkpoint import Checkpoints, export
+from scapo_train.distributed import leave
 
 
 class Toy(nn.Module):
@@ -115,8 +116,9 @@ def main() -> None:
         if rank == 0:
             torch.save(result, folder / f"{names[-1] if verb != 'export' else 'export'}.pt")
     if dist.is_initialized():
-        dist.destroy_process_group()
+        dist.barrier()
 
 
 if __name__ == "__main__":
     main()
+    leave(0)

@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from scapo_train import config, trainer
-from scapo_train.distributed import World, world
+from scapo_train.distributed import World, leave, world
 
 
 def whole(tensor: Any) -> torch.Tensor:
@@ -68,3 +68,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)

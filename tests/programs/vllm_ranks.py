@@ -20,7 +20,7 @@ import torch
 from scapo_eval.engines.hf import load_processor
 from scapo_train.config import Config, load
 from scapo_train.data import Prompts, read_prompts
-from scapo_train.distributed import World, world
+from scapo_train.distributed import World, leave, world
 from scapo_train.model import load_policy
 from scapo_train.rollout import PolicySampler, encode
 from scapo_train.rollout_vllm import VllmSampler, weights
@@ -78,3 +78,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)
