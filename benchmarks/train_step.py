@@ -135,9 +135,9 @@ class RandomResponses:
     def close(self) -> None:
         """Nothing to free."""
 
-    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, _: float) -> list[Response]:
+    def sample(self, prompts: Sequence[Seen], seed: int, group: int, _: float) -> list[Response]:
         """As :class:`scapo_train.rollout.Sampler`."""
-        drawn = np.random.default_rng(seeds[0]).integers(*self._range, (len(prompts) * group, self._length))
+        drawn = np.random.default_rng(seed).integers(*self._range, (len(prompts) * group, self._length))
         return [Response(row, False) for row in drawn.tolist()]
 
 

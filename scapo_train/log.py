@@ -97,10 +97,17 @@ class Log:
         _append(self.folder / METRICS, {"step": step, **values})
         for track in self._trackers:
             track(step, {name: value for name, value in values.items() if value is not None})
-        shown = [f"{name} {_short(key, values.get(key))}" for key, name in _SHOWN.items()]
+        places = {"": "", "evaluation_": "held-out "}
+        shown = [
+            f"{where}{name} {_short(key, values[prefix + key])}"
+            for prefix, where in places.items()
+            for key, name in _SHOWN.items()
+            if prefix + key in values
+        ]
         seconds = sum(value or 0.0 for name, value in values.items() if name.startswith("seconds_"))
-        left = time.strftime("%H:%M:%S", time.gmtime(seconds * (steps - step)))
-        line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s  left {left}"
+        if step:
+            shown.append(f"left {time.strftime('%H:%M:%S', time.gmtime(seconds * (steps - step)))}")
+        line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s"
         self._console.print(line, markup=False, soft_wrap=True)
 
     def sample(self, step: int, image_id: str, response: str) -> None:

@@ -640,6 +640,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if found.fits else 3
 
 
+def matrix_rate(device_name: str) -> float | None:
+    """The data sheet's bfloat16 matrix products per second of a GPU, by PyTorch's name of it; None for other kinds."""
+    words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
+    return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
+
+
 def parse_gpus(text: str) -> tuple[int, str]:
     """``8xH100`` as (8, "H100"); without a number it is one.
 
@@ -719,4 +725,4 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-__all__ = ["GPUS", "Assumptions", "Gpu", "Job", "Plan", "Workload", "parse_gpus", "plan", "remedies"]
+__all__ = ["GPUS", "Assumptions", "Gpu", "Job", "Plan", "Workload", "matrix_rate", "parse_gpus", "plan", "remedies"]

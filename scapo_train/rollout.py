@@ -66,7 +66,7 @@ class Sampler(Protocol):
     def sync(self) -> None:
         """Takes over the policy's weights."""
 
-    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
         """``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class PolicySampler:
         """Nothing to free."""
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
         """See :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
@@ -118,7 +118,7 @@ class PolicySampler:
         with gathered(self._policy):
             for start in range(0, len(order), self._prompts_per_batch):
                 chosen = order[start : start + self._prompts_per_batch]
-                noise = [seeded(self._device, seeds[k], prompts[k].prompt.index) for k in chosen]
+                noise = [seeded(self._device, seed, prompts[k].prompt.index) for k in chosen]
                 made = self._batch([prompts[k] for k in chosen], noise, group, temperature)
                 for at, k in enumerate(chosen):
                     found[k * group : (k + 1) * group] = made[at * group : (at + 1) * group]

@@ -119,7 +119,7 @@ class VllmSampler:
             raise ScapoError("vLLM keeps its prefix cache: a request is still running")
         self._llm.llm_engine.reset_encoder_cache()
 
-    def sample(self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
         """See :class:`~scapo_train.rollout.Sampler`; the log-probabilities are vLLM's own.
 
         Raises:
@@ -129,7 +129,7 @@ class VllmSampler:
         if not self._has_weights:
             self.sync()
         self._wake("kv_cache")
-        found = self._sampled(prompts, seeds, group, temperature, self._max_new_tokens)
+        found = self._sampled(prompts, seed, group, temperature, self._max_new_tokens)
         self._sleep()
         return found
 
@@ -158,7 +158,7 @@ class VllmSampler:
         self._has_weights = False
 
     def _sampled(
-        self, prompts: Sequence[Seen], seeds: Sequence[int], group: int, temperature: float, max_tokens: int
+        self, prompts: Sequence[Seen], seed: int, group: int, temperature: float, max_tokens: int
     ) -> list[Response]:
         """Responses to this rank's prompts; vLLM is awake."""
         own = [
@@ -167,7 +167,7 @@ class VllmSampler:
                 seen.prompt.ids.tolist(),
                 seed_of(seed, seen.prompt.index) >> 1,  # vLLM adds the number of the response to it
             )
-            for seen, seed in zip(prompts, seeds, strict=True)
+            for seen in prompts
         ]
         before, together = self._of_neighbours(own)
         copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
@@ -232,15 +232,15 @@ class VllmSampler:
         prompts = maker.take(range(len(sources)))
         maker.close()
         seen = encode(self._policy, prompts, self._here.device)
-        tokens, seeds = min(CHECKED_TOKENS, self._max_new_tokens), [0] * len(seen)
-        before = self._sampled(seen, seeds, 1, 0.0, tokens)
+        tokens = min(CHECKED_TOKENS, self._max_new_tokens)
+        before = self._sampled(seen, 0, 1, 0.0, tokens)
         self._sleep()
-        own = PolicySampler(self._policy, self._here.device, tokens, CHECKED_PROMPTS).sample(seen, seeds, 1, 0.0)
+        own = PolicySampler(self._policy, self._here.device, tokens, CHECKED_PROMPTS).sample(seen, 0, 1, 0.0)
         start = time.perf_counter()
         self.sync()
         seconds = time.perf_counter() - start
         self._wake("kv_cache")
-        after = self._sampled(seen, seeds, 1, 0.0, tokens)
+        after = self._sampled(seen, 0, 1, 0.0, tokens)
         if self._here.max(int(before != after)):
             raise ScapoError(
                 "vLLM's greedy responses changed when it was given the weights that it had read from "

@@ -35,6 +35,7 @@ from .distributed import World, world
 from .log import Clock, Log, open_folder, show_messages
 from .loss import token_loss
 from .model import Batch, Policy, Row, batch_of, load_policy, loading, on_device
+from .plan import matrix_rate
 from .rollout import PolicySampler, Response, Sampler, Seen, encode
 from .watch import Interrupted
 
@@ -133,7 +134,9 @@ class Trainer:
         handlers = {each: signal.signal(each, self._asked_to_leave) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             if self.step == 0:
-                self._look(0)
+                start = self._look(0)
+                if start and self.log is not None:
+                    self.log.metrics(0, self.steps, start)
             while self.step < self.steps:
                 values = self.train_step()
                 self.step += 1
@@ -181,6 +184,7 @@ class Trainer:
             self._frozen_logprobs([micro for mini in minis for micro in mini])
         with clock("update"):
             update = self._update(minis, credited, lengths)
+            (update["arithmetic"],) = self.here.sum(self._arithmetic(minis))
         with clock("sync"):
             self.sampler.sync()
         return self._metrics(seen, responses, credited, lengths, update)
@@ -198,7 +202,7 @@ class Trainer:
     def _sampled(self, seen: Sequence[Seen], attempt: int) -> list[Response]:
         rollout = self.config.rollout
         seed = seed_of(self.config.run.seed, self.step, attempt)
-        return self.sampler.sample(seen, [seed] * len(seen), rollout.group, rollout.temperature)
+        return self.sampler.sample(seen, seed, rollout.group, rollout.temperature)
 
     def _credit(self, seen: Sequence[Seen], responses: Sequence[Response]) -> Credited:
         rollout = self.config.rollout
@@ -354,6 +358,15 @@ class Trainer:
                 sums = sums + torch.stack([torch.as_tensor(each, device=device).double() for each in parts])
         return float(total), sums
 
+    def _arithmetic(self, minis: Sequence[Sequence[MicroBatch]]) -> float:
+        """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
+        vlm = self.policy.vlm
+        layers = sum(parameter.numel() for parameter in vlm.model.language_model.layers.parameters())
+        output = vlm.lm_head.weight.numel()
+        busy = [micro.batch for mini in minis for micro in mini if micro.owners]
+        products = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
+        return 6.0 * products * self.config.optim.inner_epochs
+
     def _set_learning_rate(self) -> None:
         optim, done, total = self.config.optim, self.step, max(1, self.steps)
         rate = optim.lr
@@ -391,9 +404,10 @@ class Trainer:
         kl = update["kl"] / update["tokens"] if self.reference is not None and update["tokens"] else None
         if kl is not None and kl > self.loss.kl_alarm:
             _log.warning("step %d: KL of %.2f a token, more than loss.kl_alarm", self.step + 1, kl)
-        mismatch = (
-            None if self.config.rollout.engine == "transformers" else _ratio(update["mismatch"], update["tokens"])
-        )
+        own = self.config.rollout.engine == "transformers"
+        mismatch = None if own else _ratio(update["mismatch"], update["tokens"])
+        rate = matrix_rate(torch.cuda.get_device_name()) if self.here.device.type == "cuda" else None
+        whole = (rate or 0.0) * self.here.size * seconds["seconds_update"]
         if mismatch is not None and mismatch > self.config.rollout.mismatch_alarm:
             _log.warning("step %d: the engine's log-probabilities are off by %.3f a token", self.step + 1, mismatch)
         if self.log is not None and self._due(self.config.run.samples_every, self.step + 1):
@@ -419,6 +433,7 @@ class Trainer:
             "grad_norm": _finite(update["grad_norm"]),
             "updates_left_out": update["skipped"],
             "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "mfu": _ratio(update["arithmetic"], whole),
             "tokens_per_second": _ratio(tokens, sum(seconds.values())),
             **seconds,
         }
@@ -449,8 +464,7 @@ class Trainer:
         with self.clock("evaluation"):
             prompts = self.held_out.take(range(self.here.rank, number, self.here.size))
             seen = encode(self.policy, prompts, self.here.device)
-            seeds = [seed_of(run.seed, 2**31)] * len(seen)
-            responses = self.sampler.sample(seen, seeds, 1, data.evaluation_temperature)
+            responses = self.sampler.sample(seen, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
             texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])
             image_ids = [each.prompt.source.image_id for each in seen]
             columns = self.held_out_reward.batch(image_ids, texts)

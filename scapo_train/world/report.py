@@ -114,11 +114,11 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
         world, folder: the world, and where its runs lie.
         found: start first, then the schemes.
     """
-    start, schemes = found[0].sampled[0], found[1:]
+    schemes = found[1:]
     with Picture(9.6, 7.6, 2, 2) as picture, open(path, "wb") as stream:
         for axes, (name, title) in zip(picture.axes, _FIGURES, strict=False):
             for each in schemes:
-                curves = [_curve(folder / "runs" / run, name, start) for run in each.runs]
+                curves = [_curve(folder / "runs" / run, name) for run in each.runs]
                 steps = min((steps for steps, _ in curves), key=len)
                 values = np.array([curve[: len(steps)] for _, curve in curves])
                 style = _style(each)
@@ -139,9 +139,9 @@ def _style(each: Outcome) -> dict[str, Any]:
     return {"color": COLORS[1 + place], "linestyle": "--" if round_ else "-"}
 
 
-def _curve(run: Path, name: str, start: Rates) -> tuple[list[float], list[float]]:
+def _curve(run: Path, name: str) -> tuple[list[float], list[float]]:
     """Steps and percentages of the held-out pictures; what has no value leaves a gap."""
-    steps, values = [0.0], [getattr(start, name)]
+    steps, values = list[float](), list[float | None]()
     for line in read_metrics(run):
         if "evaluation_cover_rate" in line:
             silent = name == "hal_rate" and line["evaluation_cover_rate"] < SILENT

@@ -81,20 +81,20 @@ def test_weights_caches_log_probabilities_and_memory(tmp_path: Path) -> None:
     torch.cuda.empty_cache()
     asleep = torch.cuda.mem_get_info()[0]
     sampler.sync()
-    responses = sampler.sample(seen, [1] * 8, 4, 1.0)
+    responses = sampler.sample(seen, 1, 4, 1.0)
     assert mismatch(responses) < 0.05
     assert not {token for one in responses for token in one.ids} & set(policy.never)
     assert len({tuple(one.ids) for one in responses}) > 16
-    assert [one.ids for one in sampler.sample(seen, [1] * 8, 4, 1.0)] == [one.ids for one in responses]
+    assert [one.ids for one in sampler.sample(seen, 1, 4, 1.0)] == [one.ids for one in responses]
 
     sampler.sync()
     with torch.no_grad():
         for name, parameter in policy.vlm.named_parameters():
             if "language_model" in name and parameter.ndim > 1:
                 parameter.add_(torch.randn_like(parameter), alpha=float(parameter.std()))
-    assert mismatch(sampler.sample(seen, [2] * 8, 4, 1.0)) > 0.5  # vLLM has the former weights
+    assert mismatch(sampler.sample(seen, 2, 4, 1.0)) > 0.5  # vLLM has the former weights
     sampler.sync()
-    assert mismatch(sampler.sample(seen, [2] * 8, 4, 1.0)) < 0.05
+    assert mismatch(sampler.sample(seen, 2, 4, 1.0)) < 0.05
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] > asleep - 2**28
     sampler.close()

@@ -149,7 +149,7 @@ def test_a_step_without_any_picture_changes_nothing(lab: Any) -> None:
 def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
     """Every response is these tokens."""
 
-    def sample(self: Any, prompts: Any, seeds: Any, group: int, temperature: float) -> list[Any]:
+    def sample(self: Any, prompts: Any, seed: int, group: int, temperature: float) -> list[Any]:
         return [trainer.Response(list(ids), True) for _ in range(len(prompts) * group)]
 
     monkeypatch.setattr(trainer.PolicySampler, "sample", sample)

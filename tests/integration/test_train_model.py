@@ -68,7 +68,7 @@ def case(request: pytest.FixtureRequest, tiny: ModuleType, tmp_path_factory: pyt
     prompts = Prompts(read_prompts(root / "train.jsonl"), load_processor(str(path)), 0).take(range(6))
     seen = encode(policy, prompts, HERE.device, pictures=4)
     made = Case(path, policy, prompts, seen, [])
-    made.responses = made.sampler().sample(seen, [11] * 6, GROUP, 1.0)
+    made.responses = made.sampler().sample(seen, 11, GROUP, 1.0)
     return made
 
 
@@ -119,11 +119,11 @@ def test_gradients_equal_those_of_separate_sequences_also_with_recomputation(cas
 
 def test_samples_depend_on_seed_and_prompt_and_not_on_the_batch(case: Case) -> None:
     for prompts_per_batch in (1, 2, 6):
-        again = case.sampler(prompts_per_batch).sample(case.seen, [11] * 6, GROUP, 1.0)
+        again = case.sampler(prompts_per_batch).sample(case.seen, 11, GROUP, 1.0)
         assert [each.ids for each in again] == [each.ids for each in case.responses]
-    alone = case.sampler().sample(case.seen[2:3], [11], GROUP, 1.0)
+    alone = case.sampler().sample(case.seen[2:3], 11, GROUP, 1.0)
     assert [each.ids for each in alone] == [each.ids for each in case.responses[2 * GROUP : 3 * GROUP]]
-    other = case.sampler().sample(case.seen, [12] * 6, GROUP, 1.0)
+    other = case.sampler().sample(case.seen, 12, GROUP, 1.0)
     assert sum(a.ids == b.ids for a, b in zip(other, case.responses, strict=True)) < len(other) // 2
     forbidden = set(case.policy.never)
     assert forbidden
@@ -131,7 +131,7 @@ def test_samples_depend_on_seed_and_prompt_and_not_on_the_batch(case: Case) -> N
 
 
 def test_greedy_answers_equal_generate(case: Case) -> None:
-    found = case.sampler().sample(case.seen, [0] * 6, 1, 0.0)
+    found = case.sampler().sample(case.seen, 0, 1, 0.0)
     ties = 0
     for k, response in enumerate(found):
         tokens = case.prompts[k].ids[None]
@@ -150,7 +150,7 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
 
 
 def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> None:
-    drawn = PolicySampler(case.policy, HERE.device, 1, 1).sample(case.seen[:1], [5], 4000, 1.0)
+    drawn = PolicySampler(case.policy, HERE.device, 1, 1).sample(case.seen[:1], 5, 4000, 1.0)
     counts = torch.bincount(
         torch.tensor([each.ids[0] for each in drawn]), minlength=case.policy.vlm.lm_head.out_features
     )

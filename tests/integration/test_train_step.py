@@ -19,7 +19,9 @@ from scapo_eval.io.files import parse_json  # noqa: E402
 from scapo_eval.tokens import decode_with_offsets  # noqa: E402
 from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
 from scapo_train.distributed import World  # noqa: E402
-from scapo_train.trainer import Trainer, train  # noqa: E402
+from scapo_train.model import batch_of  # noqa: E402
+from scapo_train.rollout import encode  # noqa: E402
+from scapo_train.trainer import MicroBatch, Trainer, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
 HERE = World(0, 1, torch.device("cpu"))
@@ -208,6 +210,7 @@ def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, 
         assert row["grad_norm"] > 0
         assert row["updates_left_out"] == 0
         assert row["length"] > 1
+        assert row["mfu"] is None  # of a CPU there is no data sheet
         assert row["kl"] is None or abs(row["kl"]) < 1
     assert (rows[0]["kl"] is None) == (credit.get("form") == "original" and credit["scheme"] != "grpo")
     assert load(folder / "config.toml") == config
@@ -259,7 +262,10 @@ def test_a_held_out_set_is_scored_as_scapo_eval_scores_it(place: Path, tmp_path:
     config = settings(place, tmp_path / "run", run=run, data={"evaluation": str(held_out)})
     folder = train(config)
     rows = [parse_json(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
-    assert "evaluation_hal_rate" not in rows[0]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert "hal_rate" not in rows[0]  # before the first step there are no rollouts
+    assert rows[0]["evaluation_hal_rate"] is not None
+    assert "evaluation_hal_rate" not in rows[1]
     from scapo_eval import score_captions
 
     samples = [parse_json(line) for line in (folder / "samples.jsonl").read_bytes().splitlines()]
@@ -267,5 +273,19 @@ def test_a_held_out_set_is_scored_as_scapo_eval_scores_it(place: Path, tmp_path:
     assert len(last) == 5
     vocabulary = Vocabulary.load(str(place / "vocabulary.yaml"))
     scored = score_captions(last, vocabulary=vocabulary, oracle=PresenceOracle.load(place / "truth.json"))
-    assert rows[1]["evaluation_hal_rate"] == pytest.approx(scored.hal_rate)
-    assert rows[1]["evaluation_cover_rate"] == pytest.approx(scored.cover_rate)
+    assert rows[2]["evaluation_hal_rate"] == pytest.approx(scored.hal_rate)
+    assert rows[2]["evaluation_cover_rate"] == pytest.approx(scored.cover_rate)
+
+
+def test_the_arithmetic_of_an_update_is_six_operations_a_weight_and_token(place: Path, tmp_path: Path) -> None:
+    trainer = Trainer(settings(place, tmp_path / "run", optim={"inner_epochs": 2}), HERE)
+    seen = encode(trainer.policy, trainer.prompts.take([0, 1]), HERE.device)
+    responses = trainer._sampled(seen, attempt=0)
+    rows = [each.row([response.ids for response in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(seen)]
+    micro = MicroBatch(batch_of(rows, HERE.device), list(range(8)))
+    idle = MicroBatch(batch_of(rows[:1], HERE.device), [])
+    weights = sum(each.numel() for each in trainer.policy.vlm.model.language_model.layers.parameters())
+    tokens = sum(len(each.prompt.ids) for each in seen) + sum(len(response.ids) - 1 for response in responses)
+    drawn = sum(len(response.ids) for response in responses)
+    head = trainer.policy.vlm.lm_head.weight.numel()
+    assert trainer._arithmetic([[micro, idle]]) == 2 * 6.0 * (tokens * weights + drawn * head)

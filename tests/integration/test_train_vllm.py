@@ -60,10 +60,10 @@ class Bench:
     def own(self) -> list[list[int]]:
         """The trainer's greedy responses."""
         sampler = PolicySampler(self.policy, HERE.device, self.config.rollout.max_new_tokens, 4)
-        return [response.ids for response in sampler.sample(self.seen, [0] * 4, 1, 0.0)]
+        return [response.ids for response in sampler.sample(self.seen, 0, 1, 0.0)]
 
     def greedy(self, sampler: VllmSampler) -> list[list[int]]:
-        return [response.ids for response in sampler.sample(self.seen, [0] * 4, 1, 0.0)]
+        return [response.ids for response in sampler.sample(self.seen, 0, 1, 0.0)]
 
     @torch.no_grad()
     def change(self, part: str = "", scale: float = 0.7) -> None:
@@ -114,11 +114,11 @@ def test_the_order_of_a_step(lab: Any, vllm: Any) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
     sampler = bench.sampler()
     sampler.sync()
-    sampler.sample(bench.seen, [1] * 4, 2, 1.0)
-    sampler.sample(bench.seen, [2] * 4, 2, 1.0)
+    sampler.sample(bench.seen, 1, 2, 1.0)
+    sampler.sample(bench.seen, 2, 2, 1.0)
     taken = ["wake weights", "apply_model", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
     assert vllm.made[0].calls == ["sleep", *taken, *taken]
-    assert sampler.sample([], [], 2, 1.0) == []  # a rank without prompts takes part in the synchronisation
+    assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronisation
     assert vllm.made[0].calls[-3:] == ["forget encoder", "wake kv_cache", "sleep"]
 
 
@@ -202,7 +202,7 @@ def test_the_check_says_how_far_vllm_and_the_trainer_agree(
 def test_log_probabilities_are_those_of_the_update(lab: Any, vllm: Any, temperature: float) -> None:
     bench = Bench(lab, "rollout.check_sync=false", f"rollout.temperature={temperature}")
     bench.policy.vlm.lm_head.weight.data[bench.policy.never] *= 3  # raw ones would be others
-    responses = bench.sampler().sample(bench.seen, [3] * 4, 3, temperature)
+    responses = bench.sampler().sample(bench.seen, 3, 3, temperature)
     rows = [seen.row([each.ids for each in responses[3 * k : 3 * k + 3]]) for k, seen in enumerate(bench.seen)]
     with torch.no_grad():
         found = bench.policy(batch_of(rows, HERE.device)).logprob.numpy()
@@ -217,7 +217,7 @@ def test_ends_lengths_and_tokens_that_are_never_sampled(lab: Any, vllm: Any) -> 
     never, ends = bench.policy.never, bench.policy.ends
     assert never
     bench.policy.vlm.lm_head.weight.data[never] *= 8  # very likely, where they are let
-    responses = bench.sampler().sample(bench.seen, [3] * 4, 8, 1.0)
+    responses = bench.sampler().sample(bench.seen, 3, 8, 1.0)
     assert len(responses) == 32
     assert {each.finished for each in responses} == {True, False}
     for each in responses:
@@ -235,19 +235,19 @@ def test_seeds_differ_by_prompt_step_and_response(lab: Any, vllm: Any) -> None:
     sampler = bench.sampler()
 
     def drawn(seed: int) -> list[tuple[int, ...]]:
-        return [tuple(each.ids) for each in sampler.sample(bench.seen, [seed] * 2, 4, 1.0)]
+        return [tuple(each.ids) for each in sampler.sample(bench.seen, seed, 4, 1.0)]
 
     first = drawn(5)
     assert first == drawn(5)
     assert len(set(first)) == 8
     assert not set(first) & set(drawn(6))
     alone = bench.seen[1:]
-    assert [tuple(each.ids) for each in sampler.sample(alone, [5], 4, 1.0)] == first[4:]  # whatever is beside it
+    assert [tuple(each.ids) for each in sampler.sample(alone, 5, 4, 1.0)] == first[4:]  # whatever is beside it
 
 
 def test_a_greedy_group_is_one_response_several_times(lab: Any, vllm: Any) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
-    responses = bench.sampler().sample(bench.seen, [0] * 4, 3, 0.0)
+    responses = bench.sampler().sample(bench.seen, 0, 3, 0.0)
     assert [each.ids for each in responses] == [ids for ids in bench.own() for _ in range(3)]
 
 
@@ -256,7 +256,7 @@ def test_another_prompt_than_the_trainers_is_an_error(lab: Any, vllm: Any) -> No
     sampler = bench.sampler()
     vllm.made[0].processor = load_processor(bench.config.model.path, max_pixels=56 * 56)
     with pytest.raises(ScapoError, match=r"vLLM's prompt of \d+ tokens is not the trainer's of \d+"):
-        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+        sampler.sample(bench.seen, 0, 1, 1.0)
 
 
 def test_pictures_have_the_configured_size_in_both(lab: Any, vllm: Any) -> None:
@@ -274,12 +274,12 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
         Bench(lab, "rollout.tensor_parallel=3").sampler()
     (lab.folder / "images" / "1.png").unlink()
     with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
-        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+        sampler.sample(bench.seen, 0, 1, 1.0)
     vllm.made[0].awake.clear()
     sampler._longest = 20
     sampler._has_weights = False
     with pytest.raises(InputError, match="with a response vLLM has room for 20"):
-        sampler.sample(bench.seen, [0] * 4, 1, 1.0)
+        sampler.sample(bench.seen, 0, 1, 1.0)
 
     class Full:
         def __init__(self, **_: Any) -> None:
@@ -308,7 +308,7 @@ def test_a_request_that_vllm_refuses_or_gives_up(lab: Any, vllm: Any, monkeypatc
     for each, said in ((refusing, "vLLM refuses a prompt: too long"), (aborting, r"vLLM gave up \(abort\)")):
         monkeypatch.setattr(vllm.LLM, "_answer", each)
         with pytest.raises(ScapoError, match=said):
-            bench.sampler().sample(bench.seen, [0] * 4, 1, 1.0)
+            bench.sampler().sample(bench.seen, 0, 1, 1.0)
 
 
 def test_a_run(lab: Any, vllm: Any) -> None:

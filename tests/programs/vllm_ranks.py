@@ -39,7 +39,7 @@ def found(config: Config, here: World, vllm: Any) -> dict[str, Any]:
     own = PolicySampler(policy, here.device, config.rollout.max_new_tokens, 4)
 
     def greedy(by: Any) -> list[list[int]]:
-        return [each.ids for each in by.sample(seen, [0] * len(seen), 1, 0.0)]
+        return [each.ids for each in by.sample(seen, 0, 1, 0.0)]
 
     sampler.sync()
     first, asked = greedy(sampler), list(engine.asked)

@@ -25,7 +25,7 @@ from scapo_train import logprob  # noqa: E402
 from scapo_train import plan as planning  # noqa: E402
 from scapo_train.config import Config, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.model import Batch, Policy, Row, batch_of  # noqa: E402
-from scapo_train.plan import GIB, GPUS, MOMENTS, Job, Pass, Workload, main, parse_gpus, plan  # noqa: E402
+from scapo_train.plan import GIB, GPUS, MOMENTS, Job, Pass, Workload, main, matrix_rate, parse_gpus, plan  # noqa: E402
 from scapo_train.shapes import model_config, shape_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
@@ -448,3 +448,18 @@ def test_memory_of_the_table_is_in_bytes() -> None:
     assert all(20 * GIB < gpu.memory < 200 * GIB for gpu in GPUS.values())
     with pytest.raises(InputError, match="kinds: A100-40, A100-80, H100"):
         parse_gpus("A100")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80"),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", None),
+        ("Tesla T4", None),
+    ],
+)
+def test_gpus_are_known_by_the_name_that_pytorch_gives_them(name: str, kind: str | None) -> None:
+    assert matrix_rate(name) == (GPUS[kind].flops if kind else None)
