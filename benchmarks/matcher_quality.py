@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scapo_eval.claims import Claims, claim_mask, cue_words, find_claims, forget
+from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.matcher import BATCH, AliasMatcher
-from scapo_eval.metrics.base import Metric, divide, harmonic_mean, ratio
-from scapo_eval.stats import CountTable, bootstrap
+from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
+from scapo_eval.stats import bootstrap
 from scapo_eval.types import Mention
 from scapo_eval.vocabulary import Vocabulary
 
@@ -104,7 +105,7 @@ class Judged:
     counts: dict[str, int]
 
 
-QUALITY = Metric(
+QUALITY = MetricSet(
     "matcher",
     ("found", "right", "gold", "gold_found", "traps", "sprung", "to_cover", "covered"),
     {
@@ -117,12 +118,12 @@ QUALITY = Metric(
         "traps_hit": ratio("sprung", "traps"),
     },
 )
-CLAIMS = Metric(
+CLAIMS = MetricSet(
     "claims",
     ("left_out", "right", "due"),
     {"precision": ratio("right", "left_out"), "recall": ratio("right", "due")},
 )
-AGREEMENT = Metric(
+AGREEMENT = MetricSet(
     "agreement",
     ("first", "second", "matched", "coco", "polarity", "kind"),
     {
@@ -152,7 +153,7 @@ def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
             texts[file] = list(_captions(data / file))
         text = texts[file][at]
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
-            raise InputError(f"{name}.jsonl", number, f"another caption stands at {file}[{at}]")
+            raise InputError(f"another caption stands at {file}[{at}]", path=f"{name}.jsonl", line=number)
         found.append(GoldCaption(f"{file}[{at}]", text, tuple(GoldMention(*mention) for mention in row["mentions"])))
     return found
 
@@ -302,12 +303,12 @@ class Figure(NamedTuple):
     ci_high: float | None
 
 
-def measure(metric: Metric, rows: Iterable[Mapping[str, int]]) -> tuple[dict[str, Figure], dict[str, int]]:
+def measure(metric: MetricSet, rows: Iterable[Mapping[str, int]]) -> tuple[dict[str, Figure], dict[str, int]]:
     """Figures and summed counts of one row per caption."""
     counts = np.array([[row[name] for name in metric.columns] for row in rows], dtype=np.int64)
     table = CountTable(metric.columns, tuple(map(str, range(len(counts)))), counts)
     values, intervals = metric.score(table.total), bootstrap(table, metric)
-    shown = {name: Figure(float(values[name]), intervals[name].low, intervals[name].high) for name in metric.measures}
+    shown = {name: Figure(float(values[name]), intervals[name].low, intervals[name].high) for name in metric.formulas}
     return shown, table.counts()
 
 

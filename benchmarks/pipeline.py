@@ -26,10 +26,11 @@ import numpy as np
 from sentences import invented_captions, invented_truth
 
 from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval.counts import CountTable
 from scapo_eval.io.files import dump_json, iter_records
 from scapo_eval.metrics.capscore import capscore_metric
 from scapo_eval.scoring import score_file
-from scapo_eval.stats import CountTable, bootstrap, compare
+from scapo_eval.stats import bootstrap, compare
 
 IMAGES = 5000
 PER_CORE = 120_000

@@ -117,17 +117,15 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
         for word in words:
             key = _composed(word).casefold()
             if not _WORD.fullmatch(key):
-                raise InputError(None, None, f"{word!r} is not one word; answers are compared word by word")
+                raise InputError(f"{word!r} is not one word; answers are compared word by word")
             if extra.setdefault(key, said) != said or WORDS.get(key, said) != said:
-                raise InputError(None, None, f"{word!r} cannot mean both yes and no")
+                raise InputError(f"{word!r} cannot mean both yes and no")
     if name not in PARSERS:
-        raise InputError(None, None, f"no parser {name!r}; there are {', '.join(PARSERS)}")
+        raise InputError(f"no parser {name!r}; there are {', '.join(PARSERS)}")
     if not extra:
         return PARSERS[name]
     if name not in _WITH_WORDS:
-        raise InputError(
-            None, None, f"the parser {name!r} has its own words; give others to {' or '.join(_WITH_WORDS)}"
-        )
+        raise InputError(f"the parser {name!r} has its own words; give others to {' or '.join(_WITH_WORDS)}")
     return partial(_WITH_WORDS[name], words={**WORDS, **extra})
 
 

@@ -27,8 +27,9 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import MentionColumns
 from .errors import InputError
-from .matcher import AliasMatcher, MentionColumns
+from .matcher import AliasMatcher
 from .vocabulary import Vocabulary
 
 Claims = Literal["all", "asserted", "certain"]
@@ -66,7 +67,7 @@ def cue_words(claims: Claims) -> tuple[str, ...]:
         InputError: there is no such reading.
     """
     if claims not in CLAIMS:
-        raise InputError(None, None, f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
+        raise InputError(f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
     return {"all": (), "asserted": tuple(_NEGATIONS), "certain": (*_NEGATIONS, *_HEDGES)}[claims]
 
 

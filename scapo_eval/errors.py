@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 
@@ -14,20 +15,20 @@ class InputError(ScapoError):
     """Input that cannot be used, printed as ``path:line: reason``.
 
     Args:
+        reason: what is wrong, in words that say how to mend it.
         path: file (or ``<stdin>``, or any name of a source) where the fault lies; None if there is none.
         line: 1-based line number, None where a file has no lines.
-        reason: what is wrong, in words that say how to mend it.
     """
 
-    def __init__(self, path: str | Path | None, line: int | None, reason: str) -> None:
+    def __init__(self, reason: str, *, path: str | Path | None = None, line: int | None = None) -> None:
+        self.reason = reason
         self.path = None if path is None else str(path)
         self.line = line
-        self.reason = reason
         place = ":".join(str(part) for part in (self.path, line) if part is not None)
         super().__init__(f"{place}: {reason}" if place else reason)
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[str | None, int | None, str]]:
-        return type(self), (self.path, self.line, self.reason)
+    def __reduce__(self) -> tuple[Callable[..., InputError], tuple[()]]:
+        return partial(type(self), self.reason, path=self.path, line=self.line), ()
 
 
 class InputErrors(ScapoError):

@@ -164,9 +164,9 @@ def _spacy_phrases(model: str) -> Any:
         pipeline = spacy.load(model, exclude=["ner"])
     except (OSError, ValueError) as error:
         reason = f"spaCy cannot load '{model}': {str(error).splitlines()[0]}"
-        raise InputError(None, None, reason) from None
+        raise InputError(reason) from None
     if not pipeline.has_pipe("parser"):
-        raise InputError(None, None, f"the spaCy pipeline '{model}' has no parser, which noun chunks need")
+        raise InputError(f"the spaCy pipeline '{model}' has no parser, which noun chunks need")
 
     def phrases(text: str) -> Iterator[tuple[int, int]]:
         for chunk in pipeline(text).noun_chunks:

@@ -80,7 +80,7 @@ class PresenceOracle:
         name = display_name(path)
         data = read_bytes(path)
         if not data.strip():
-            raise InputError(name, None, "the file is empty")
+            raise InputError("the file is empty", path=name)
         if data[:4] == b"PK\x03\x04":
             return _from_npz(data, name)
         if data[:4] == b"PAR1":
@@ -158,9 +158,9 @@ class PresenceOracle:
         try:
             return self.index[canonical_image_id(image_id)]
         except KeyError:
-            raise InputError(self.source, None, f"unknown image id {image_id!r}") from None
+            raise InputError(f"unknown image id {image_id!r}", path=self.source) from None
         except ValueError as error:
-            raise InputError(None, None, f"image id {error}") from None
+            raise InputError(f"image id {error}") from None
 
     def state(self, image_id: object, label: str) -> State:
         """1 present, 0 absent, -1 unknown.
@@ -251,7 +251,7 @@ class PresenceOracle:
             self._save_parquet(path)
         elif name.endswith((".jsonl", ".json")):
             if len(self.unknown):
-                raise InputError(str(path), None, "JSON cannot hold unknown cells; end the name in .npz or .parquet")
+                raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))
             with atomic_write(path) as stream:
                 if name.endswith(".json"):
                     objects = {image: sorted(self.present(image)) for image in self.image_ids}
@@ -261,7 +261,7 @@ class PresenceOracle:
                     for image in self.image_ids:
                         stream.write(dump_json({"image_id": image, "objects": sorted(self.present(image))}) + b"\n")
         else:
-            raise InputError(str(path), None, "cannot tell the format: end the name in .npz, .parquet, .json or .jsonl")
+            raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
 
     def _save_parquet(self, path: str | Path) -> None:
         pa, pq = _pyarrow("writing a parquet matrix")
@@ -307,10 +307,9 @@ class Truth:
         made_for = oracle.vocabulary_fingerprint
         if made_for and made_for != vocabulary.fingerprint and not any_fingerprint:
             raise InputError(
-                oracle.source,
-                None,
                 f"was made for a vocabulary with fingerprint {made_for}, but '{vocabulary.name}' has "
                 f"{vocabulary.fingerprint} (allow it with --any-fingerprint, any_fingerprint=True in Python)",
+                path=oracle.source,
             )
         states = oracle.states(vocabulary.labels)
         known = set(vocabulary.labels)
@@ -319,7 +318,7 @@ class Truth:
         if len(dropped) == len(oracle.labels):
             hint = did_you_mean(oracle.labels[:1000], vocabulary)
             raise InputError(
-                oracle.source, None, f"no label of this truth is in the vocabulary '{vocabulary.name}'{hint}"
+                f"no label of this truth is in the vocabulary '{vocabulary.name}'{hint}", path=oracle.source
             )
         return cls(oracle, vocabulary, states, (states == 1).sum(axis=1, dtype=np.int64), dropped)
 
@@ -375,31 +374,31 @@ class _Rows:
         try:
             key = canonical_image_id(image_id)
         except ValueError as error:
-            self.faults.add(InputError(self.source, line, f"image id {error}"))
+            self.faults.add(InputError(f"image id {error}", path=self.source, line=line))
             return
         if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
             reason = f"objects of image {key}: expected a list of labels, found {json_type(objects)}"
-            self.faults.add(InputError(self.source, line, reason))
+            self.faults.add(InputError(reason, path=self.source, line=line))
             return
         labels = list(objects)
         wrong = [label for label in labels if not isinstance(label, str)]
         if wrong:
             reason = f"objects of image {key}: a label is {json_type(wrong[0])}, not a string"
-            self.faults.add(InputError(self.source, line, reason))
+            self.faults.add(InputError(reason, path=self.source, line=line))
             return
         present = frozenset(labels)
         if self.rows.setdefault(key, present) != present:
-            self.faults.add(InputError(self.source, line, f"image {key} stands twice with different objects"))
+            self.faults.add(InputError(f"image {key} stands twice with different objects", path=self.source, line=line))
 
     def oracle(self, labels: Sequence[str] | None, world: World | None = None) -> PresenceOracle:
         if not self.rows:
-            raise InputError(self.source, None, "the truth holds no image")
+            raise InputError("the truth holds no image", path=self.source)
         axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
         position = {label: k for k, label in enumerate(axis)}
         for image, present in self.rows.items():
             outside = sorted(present - position.keys())
             if outside:
-                raise InputError(self.source, None, f"image {image} lists '{outside[0]}', which is not in 'labels'")
+                raise InputError(f"image {image} lists '{outside[0]}', which is not in 'labels'", path=self.source)
         ids = [sorted(position[label] for label in present) for present in self.rows.values()]
         return PresenceOracle(
             source=self.source,
@@ -456,15 +455,15 @@ def _from_json(data: bytes, name: str) -> PresenceOracle:
         return _from_records(data, name)
     document = _parsed(data, name)
     if not isinstance(document, dict):
-        raise InputError(name, None, f"no truth: expected an object or a list, found {json_type(document)}")
+        raise InputError(f"no truth: expected an object or a list, found {json_type(document)}", path=name)
     labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
     objects = document["objects"] if isinstance(document.get("objects"), dict) else document
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
-        raise InputError(name, None, "'labels' must be a list of strings")
+        raise InputError("'labels' must be a list of strings", path=name)
     if objects is document and any(not isinstance(value, list) for value in document.values()):
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
-        raise InputError(name, None, f"no truth: expected {known} (found keys: {keys})")
+        raise InputError(f"no truth: expected {known} (found keys: {keys})", path=name)
     faults = FaultList()
     rows = _Rows(name, faults)
     for image_id, present in objects.items():
@@ -496,11 +495,11 @@ def _from_records(data: bytes, name: str) -> PresenceOracle:
                 if isinstance(hallu, list) and all(isinstance(word, str) for word in hallu):
                     amber_words.update(hallu)
                 else:
-                    faults.add(InputError(name, number, "'hallu' must be a list of strings"))
+                    faults.add(InputError("'hallu' must be a list of strings", path=name, line=number))
         else:
             found = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
-            faults.add(InputError(name, number, f"missing key {missing} (found: {found})"))
+            faults.add(InputError(f"missing key {missing} (found: {found})", path=name, line=number))
     faults.raise_if_any()
     return rows.oracle(sorted(amber_words.union(*rows.rows.values())) if amber else None)
 
@@ -509,7 +508,7 @@ def _from_coco(data: bytes, name: str) -> PresenceOracle:
     try:
         coco = msgspec.json.decode(data, type=_CocoInstances)
     except msgspec.DecodeError as error:
-        raise InputError(name, None, f"no COCO instances file: {error}") from None
+        raise InputError(f"no COCO instances file: {error}", path=name) from None
     labels = [category.name for category in coco.categories]
     position = {category.id: k for k, category in enumerate(coco.categories)}
     _refuse_doubles("category", labels, name)
@@ -522,10 +521,10 @@ def _from_coco(data: bytes, name: str) -> PresenceOracle:
         )
     except KeyError as error:
         raise InputError(
-            name, None, f"an annotation names the image or category {error}, which the file does not list"
+            f"an annotation names the image or category {error}, which the file does not list", path=name
         ) from None
     if not row_of:
-        raise InputError(name, None, "the truth holds no image")
+        raise InputError("the truth holds no image", path=name)
     cells = np.unique(cells)
     rows = cells // max(1, len(labels))
     return PresenceOracle(
@@ -545,17 +544,17 @@ def _from_matrix(
     names = tuple(map(str, labels))
     if matrix.shape != (len(image_ids), len(names)):
         raise InputError(
-            name, None, f"matrix of shape {matrix.shape} does not fit {len(image_ids)} images and {len(names)} labels"
+            f"matrix of shape {matrix.shape} does not fit {len(image_ids)} images and {len(names)} labels", path=name
         )
     if not len(image_ids):
-        raise InputError(name, None, "the truth holds no image")
+        raise InputError("the truth holds no image", path=name)
     if matrix.dtype.kind not in "iub" or not np.isin(matrix, (-1, 0, 1)).all():
-        raise InputError(name, None, "matrix cells must be 1 (present), 0 (absent) or -1 (unknown)")
+        raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=name)
     plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
     try:
         ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in plain)
     except ValueError as error:
-        raise InputError(name, None, f"image id {error}") from None
+        raise InputError(f"image id {error}", path=name) from None
     _refuse_doubles("image", ids, name)
     _refuse_doubles("label", names, name)
     rows, columns = np.nonzero(matrix == 1)
@@ -574,7 +573,7 @@ def _from_matrix(
 def _refuse_doubles(kind: str, values: Sequence[str], name: str) -> None:
     if len(set(values)) != len(values):
         twice = next(value for k, value in enumerate(values) if value in values[:k])
-        raise InputError(name, None, f"{kind} '{twice}' stands twice")
+        raise InputError(f"{kind} '{twice}' stands twice", path=name)
 
 
 def _from_npz(data: bytes, name: str) -> PresenceOracle:
@@ -585,15 +584,15 @@ def _from_npz(data: bytes, name: str) -> PresenceOracle:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
             if missing:
-                raise InputError(name, None, f"no DOPA matrix: missing {', '.join(sorted(missing))}")
+                raise InputError(f"no DOPA matrix: missing {', '.join(sorted(missing))}", path=name)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
             return _from_matrix(arrays["matrix"], arrays["image_ids"], arrays["labels"], fingerprint, name)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise InputError(name, None, f"damaged npz file: {error}") from None
+        raise InputError(f"damaged npz file: {error}", path=name) from None
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(name, None, f"unreadable npz file: {error}") from None
+        raise InputError(f"unreadable npz file: {error}", path=name) from None
 
 
 def _save_npz(stream: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -628,9 +627,9 @@ def _from_parquet(data: bytes, name: str) -> PresenceOracle:
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
     except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
-        raise InputError(name, None, f"damaged parquet file: {str(error).splitlines()[0]}") from None
+        raise InputError(f"damaged parquet file: {str(error).splitlines()[0]}", path=name) from None
     if "image_id" not in names:
-        raise InputError(name, None, f"no DOPA matrix: missing column 'image_id' (found: {', '.join(names[:5])})")
+        raise InputError(f"no DOPA matrix: missing column 'image_id' (found: {', '.join(names[:5])})", path=name)
     image_ids = columns.pop(names.index("image_id")).tolist()
     names.remove("image_id")
     matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)

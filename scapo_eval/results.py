@@ -8,20 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .counts import CountTable
 from .errors import InputError
-from .metrics.base import Metric
-from .stats import (
-    CONFIDENCE,
-    DEFAULT_RESAMPLES,
-    DEFAULT_SEED,
-    CountTable,
-    Test,
-    Verdicts,
-    bootstrap,
-    compare,
-    figures,
-    holm,
-)
+from .metric import MetricSet
+from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Test, Verdicts, bootstrap, compare, figures, holm
 
 FORMAT = "scapo-results/1"
 
@@ -44,7 +34,7 @@ class System:
 
     name: str
     signature: str
-    metric: Metric
+    metric: MetricSet
     table: CountTable
     n_captions: int
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -73,13 +63,13 @@ def results(
     for system in systems[1:]:
         if test == "mcnemar" and not (system.verdicts and baseline.verdicts):
             reason = f"McNemar's test compares right and wrong items; a {baseline.metric.name} run has none"
-            raise InputError(None, None, reason)
+            raise InputError(reason)
         if system.metric.name != baseline.metric.name:
             reason = f"{system.name} is a {system.metric.name} run, {baseline.name} is {baseline.metric.name}"
-            raise InputError(None, None, reason)
+            raise InputError(reason)
         if differing := set(system.table.columns) ^ set(baseline.table.columns):
             reason = f"{system.name} and {baseline.name} cover different parts: only one of them has counts of "
-            raise InputError(None, None, reason + ", ".join(sorted(differing)[:6]))
+            raise InputError(reason + ", ".join(sorted(differing)[:6]))
         for row in compare(
             system.table,
             baseline.table,
@@ -104,7 +94,7 @@ def results(
                 }
             )
     if len(systems) > 2:
-        for name in baseline.metric.measures:
+        for name in baseline.metric.formulas:
             family = [comparison for comparison in comparisons if comparison["metric"] == name]
             for comparison, corrected in zip(family, holm([each["p_value"] for each in family]), strict=True):
                 comparison["p_holm"] = corrected

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .claims import CLAIMS, Claims, claim_mask_batch, cue_words
+from .columns import SpanColumns
 from .errors import InputError, InputErrors
 from .matcher import AliasMatcher
-from .metrics.base import harmonic_mean
+from .metric import harmonic_mean
 from .oracle import PresenceOracle, Truth
-from .segment import RULES, SpanColumns, split_batch
+from .segment import RULES, split_batch
 from .signature import signature
 from .types import Rule
 from .vocabulary import Vocabulary
@@ -92,7 +93,7 @@ class RewardConfig:
         for name in ("r_g", "r_rep", "r_h", "r_reg"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise InputError(None, None, f"{name} must be a number >= 0, got {value!r}")
+                raise InputError(f"{name} must be a number >= 0, got {value!r}")
         for name in ("lam_g", "lam_h"):
             value = getattr(self, name)
             if not callable(value):
@@ -235,7 +236,7 @@ class RewardColumns:
         indptr, start, end = _flat_offsets(offsets)
         n = len(self)
         if len(indptr) - 1 != n:
-            raise InputError(None, None, f"offsets of {len(indptr) - 1} responses for {n} responses")
+            raise InputError(f"offsets of {len(indptr) - 1} responses for {n} responses")
         row = np.repeat(np.arange(n), np.diff(indptr))
         written = np.flatnonzero(end > start)
         if self.errors:  # a faulty row has tokens, but neither text nor credit
@@ -463,9 +464,9 @@ class SubsentenceReward:
                 ``on_error="zero"``; or the two have different lengths.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
-            raise InputError(None, None, "expected a list of image ids and a list of responses, found a single string")
+            raise InputError("expected a list of image ids and a list of responses, found a single string")
         if len(image_ids) != len(responses):
-            raise InputError(None, None, f"{len(image_ids)} image ids for {len(responses)} responses")
+            raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
         if errors and self.on_error == "raise":
             raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
@@ -487,10 +488,10 @@ class SubsentenceReward:
                 if row is None:
                     row = self.truth.oracle.row(image.item() if isinstance(image, np.generic) else image)
                 if not isinstance(response, str):
-                    raise InputError(None, None, f"must be a string, got {_shown(response)}")
+                    raise InputError(f"must be a string, got {_shown(response)}")
             except InputError as error:
                 place = "image_ids" if row is None else "responses"
-                errors[k] = InputError(None, None, f"{place}[{k}]: {error.reason}")
+                errors[k] = InputError(f"{place}[{k}]: {error.reason}")
                 row, response = 0, ""
             rows.append(row)
             texts.append(response)
@@ -588,7 +589,7 @@ _WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white s
 
 def _one_of(name: str, value: object, allowed: Sequence[str], more: str = "") -> None:
     if value not in allowed:
-        raise InputError(None, None, f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
+        raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
 
 
 def _shown(value: object) -> str:
@@ -608,12 +609,12 @@ def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(None, None, f"{name} is no function of a count: {error}") from None
+        raise InputError(f"{name} is no function of a count: {error}") from None
     falls = np.flatnonzero(~(table[1:] >= table[:-1]))
     if len(falls) or not np.isfinite(table).all():
         k = int(falls[0]) if len(falls) else 0
         values = f"{name}({k}) = {table[k]:g}, {name}({k + 1}) = {table[k + 1]:g}"
-        raise InputError(None, None, f"{name} must be finite and never fall: {values}")
+        raise InputError(f"{name} must be finite and never fall: {values}")
     return table
 
 
@@ -667,7 +668,7 @@ def _pairs(k: int, values: ArrayLike) -> NDArray[np.int64]:
         return np.zeros((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
         reason = f"expected (start, end) integers per token, got {_shown(values)}"
-        raise InputError(None, None, f"offsets of response {k}: {reason}")
+        raise InputError(f"offsets of response {k}: {reason}")
     return array.astype(np.int64, copy=False)
 
 
@@ -714,7 +715,7 @@ def _check_offsets(
     else:
         previous = int(written[np.searchsorted(written, k) - 1])
         reason = f"runs back behind ({int(start[previous])}, {int(end[previous])})"
-    raise InputError(None, None, f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
+    raise InputError(f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
 
 
 def _spaces(joined: str) -> NDArray[np.bool_]:

@@ -17,15 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claims import Claims, cue_words, find_claims
+from .columns import MentionColumns
+from .counts import CountBuilder, CountTable
 from .errors import InputError, InputErrors
 from .io.captions import Block, Captions, FileChecks, captions_of, iter_blocks, parse_block
 from .io.files import STDIN, FaultList, display_name
-from .matcher import AliasMatcher, MentionColumns
+from .matcher import AliasMatcher
 from .metrics.capscore import capscore_metric, caption_counts
 from .oracle import PresenceOracle, Truth
 from .results import System
 from .signature import digest, signature
-from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, CountBuilder, CountTable, bootstrap, figures
+from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, bootstrap, figures
 from .types import Interval
 from .vocabulary import Vocabulary
 
@@ -64,7 +66,7 @@ class Scorer:
                     continue
                 lacking = next(t for t, r in zip(self.truths, rows, strict=True) if r[k] < 0)
                 reason = f"unknown image id '{captions.image_ids[k]}' (not in {lacking.oracle.source})"
-                faults.add(InputError(name, captions.numbers[k], reason))
+                faults.add(InputError(reason, path=name, line=captions.numbers[k]))
             keep = np.flatnonzero(known).tolist()
             captions = Captions(*([getattr(captions, f)[k] for k in keep] for f in Captions.__slots__))
             rows = [r[known] for r in rows]
@@ -239,7 +241,7 @@ class _Tally:
     def finish(self, *, resamples: int, seed: int, name: str | None = None) -> CaptionScores:
         self.checks.check()
         if not self.n_captions:
-            raise InputError(self.source, None, "no caption is left to score")
+            raise InputError("no caption is left to score", path=self.source)
         table = self.builder.table()
         first, *rest = self.scorer.truths
         dagger = f"{rest[0].vocabulary.name}@{rest[0].vocabulary.fingerprint}" if rest else None
@@ -449,7 +451,7 @@ def _scored_blocks(
 def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
     if str(path) == STDIN or Path(path).is_fifo():
-        raise InputError(source, None, "give the truth with --truth: inline 'objects' take a file that is read twice")
+        raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
     faults = FaultList()
     parsed = (parse_block(block, faults) for block in iter_blocks(path))
     try:
@@ -465,10 +467,14 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     for captions in blocks:
         for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
             if present is None:
-                faults.add(InputError(source, number, "no truth: give --truth FILE, or 'objects' in every record"))
+                faults.add(
+                    InputError("no truth: give --truth FILE, or 'objects' in every record", path=source, line=number)
+                )
             elif set(objects.setdefault(image, present)) != set(present):
-                faults.add(InputError(source, number, f"image {image} has other 'objects' than in an earlier record"))
+                faults.add(
+                    InputError(f"image {image} has other 'objects' than in an earlier record", path=source, line=number)
+                )
     faults.raise_if_any()
     if not objects:
-        raise InputErrors([InputError(source, None, "no caption is left to score")])
+        raise InputErrors([InputError("no caption is left to score", path=source)])
     return PresenceOracle.from_objects(objects, source=f"{source} ({INLINE})")

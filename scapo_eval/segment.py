@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import MentionColumns, SpanColumns
 from .errors import InputError
-from .matcher import MentionColumns
 from .types import Mention, Rule, Subsentence
 
 MIN_WORDS = 5
@@ -38,28 +37,6 @@ _OPENERS = frozenset("a an the this that it its he she they there these in on at
 _CANDIDATE = re.compile(f"[{re.escape(_SENTENCE_END + _CLAUSE_END + _DASHES)}\n\r\u2028\u2029]")
 _NEXT_WORD = re.compile(r"\W*(\w+)")
 _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
-
-
-@dataclass(frozen=True, slots=True)
-class SpanColumns:
-    """The subsentences of many texts as columns; text ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
-
-    Attributes:
-        indptr: (texts + 1,) int64.
-        start, end: (spans,) int32 character span in the original text.
-    """
-
-    indptr: NDArray[np.int64]
-    start: NDArray[np.int32]
-    end: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    @property
-    def text(self) -> NDArray[np.int64]:
-        """(spans,) index of each span's text."""
-        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
 
 def split_subsentences(
@@ -88,9 +65,9 @@ def split_subsentences(
 
 def _check_rule(rule: str, has_mentions: bool) -> None:
     if rule not in RULES:
-        raise InputError(None, None, f"unknown segmentation rule '{rule}' (there are {', '.join(RULES)})")
+        raise InputError(f"unknown segmentation rule '{rule}' (there are {', '.join(RULES)})")
     if rule == "object" and not has_mentions:
-        raise InputError(None, None, "the rule 'object' needs the mentions of the text")
+        raise InputError("the rule 'object' needs the mentions of the text")
 
 
 def _cuts(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from .version import __version__
+
 HASH_DIGITS = 8
 
 
@@ -27,7 +29,5 @@ def signature(metric: str, **fields: object) -> str:
         metric: name of the metric.
         fields: what decides the figures: vocabulary, oracle, rule, number and hash of images...
     """
-    from . import __version__
-
     parts = [f"{key}:{value}" for key, value in fields.items() if value is not None]
     return "|".join([metric, *parts, f"v:{__version__}"])

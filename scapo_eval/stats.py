@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .metrics.base import Floats, Metric
+from .counts import CountTable
+from .metric import Floats, MetricSet
 from .types import Interval
 
 DEFAULT_RESAMPLES = 1000
@@ -34,67 +35,6 @@ Verdicts = Mapping[str, Mapping[str, bool]]
 
 _MANY_TYPES = 20_000  # above this a multinomial draw costs more than drawing every image
 _CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memory of a resampling
-
-
-@dataclass(frozen=True, slots=True)
-class CountTable:
-    """Counts summed per image: all that intervals, tests and reports need of a run.
-
-    Attributes:
-        columns: names of the counts.
-        image_ids: canonical image ids, sorted.
-        rows: (images, columns) int64.
-    """
-
-    columns: tuple[str, ...]
-    image_ids: tuple[str, ...]
-    rows: NDArray[np.int64]
-
-    @property
-    def total(self) -> NDArray[np.int64]:
-        """(columns,) sums over all images."""
-        return np.asarray(self.rows.sum(axis=0, dtype=np.int64))
-
-    def counts(self) -> dict[str, int]:
-        """Column name -> sum over all images."""
-        return dict(zip(self.columns, self.total.tolist(), strict=True))
-
-    def select(self, image_ids: Iterable[str]) -> CountTable:
-        """The rows of these images, in the order given (KeyError for one that is not there)."""
-        position = {image: k for k, image in enumerate(self.image_ids)}
-        ids = tuple(image_ids)
-        return CountTable(self.columns, ids, self.rows[[position[image] for image in ids]])
-
-
-class CountBuilder:
-    """Adds rows of records up per image; memory grows with images, not with records."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
-        self._index: dict[str, int] = {}
-        self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
-
-    def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
-        """Adds one row per record.
-
-        Args:
-            image_ids: canonical id of each record's image.
-            rows: (records, columns) integer counts.
-        """
-        index = self._index
-        where = np.fromiter((index.setdefault(image, len(index)) for image in image_ids), dtype=np.int64)
-        if len(index) > len(self._rows):
-            grown = np.zeros((max(len(index), 2 * len(self._rows)), len(self.columns)), dtype=np.int64)
-            grown[: len(self._rows)] = self._rows
-            self._rows = grown
-        # astype: an array from another process has a dtype object of its own, with which add.at is five times slower
-        np.add.at(self._rows, where, rows.astype(np.int64))
-
-    def table(self) -> CountTable:
-        """The table so far, images sorted by id."""
-        ids = sorted(self._index)
-        order = np.fromiter((self._index[image] for image in ids), dtype=np.int64, count=len(ids))
-        return CountTable(self.columns, tuple(ids), self._rows[order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +60,7 @@ class Comparison:
 
 def bootstrap(
     table: CountTable,
-    metric: Metric,
+    metric: MetricSet,
     *,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
@@ -141,7 +81,7 @@ def bootstrap(
     types, frequency = _row_types(table.rows)
     values = metric.score(_bootstrap_sums(types, frequency, resamples, seed))
     point = metric.score(table.total)
-    return {name: _percentile(values[name], point[name], confidence) for name in metric.measures}
+    return {name: _percentile(values[name], point[name], confidence) for name in metric.formulas}
 
 
 def resampled_totals(
@@ -154,7 +94,7 @@ def resampled_totals(
 def compare(
     system: CountTable,
     baseline: CountTable,
-    metric: Metric,
+    metric: MetricSet,
     *,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
@@ -182,7 +122,7 @@ def compare(
     difference = _difference(metric, a.sum(axis=0), b.sum(axis=0))
     tested = len(shared) >= MIN_SHARED_IMAGES and resamples > 0
     drawn: dict[str, Floats] = {}
-    p_values: dict[str, float | None] = dict.fromkeys(metric.measures)
+    p_values: dict[str, float | None] = dict.fromkeys(metric.formulas)
     if tested:
         types, frequency = _row_types(np.hstack([a, b]))
         sums = _bootstrap_sums(types, frequency, resamples, seed)
@@ -191,7 +131,7 @@ def compare(
             null = {name: values - difference[name] for name, values in drawn.items()}
         else:
             null = _randomized_differences(types, frequency, metric, resamples, seed)
-        p_values = {name: _p_value(null[name], difference[name]) for name in metric.measures}
+        p_values = {name: _p_value(null[name], difference[name]) for name in metric.formulas}
     exact = _mcnemar_p_values(*verdicts) if tested and test == "mcnemar" else {}
     p_values |= exact
     fallback = "approximate_randomization" if test == "mcnemar" else test
@@ -204,7 +144,7 @@ def compare(
             test=None if p_values[name] is None else "mcnemar" if name in exact else fallback,
             n_images=len(shared),
         )
-        for name in metric.measures
+        for name in metric.formulas
     ]
 
 
@@ -283,7 +223,7 @@ def _draws(frequency: NDArray[np.int64], size: int, rng: np.random.Generator) ->
 
 
 def _randomized_differences(
-    types: NDArray[np.int64], frequency: NDArray[np.int64], metric: Metric, resamples: int, seed: int
+    types: NDArray[np.int64], frequency: NDArray[np.int64], metric: MetricSet, resamples: int, seed: int
 ) -> dict[str, Floats]:
     """Differences after each image's two rows have been swapped with probability 1/2."""
     width = types.shape[1] // 2
@@ -298,9 +238,9 @@ def _randomized_differences(
     return _difference(metric, frequency @ a - swapped, frequency @ b + swapped)
 
 
-def _difference(metric: Metric, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
+def _difference(metric: MetricSet, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
     ours, theirs = metric.score(system), metric.score(baseline)
-    return {name: ours[name] - theirs[name] for name in metric.measures}
+    return {name: ours[name] - theirs[name] for name in metric.formulas}
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
@@ -325,6 +265,6 @@ def _number(value: Floats) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def figures(metric: Metric, table: CountTable) -> Mapping[str, float | None]:
+def figures(metric: MetricSet, table: CountTable) -> Mapping[str, float | None]:
     """Figure name -> value over the whole table, None where it has none."""
     return {name: _number(value) for name, value in metric.score(table.total).items()}

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .columns import SpanColumns
 from .errors import InputError
-from .segment import SpanColumns
 
 REPLACEMENT = "\ufffd"
 """What bytes that are no UTF-8 are decoded to."""
@@ -96,7 +96,7 @@ def _laid_out(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArra
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
         reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, which is no token; leave padding out"
-        raise InputError(None, None, f"token ids of response {k}: {reason}")
+        raise InputError(f"token ids of response {k}: {reason}")
     return flat, indptr
 
 
@@ -106,7 +106,7 @@ def _ids(k: int, ids: Any) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         reason = f"expected a flat list of integers, got {type(ids).__name__}"
-        raise InputError(None, None, f"token ids of response {k}: {reason}")
+        raise InputError(f"token ids of response {k}: {reason}")
     return array.astype(np.int64, copy=False)
 
 
@@ -266,7 +266,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
         for ours, theirs in zip(texts, own, strict=True):
             if ours != theirs:
                 reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
-                raise InputError(None, None, reason)
+                raise InputError(reason)
         with suppress(TypeError):
             _tables[tokenizer] = table
     return table
@@ -280,7 +280,7 @@ def _backend_of(tokenizer: Any) -> Any:
         backend = getattr(holder, "backend_tokenizer", holder)
     if not all(hasattr(backend, name) for name in ("decode_batch", "decoder", "get_added_tokens_decoder")):
         kind = type(tokenizer).__name__
-        raise InputError(None, None, f"{kind} is no fast Hugging Face tokenizer (load it with use_fast=True)")
+        raise InputError(f"{kind} is no fast Hugging Face tokenizer (load it with use_fast=True)")
     return backend
 
 
@@ -328,7 +328,7 @@ def _decoder_kinds(decoder: Any) -> set[str]:
     strips_ends = any(step["type"] == "Strip" and step["stop"] for step in steps)
     if not kinds <= _STEPS or strips_ends or ("ByteLevel" in kinds and kinds - {"ByteLevel", "Fuse"}):
         named = ", ".join(step["type"] for step in steps)
-        raise InputError(None, None, f"token spans are not known for a decoder of {named}")
+        raise InputError(f"token spans are not known for a decoder of {named}")
     return kinds
 
 
@@ -352,7 +352,7 @@ def _probed(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[lis
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
     anchor = next(usable, None)
     if anchor is None:
-        raise InputError(None, None, "the tokenizer has no token with text")
+        raise InputError("the tokenizer has no token with text")
     pairs = backend.decode_batch([[anchor, k] for k in range(len(skipped))], skip_special_tokens=False)
     pieces: list[bytes] = []
     first: dict[int, bytes] = {}

@@ -85,7 +85,7 @@ class Vocabulary:
         """
         table = {label: _texts(label, aliases) for label, aliases in labels.items()}
         phrases = _texts("ignore", ignore)
-        faults = [InputError(name, None, reason) for reason in _conflicts(table, phrases)]
+        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases)]
         if faults:
             raise InputErrors(faults)
         return cls(
@@ -112,7 +112,7 @@ class Vocabulary:
         if text in shipped:
             return _parse(shipped[text].read_bytes(), text)
         if not Path(text).exists() and Path(text).name == text and "." not in text:
-            raise InputError(None, None, f"no vocabulary '{text}' (shipped: {', '.join(shipped)}; or give a file)")
+            raise InputError(f"no vocabulary '{text}' (shipped: {', '.join(shipped)}; or give a file)")
         return _parse(read_bytes(name_or_path), display_name(name_or_path))
 
     @cached_property
@@ -183,11 +183,11 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
 
 def _texts(owner: str, aliases: object) -> list[str]:
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
-        raise InputError(None, None, f"'{owner}': expected a list of aliases, found {aliases!r}")
+        raise InputError(f"'{owner}': expected a list of aliases, found {aliases!r}")
     listed = list(aliases)
     for alias in listed:
         if not isinstance(alias, str):
-            raise InputError(None, None, f"'{owner}': alias {alias!r} is no text; put it in quotes")
+            raise InputError(f"'{owner}': alias {alias!r} is no text; put it in quotes")
     return listed
 
 
@@ -230,9 +230,9 @@ def _parse(data: bytes, name: str) -> Vocabulary:
         for key_node, _ in node.value:
             key = loader.construct_object(key_node)
             if isinstance(key, (list, dict)):
-                raise InputError(name, key_node.start_mark.line + 1, f"a key must be text, not {key!r}")
+                raise InputError(f"a key must be text, not {key!r}", path=name, line=key_node.start_mark.line + 1)
             if key in seen:
-                raise InputError(name, key_node.start_mark.line + 1, f"'{key}' stands twice")
+                raise InputError(f"'{key}' stands twice", path=name, line=key_node.start_mark.line + 1)
             seen.add(key)
         return dict(loader.construct_pairs(node, deep=True))
 
@@ -240,19 +240,19 @@ def _parse(data: bytes, name: str) -> Vocabulary:
     try:
         document = yaml.load(data.decode("utf-8"), Loader=Loader)
     except UnicodeDecodeError:
-        raise InputError(name, None, "not UTF-8") from None
+        raise InputError("not UTF-8", path=name) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InputError(name, mark.line + 1 if mark else None, f"broken YAML: {reason}") from None
+        raise InputError(f"broken YAML: {reason}", path=name, line=mark.line + 1 if mark else None) from None
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
-        raise InputError(name, None, "no vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'")
+        raise InputError("no vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name)
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}
     try:
         for label, entry in document["labels"].items():
             if not isinstance(label, str):
-                raise InputError(None, None, f"label {label!r} is no text; put it in quotes")
+                raise InputError(f"label {label!r} is no text; put it in quotes")
             fields = entry if isinstance(entry, dict) else {"aliases": entry}
             table[label] = _texts(label, fields.get("aliases") or [])
             coco = fields.get("coco") or ()
@@ -274,6 +274,6 @@ def _parse(data: bytes, name: str) -> Vocabulary:
             source=" ".join(str(document.get("source") or "").split()),
         )
     except InputErrors as errors:
-        raise InputErrors([InputError(name, None, fault.reason) for fault in errors.errors], errors.total) from None
+        raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
     except InputError as error:
-        raise InputError(name, error.line, error.reason) from None
+        raise InputError(error.reason, path=name, line=error.line) from None

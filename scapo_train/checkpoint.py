@@ -107,7 +107,7 @@ class Checkpoints:
         except CheckpointException as error:
             cause, _ = next(iter(error.failures.values()))
             why = f"is damaged, or of another model or optimiser ({_one_line(cause)})"
-            raise InputError(str(path), None, f"{why}; remove it to go on from an earlier one") from None
+            raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
         return state
 
     def _complete(self) -> list[Path]:
@@ -163,7 +163,7 @@ def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.
         _on_first_rank(write)
     except OSError as error:
         _on_first_rank(partial(shutil.rmtree, part), ignore_errors=True)
-        raise InputError(str(folder), None, f"cannot be written: {error}") from None
+        raise InputError(f"cannot be written: {error}", path=str(folder)) from None
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -297,11 +297,11 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         names = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
-        raise InputError(str(source), None, f"no such configuration (shipped ones: {names})") from None
+        raise InputError(f"no such configuration (shipped ones: {names})", path=str(source)) from None
     except OSError as error:
-        raise InputError(str(source), None, f"cannot be read: {error.strerror}") from None
+        raise InputError(f"cannot be read: {error.strerror}", path=str(source)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(source), None, f"is no TOML: {error}") from None
+        raise InputError(f"is no TOML: {error}", path=str(source)) from None
     for override in overrides:
         section, value = _override(override)
         inner = table.setdefault(section[0], {})
@@ -317,9 +317,9 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
     found: dict[str, Any] = {}
     for name, values in table.items():
         if name not in sections:
-            faults.append(InputError(source, None, f"unknown section [{name}] (there are {', '.join(sections)})"))
+            faults.append(InputError(f"unknown section [{name}] (there are {', '.join(sections)})", path=source))
         elif not isinstance(values, dict):
-            faults.append(InputError(source, None, f"{name} is a section: write [{name}]"))
+            faults.append(InputError(f"{name} is a section: write [{name}]", path=source))
         else:
             kind = sections[name].default_factory
             found[name] = _section(kind, name, values, source, faults)
@@ -352,7 +352,7 @@ def _override(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     section = key.strip().split(".")
     if not equals or len(section) != 2:
-        raise InputError(None, None, f"--set takes section.key=value, got {text!r}")
+        raise InputError(f"--set takes section.key=value, got {text!r}")
     try:
         return section, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -364,12 +364,12 @@ def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, f
     taken: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
-            faults.append(InputError(source, None, f"unknown key {name}.{key} (there are {', '.join(hints)})"))
+            faults.append(InputError(f"unknown key {name}.{key} (there are {', '.join(hints)})", path=source))
             continue
         try:
             taken[key] = _typed(value, hints[key])
         except ValueError as error:
-            faults.append(InputError(source, None, f"{name}.{key}: {error}"))
+            faults.append(InputError(f"{name}.{key}: {error}", path=source))
     return dataclasses.replace(kind(), **taken)
 
 
@@ -440,12 +440,12 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
         found.append(f"run.trackers: unknown {', '.join(unknown)} (there are {', '.join(_TRACKERS)})")
-    faults = [InputError(source, None, reason) for reason in found]
+    faults = [InputError(reason, path=source) for reason in found]
     if not found:
         try:
             credit.reward_config()
         except InputError as error:
-            faults.append(InputError(source, None, f"credit: {error.reason}"))
+            faults.append(InputError(f"credit: {error.reason}", path=source))
     return faults
 
 
@@ -456,7 +456,7 @@ def required(config: Config, source: str | None = None) -> None:
         InputErrors: ``model.path``, ``data.train`` or ``data.oracle`` is empty.
     """
     missing = [
-        InputError(source, None, f"{name} is not set: --set {name}=...")
+        InputError(f"{name} is not set: --set {name}=...", path=source)
         for name, value in (
             ("model.path", config.model.path),
             ("data.train", config.data.train),

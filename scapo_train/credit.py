@@ -139,12 +139,12 @@ def scheme_of(name: str) -> Scheme:
     file, _, function = name.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
     if spec is None or spec.loader is None:
-        raise InputError(file, None, "credit.scheme: no such Python file")
+        raise InputError("credit.scheme: no such Python file", path=file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found: Scheme | None = getattr(module, function, None)
     if not callable(found):
-        raise InputError(file, None, f"credit.scheme: has no function '{function}'")
+        raise InputError(f"credit.scheme: has no function '{function}'", path=file)
     return found
 
 
@@ -154,7 +154,7 @@ def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> l
     shapes, wanted = [each.shape for each in found], [(len(own),) for own in ids]
     if shapes != wanted or not all(np.isfinite(each).all() for each in found):
         reason = "credit.scheme: must return one finite number for each token of each response"
-        raise InputError(name, None, reason)
+        raise InputError(reason, path=name)
     return found
 
 

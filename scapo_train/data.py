@@ -75,10 +75,10 @@ def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | No
                 oracle.row(image_id)
             found.append(Source(str(root / image), image_id, text))
         except InputError as error:
-            faults.add(InputError(str(path), number, error.reason))
+            faults.add(InputError(error.reason, path=str(path), line=number))
     faults.raise_if_any()
     if not found:
-        raise InputError(str(path), None, "holds no prompts")
+        raise InputError("holds no prompts", path=str(path))
     return found
 
 
@@ -86,7 +86,7 @@ def _string(record: Any, key: str) -> str:
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, str) or not value:
         found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-        raise InputError(None, None, f"'{key}' must be a string that is not empty (found: {found})")
+        raise InputError(f"'{key}' must be a string that is not empty (found: {found})")
     return value
 
 
@@ -97,7 +97,7 @@ def indices_of_step(step: int, size: int, per_step: int, seed: int) -> list[int]
         InputError: there are fewer prompts than a step takes.
     """
     if size < per_step:
-        raise InputError(None, None, f"{size} prompts, but data.prompts_per_step is {per_step}")
+        raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}")
     epoch, place = divmod(step, size // per_step)
     order = np.random.default_rng([seed, epoch]).permutation(size)
     return list(order[place * per_step : (place + 1) * per_step].tolist())
@@ -140,7 +140,7 @@ class Prompts:
         if len(self.bad) > self._max_bad:
             first = self.sources[min(self.bad)].path
             reason = f"cannot be read, with {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad}"
-            raise InputError(first, None, reason)
+            raise InputError(reason, path=first)
         return ready
 
     def close(self) -> None:

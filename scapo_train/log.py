@@ -127,11 +127,11 @@ def open_folder(folder: Path, *, resume: bool) -> None:
         InputError: it holds a run already and ``resume`` was not asked for, or it cannot be made.
     """
     if not resume and (folder / METRICS).exists():
-        raise InputError(str(folder), None, "holds a run: go on with --resume auto, or set another run.output")
+        raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(str(folder), None, f"cannot be made: {error.strerror}") from None
+        raise InputError(f"cannot be made: {error.strerror}", path=str(folder)) from None
 
 
 def show_messages(rank: int) -> None:
@@ -158,7 +158,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
         with open(path, "ab") as stream:
             stream.write(dump_json(row) + b"\n")
     except OSError as error:
-        raise InputError(str(path), None, f"cannot be written: {error.strerror}; go on with --resume auto") from None
+        raise InputError(f"cannot be written: {error.strerror}; go on with --resume auto", path=str(path)) from None
 
 
 def _keep_until(path: Path, done: int) -> None:

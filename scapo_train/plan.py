@@ -222,9 +222,9 @@ class Job:
         prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
         if self.count > prompts:
             reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
-            raise InputError(None, None, reason)
+            raise InputError(reason)
         if self.config.rollout.engine == "vllm" and self.count % parallel:
-            raise InputError(None, None, f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
+            raise InputError(f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
 
     @property
     def gpu(self) -> Gpu:
@@ -622,12 +622,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         work = Workload(_size(given.image), given.prompt_tokens, given.response_tokens, given.prompts)
         for name in ("prompt_tokens", "response_tokens", "prompts"):
             if getattr(work, name) < 1:
-                raise InputError(None, None, f"--{name.replace('_', '-')} must be at least 1")
+                raise InputError(f"--{name.replace('_', '-')} must be at least 1")
         if not 0 < given.efficiency <= 1:
-            raise InputError(None, None, "--efficiency must be above 0 and at most 1")
+            raise InputError("--efficiency must be above 0 and at most 1")
         config = load(given.config, given.set)
         if not config.model.path:
-            raise InputError(given.config, None, "model.path is not set: --set model.path=...")
+            raise InputError("model.path is not set: --set model.path=...", path=given.config)
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
         job = Job(config, shape_of(config.model.path), kind, count, work, assume)
     except ScapoError as error:
@@ -659,16 +659,14 @@ def parse_gpus(text: str) -> tuple[int, str]:
     match = re.fullmatch(r"\s*(?:([0-9]+)\s*[x*])?\s*(.+)", text, re.IGNORECASE)
     found = [name for name in GPUS if match and plain(name) == plain(match[2])]
     if match is None or not found or (match[1] and int(match[1]) < 1):
-        raise InputError(
-            None, None, f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})"
-        )
+        raise InputError(f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})")
     return int(match[1] or 1), found[0]
 
 
 def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9][0-9]*)[x*]([1-9][0-9]*)", text.strip())
     if match is None:
-        raise InputError(None, None, f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
+        raise InputError(f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
     return int(match[1]), int(match[2])
 
 

@@ -196,11 +196,11 @@ class VllmSampler:
         """A prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
-            raise InputError(request.path, None, reason)
+            raise InputError(reason, path=request.path)
         try:
             picture = load(request.path)
         except ImageFault as error:
-            raise InputError(request.path, None, f"can no longer be read: {error}") from None
+            raise InputError(f"can no longer be read: {error}", path=request.path) from None
         token = self._policy.image_token
         ids = [each for k, each in enumerate(request.ids) if each != token or k == 0 or request.ids[k - 1] != token]
         return {"prompt_token_ids": ids, "multi_modal_data": {"image": picture}}

@@ -138,20 +138,20 @@ def model_config(path: str) -> PretrainedConfig:
         try:
             table = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(file, None, f"cannot be read as JSON: {error}") from None
+            raise InputError(f"cannot be read as JSON: {error}", path=file) from None
         if not isinstance(table, dict):
-            raise InputError(file, None, "is no JSON object")
+            raise InputError("is no JSON object", path=file)
     elif path in _SHAPES:
         table = copy.deepcopy(_SHAPES[path])
     else:
         known = ", ".join(PUBLISHED)
         reason = f"{path!r} is no folder with a config.json; shapes that are known without one: {known}"
-        raise InputError("model.path", None, reason)
+        raise InputError(reason, path="model.path")
     kind = table.pop("model_type", "")
     try:
         return AutoConfig.for_model(kind, **table)
     except (StrictDataclassError, TypeError, ValueError) as error:
-        raise InputError(file, None, f"transformers cannot use it: {_one_line(error)}") from None
+        raise InputError(f"transformers cannot use it: {_one_line(error)}", path=file) from None
 
 
 def _one_line(error: Exception) -> str:
@@ -213,7 +213,7 @@ def shape_of(path: str) -> Shape:
         with torch.device("meta"):
             vlm = AutoModelForImageTextToText.from_config(config)
     except (TypeError, ValueError) as error:
-        raise InputError(path, None, f"transformers cannot build it: {_one_line(error)}") from None
+        raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None
     Policy(vlm, [], 1.0)  # says what is missing
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     if getattr(text, "num_experts", None):

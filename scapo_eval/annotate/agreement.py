@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..counts import CountTable
 from ..errors import InputError
-from ..metrics.base import Metric, ratio
-from ..stats import CountTable, bootstrap, figures
+from ..metric import MetricSet, ratio
+from ..stats import bootstrap, figures
 from ..types import Interval
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
-DISAGREEMENT = Metric(
+DISAGREEMENT = MetricSet(
     name="disagreement",
     columns=("cells", "differ", "only_first", "only_second", "present_second", "absent_second"),
-    measures={
+    formulas={
         "disagreement": ratio("differ", "cells"),
         "only_first_of_absent": ratio("only_first", "absent_second"),
         "only_second_of_present": ratio("only_second", "present_second"),
@@ -57,7 +58,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)
     if not both.any():
-        raise InputError(str(first.folder), None, f"shares no judged cell with {second.folder}")
+        raise InputError(f"shares no judged cell with {second.folder}", path=str(first.folder))
     only_a, only_b = both & (a == PRESENT) & (b == ABSENT), both & (a == ABSENT) & (b == PRESENT)
     counted = (both, only_a | only_b, only_a, only_b, both & (b == PRESENT), both & (b == ABSENT))
     rows = np.stack([cells.sum(axis=1, dtype=np.int64) for cells in counted], axis=1)
@@ -72,7 +73,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
         images=int(both.any(axis=1).sum()),
         cells=int(both.sum()),
         differ=int((only_a | only_b).sum()),
-        shares={name: (point[name], intervals[name]) for name in DISAGREEMENT.measures},
+        shares={name: (point[name], intervals[name]) for name in DISAGREEMENT.formulas},
         labels=sorted(per_label, key=lambda row: (-(row[2] + row[3]), row[0])),
     )
 
@@ -83,7 +84,7 @@ def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.i
     images = [(k, rows[image]) for k, image in enumerate(first.image_ids) if image in rows]
     labels = [(k, columns[label]) for k, label in enumerate(first.labels) if label in columns]
     if not images or not labels:
-        raise InputError(str(first.folder), None, f"shares no image or no label with {second.folder}")
+        raise InputError(f"shares no image or no label with {second.folder}", path=str(first.folder))
     left, right = np.array(images).T
     mine, theirs = np.array(labels).T
     return (

@@ -37,7 +37,7 @@ def open_or_create(folder: str, pictures: Sequence[Picture], vocabulary: Vocabul
             if have != want
             else "was begun with the same images in another order; give them in the order of the first start"
         )
-        raise InputError(folder, None, reason)
+        raise InputError(reason, path=folder)
     return store
 
 

@@ -45,10 +45,10 @@ def finalize(
         InputError: no image is left, or another ending of the name.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
-        raise InputError(output, None, f"end the name in {' or '.join(FORMATS)}")
+        raise InputError(f"end the name in {' or '.join(FORMATS)}", path=output)
     rows = np.flatnonzero(store.included)
     if not len(rows):
-        raise InputError(str(store.folder), None, "every image is excluded")
+        raise InputError("every image is excluded", path=str(store.folder))
     if not allow_unknown:
         _refuse_open(store)
     matrix, ids = store.matrix[rows], [store.image_ids[row] for row in rows.tolist()]
@@ -69,11 +69,11 @@ def _refuse_open(store: Store) -> None:
     if not len(cells):
         return
     never = sum(store.source_of(row, column) is None for row, column in cells.tolist())
-    faults = [InputError(str(store.folder), None, _what_is_open(store, len(cells), never))]
+    faults = [InputError(_what_is_open(store, len(cells), never), path=str(store.folder))]
     for row, column in cells[: InputErrors.SHOWN - 1].tolist():
         source = store.source_of(row, column)
         why = "never judged" if source is None else f"no verdict from {source.prompt or source.judge}"
-        faults.append(InputError(None, None, f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
+        faults.append(InputError(f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
     raise InputErrors(faults, 1 + len(cells))
 
 

@@ -66,7 +66,7 @@ class Template:
         try:
             text = read_bytes(path).decode("utf-8")
         except UnicodeDecodeError:
-            raise InputError(str(path), None, "not UTF-8") from None
+            raise InputError("not UTF-8", path=str(path)) from None
         return cls.of(name, text, str(path))
 
     @classmethod
@@ -81,7 +81,7 @@ class Template:
             role: said.strip() for role, said in zip(pieces[1::2], pieces[2::2], strict=True)
         }
         if not parts["USER"]:
-            raise InputError(source or None, None, "the prompt is empty (no text for the user's turn)")
+            raise InputError("the prompt is empty (no text for the user's turn)", path=source or None)
         return cls(name, parts.get("SYSTEM", ""), parts["USER"], source)
 
     def prompt(self, kind: Kind, labels: Sequence[str], vocabulary: Vocabulary) -> Prompt:
@@ -105,7 +105,7 @@ class Template:
         user = fill(self.user, fields)
         if silent := [label for label in labels if label.casefold() not in user.casefold()]:
             reason = f"the prompt never names the label '{silent[0]}' (write it, or {{object}} in its place)"
-            raise InputError(self.source or self.name, None, reason)
+            raise InputError(reason, path=self.source or self.name)
         return Prompt(self.name, kind, tuple(labels), fill(self.system, fields), user)
 
 

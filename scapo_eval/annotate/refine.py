@@ -61,17 +61,17 @@ def prompts_for(
     everything = [*wanted, *(label for group in groups for label in group)]
     for label in everything:
         if label not in vocabulary.label_ids:
-            raise InputError(None, None, f"the vocabulary has no label '{label}'")
+            raise InputError(f"the vocabulary has no label '{label}'")
         if everything.count(label) > 1:
             reason = f"'{label}' would be asked by two prompts; name it once, alone or in one group"
-            raise InputError(None, None, reason)
+            raise InputError(reason)
     found = []
     for label in wanted:
         template = Template.read(own[label], "label") if label in own else Template.shipped("label")
         found.append(template.prompt("label", [label], vocabulary))
     for group, path in groups.items():
         if len(group) < 2:
-            raise InputError(None, None, f"a joint prompt needs two labels or more, got '{group[0]}'")
+            raise InputError(f"a joint prompt needs two labels or more, got '{group[0]}'")
         template = Template.read(path, "joint") if path else Template.shipped("joint")
         found.append(template.prompt("joint", group, vocabulary))
     return found
@@ -97,7 +97,7 @@ def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
             cells[rows[str(record["image_id"])], store.vocabulary.label_ids[record["label"]]] = True
         except (KeyError, TypeError) as error:
             reason = f"needs an image_id and a label of the run (wrong or missing: {error})"
-            raise InputError(path, line, reason) from None
+            raise InputError(reason, path=path, line=line) from None
     return cells
 
 

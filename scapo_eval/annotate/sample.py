@@ -36,7 +36,7 @@ def sample(pool: Sequence[Picture], n: int, *, seed: int = 0, exclude: frozenset
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
         reason = f"the pool holds {len(pool):,} images, {len(pool) - len(left):,} of them excluded: no {n:,} are left"
-        raise InputError(None, None, reason)
+        raise InputError(reason)
     return sorted(left, key=lambda picture: _rank(seed, picture.image_id))[:n]
 
 

@@ -112,17 +112,17 @@ class Store:
         """
         folder = Path(folder)
         if (folder / "run.json").exists():
-            raise InputError(str(folder), None, "holds a run already; choose another folder")
+            raise InputError("holds a run already; choose another folder", path=str(folder))
         if not pictures:
-            raise InputError(str(folder), None, "a run needs at least one image")
+            raise InputError("a run needs at least one image", path=str(folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(str(folder), None, f"cannot be made: {error.strerror}") from None
+            raise InputError(f"cannot be made: {error.strerror}", path=str(folder)) from None
         if foreign := sorted(
             path.name for path in folder.iterdir() if path.name not in _MADE_FIRST and path.name[0] != "."
         ):
-            raise InputError(str(folder), None, f"is no run and not empty ({foreign[0]}); choose another folder")
+            raise InputError(f"is no run and not empty ({foreign[0]}); choose another folder", path=str(folder))
         lock = _lock(folder)
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
@@ -157,10 +157,10 @@ class Store:
         """
         folder = Path(folder)
         if not (folder / "run.json").is_file():
-            raise InputError(str(folder), None, "no annotation run (`scapo-eval annotate coarse` makes one)")
+            raise InputError("no annotation run (`scapo-eval annotate coarse` makes one)", path=str(folder))
         run = read_json(folder / "run.json")
         if not isinstance(run, dict) or run.get("format") != FORMAT:
-            raise InputError(str(folder / "run.json"), None, f"is not of the format {FORMAT}")
+            raise InputError(f"is not of the format {FORMAT}", path=str(folder / "run.json"))
         if vocabulary is not None and vocabulary.fingerprint != run["vocabulary"]["fingerprint"]:
             made = run["vocabulary"]
             reason = (
@@ -168,7 +168,7 @@ class Store:
                 f"'{vocabulary.name}' has {vocabulary.fingerprint}: labels or aliases have changed. Go on with "
                 f"{folder / 'vocabulary.json'}, or begin another run"
             )
-            raise InputError(str(folder), None, reason)
+            raise InputError(reason, path=str(folder))
         store = cls()
         store.folder = folder
         store._lock = _lock(folder) if write else None
@@ -294,7 +294,7 @@ class Store:
         try:
             return [parse_json(line) for line in data[:whole].splitlines()]
         except ValueError as error:
-            raise InputError(str(path), None, f"damaged: {error}") from None
+            raise InputError(f"damaged: {error}", path=str(path)) from None
 
     def open_cells(self) -> NDArray[np.int64]:
         """(n, 2) rows and columns without a verdict, of images that are not excluded, in the order of the rows."""
@@ -379,15 +379,15 @@ class Store:
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, OSError) as error:
-                raise InputError(str(archive), None, f"damaged: {error}") from None
+                raise InputError(f"damaged: {error}", path=str(archive)) from None
             return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
-        raise InputError(str(self.folder), None, "damaged: no log of verdicts follows verdicts.npz")
+        raise InputError("damaged: no log of verdicts follows verdicts.npz", path=str(self.folder))
 
     def _check(self, records: NDArray[np.void]) -> None:
         images, labels = self.matrix.shape
         for name, limit in (("row", images), ("label", labels), ("source", len(self._sources))):
             if len(records) and records[name].max() >= limit:
-                raise InputError(str(self.folder), None, f"damaged: a verdict names {name} {records[name].max()}")
+                raise InputError(f"damaged: a verdict names {name} {records[name].max()}", path=str(self.folder))
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._versions.append(records)
@@ -405,7 +405,7 @@ class Store:
     def _append(self, file: int, data: bytes) -> None:
         if os.write(file, data) < len(data):  # disk full: leave no part of a verdict behind
             os.ftruncate(file, self._logged * _RECORD.itemsize)
-            raise InputError(str(self.folder), None, "cannot be written: no space left on device")
+            raise InputError("cannot be written: no space left on device", path=str(self.folder))
         self._logged += len(data) // _RECORD.itemsize
 
     def _set_excluded(self, image_id: str, reason: str | None) -> None:
@@ -416,7 +416,7 @@ class Store:
 
     def _must_write(self) -> None:
         if self._lock is None:
-            raise InputError(str(self.folder), None, "is open for reading only")
+            raise InputError("is open for reading only", path=str(self.folder))
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -439,14 +439,14 @@ def _lock(folder: Path) -> int:
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise InputError(str(folder), None, f"cannot be written: {error.strerror}") from None
+        raise InputError(f"cannot be written: {error.strerror}", path=str(folder)) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = os.pread(lock, 32, 0).decode().strip()
         os.close(lock)
         who = f"process {holder}" if holder else "another process"
-        raise InputError(str(folder), None, f"{who} is writing this run; wait for it, or end it") from None
+        raise InputError(f"{who} is writing this run; wait for it, or end it", path=str(folder)) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock

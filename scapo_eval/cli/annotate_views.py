@@ -41,7 +41,7 @@ def mine_command(
     store = Store.open(run)
     witness = read_rollouts(store, rollouts)
     if not witness.rollouts.any():
-        raise InputError(rollouts[0], None, f"holds no rollout of an image of {run}")
+        raise InputError(f"holds no rollout of an image of {run}", path=rollouts[0])
     cells = disputed(store, witness, min_rollouts=min_rollouts)
     labels = confusion(store, witness, cells)
     advised = suggested(labels)[:top]
@@ -244,9 +244,9 @@ def history_command(run: str, image: str, label: str) -> None:
     store = Store.open(run)
     image = canonical_image_id(image)
     if image not in store.image_ids:
-        raise InputError(run, None, f"has no image '{image}'")
+        raise InputError(f"has no image '{image}'", path=run)
     if label not in store.vocabulary.label_ids:
-        raise InputError(run, None, f"has no label '{label}'")
+        raise InputError(f"has no label '{label}'", path=run)
     words = {1: "present", 0: "absent", UNKNOWN: "unknown"}
     for verdict, source in store.history(store.image_ids.index(image), store.vocabulary.label_ids[label]):
         fields = (words[verdict], source.kind, source.prompt, source.judge, f"round {source.round}", source.reason)

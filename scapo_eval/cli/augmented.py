@@ -74,7 +74,7 @@ def _amber(
     paths: Sequence[str], names: Sequence[str], data: str, parser_name: str | None, output: Output
 ) -> list[System]:
     if parser_name is not None and parser_name not in ANSWERS:
-        raise InputError(None, None, f"no parser {parser_name!r} for amber; there are {', '.join(ANSWERS)}")
+        raise InputError(f"no parser {parser_name!r} for amber; there are {', '.join(ANSWERS)}")
     benchmark = AmberData.load(data)
     scorer = Amber(benchmark, answers=parser_name)
     found = []
@@ -94,7 +94,7 @@ def _yesno(
     output: Output,
 ) -> list[System]:
     if parser_name not in PARSERS:
-        raise InputError(None, None, f"no parser {parser_name!r}; there are {', '.join(PARSERS)}")
+        raise InputError(f"no parser {parser_name!r}; there are {', '.join(PARSERS)}")
     parse = parser(parser_name)
     if benchmark == "phd":
         read, truth = read_phd_answers, read_phd(data) if data else None
@@ -111,7 +111,7 @@ def _reduced(system: System) -> System:
     """The system with the figures of the paper's Table 4 only."""
     metric = replace(
         system.metric,
-        measures={name: system.metric.measures[name] for name in FIGURES},
+        formulas={name: system.metric.formulas[name] for name in FIGURES},
         higher_is_better=dict.fromkeys(FIGURES, True),
     )
     printed = {name: value for name, value in system.printed.items() if name in FIGURES}
@@ -122,5 +122,5 @@ def _described(path: str) -> bool:
     """Whether answers of the file say that a description stood in their prompts."""
     records: Iterable[dict[str, object]] = (record for _, record in iter_records(path, on_error=lambda error: None))
     if display_name(path) == "<stdin>":
-        raise InputError(None, None, "augmented reads files, not standard input")
+        raise InputError("augmented reads files, not standard input")
     return any(record.get("description") for record in records)

@@ -152,7 +152,7 @@ def caption_file(path: str) -> Iterator[None]:
         yield
     except ScapoError as error:
         if found := _no_captions(path):
-            raise InputError(path, None, found) from error
+            raise InputError(found, path=path) from error
         raise
 
 
@@ -188,8 +188,8 @@ def emit(systems: Sequence[System], output: Output) -> int:
         _gate(text, under=False) for text in output.fail_above
     ]
     for name, _, _ in gates:
-        if name not in systems[0].metric.measures:
-            raise click.UsageError(f"no figure '{name}'; there are {', '.join(systems[0].metric.measures)}")
+        if name not in systems[0].metric.formulas:
+            raise click.UsageError(f"no figure '{name}'; there are {', '.join(systems[0].metric.formulas)}")
     found = results(systems, resamples=output.resamples, seed=output.seed, test=output.test)  # type: ignore[arg-type]
     if output.output:
         tables = [per_image(system) for system in systems]
@@ -414,5 +414,5 @@ def input_size(path: str) -> int | None:
         return Path(path).stat().st_size
     except OSError as error:
         raise InputError(
-            path, None, "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
+            "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror), path=path
         ) from None

@@ -95,17 +95,17 @@ def load_systems(path: str) -> list[System]:
     """
     document = _results_document(path)
     if "per_image" not in document:
-        raise InputError(path, None, "carries no counts per image, so nothing can be tested with it")
+        raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
         return [
             _system(document["metric"], entry, table)
             for entry, table in zip(document["systems"], document["per_image"], strict=True)
         ]
     except ScapoError as error:
-        raise InputError(path, None, str(error)) from None
+        raise InputError(str(error), path=path) from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"a damaged results file ({type(error).__name__}: {error}); write it anew with -o of its verb"
-        raise InputError(path, None, reason) from None
+        raise InputError(reason, path=path) from None
 
 
 def _results_document(path: str) -> Mapping[str, Any]:
@@ -118,10 +118,9 @@ def _results_document(path: str) -> Mapping[str, Any]:
     if isinstance(document, Mapping) and document.get("format") == FORMAT:
         return document
     raise InputError(
-        path,
-        None,
         f"no results file of format {FORMAT}{_looks_like(path)}; compare captions or answers with --benchmark NAME "
         f"({', '.join(BENCHMARKS)}), or write results files with -o of that verb first",
+        path=path,
     )
 
 

@@ -7,6 +7,7 @@ from itertools import product
 import click
 
 from ..claims import CLAIMS, Claims
+from ..counts import CountBuilder
 from ..errors import InputError, InputErrors
 from ..io.files import display_name
 from ..io.rollouts import rollout_blocks
@@ -16,7 +17,6 @@ from ..results import System
 from ..reward import RewardConfig, SubsentenceReward
 from ..segment import RULES
 from ..signature import digest, signature
-from ..stats import CountBuilder
 from ..types import Rule
 from ..vocabulary import Vocabulary
 from .common import Output, emit, output_options
@@ -94,7 +94,7 @@ def command(
     if unknown and on_unknown_image == "error":
         raise InputErrors(unknown)
     if not n:
-        raise InputError(display_name(rollouts), None, "no response is left")
+        raise InputError("no response is left", path=display_name(rollouts))
     left_out = len(skipped) + len(unknown)
     systems = []
     for builder, reward in zip(builders, rewards, strict=True):

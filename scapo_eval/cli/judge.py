@@ -104,4 +104,4 @@ def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(path, None, f"cannot be read: {error.strerror}") from None
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None

@@ -81,7 +81,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(__version__, package_name="scapo")
 def cli() -> None:
-    """Measure how faithful and how informative image descriptions are.
+    """Formula how faithful and how informative image descriptions are.
 
     scapo-eval captions.jsonl --truth instances_val2014.json
     """

@@ -169,6 +169,8 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
         faults.raise_if_any()
         if missing:
             image, number = next(iter(missing.items()))
-            raise InputError(path, number, f"unknown image id '{image}' ({len(missing):,} images are not in {truth})")
+            raise InputError(
+                f"unknown image id '{image}' ({len(missing):,} images are not in {truth})", path=path, line=number
+            )
     sizes = f"{len(seen.oracle.image_ids):,} images, {int(seen.n_present.sum()):,} present labels"
     click.echo(f"{truth}: fits '{labels.name}': {sizes}")

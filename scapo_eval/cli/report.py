@@ -96,7 +96,7 @@ def gather(inputs: Sequence[str], sources: Sources) -> Report:
     saved = {path for path in files if _is_results(path)}
     for path in folders:
         if not (Path(path) / METRICS_FILE).is_file():
-            raise InputError(path, None, f"is a folder, and no training run: it holds no {METRICS_FILE}")
+            raise InputError(f"is a folder, and no training run: it holds no {METRICS_FILE}", path=path)
     captions_at_hand = len(saved) < len(files)
     labels = Vocabulary.load(sources.vocabulary) if captions_at_hand or folders else None
     oracle = PresenceOracle.load(sources.truth) if sources.truth and labels else None

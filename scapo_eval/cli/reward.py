@@ -100,7 +100,7 @@ def command(
         if unknown and on_unknown_image == "error":
             raise InputErrors(unknown)
         if not n:
-            raise InputError(display_name(rollouts), None, "no response is left")
+            raise InputError("no response is left", path=display_name(rollouts))
     if not quiet:
         for note in (reward.truth.warning,):
             if note:
@@ -119,7 +119,9 @@ def known_images(
     """The responses whose image the truth knows; the others become faults in ``unknown``."""
     for row in block:
         if row.image_id not in oracle.index:
-            unknown.append(InputError(name, row.line, f"unknown image id '{row.image_id}' (not in {oracle.source})"))
+            unknown.append(
+                InputError(f"unknown image id '{row.image_id}' (not in {oracle.source})", path=name, line=row.line)
+            )
     return [row for row in block if row.image_id in oracle.index]
 
 

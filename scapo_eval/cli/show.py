@@ -53,7 +53,7 @@ def command(
     try:
         wanted = canonical_image_id(image)
     except ValueError as error:
-        raise InputError(None, None, f"--image {error}") from None
+        raise InputError(f"--image {error}") from None
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
     console = Console(width=width, no_color=no_color or None, highlight=False)
@@ -63,7 +63,7 @@ def command(
         if not mine.captions:
             continue
         if oracle is None and any(objects is None for objects in mine.objects):
-            raise InputError(display_name(path), None, "no truth: give --truth FILE, or 'objects' in every record")
+            raise InputError("no truth: give --truth FILE, or 'objects' in every record", path=display_name(path))
         facts = oracle or PresenceOracle.from_objects({wanted: mine.objects[0] or []}, source=display_name(path))
         scorer = Scorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),), claims=claims)
         faults = FaultList()
@@ -76,7 +76,7 @@ def command(
             else:
                 _print(console, name, record, scorer, present=sorted(facts.present(wanted)))
     if not found:
-        raise InputError(", ".join(map(display_name, captions)), None, f"no caption of image '{image}'")
+        raise InputError(f"no caption of image '{image}'", path=", ".join(map(display_name, captions)))
 
 
 def _captions_of(path: str, image: str) -> Captions:

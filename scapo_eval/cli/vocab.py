@@ -124,7 +124,7 @@ def _texts(path: str) -> Iterator[str]:
         text = record.get("caption", record.get("response"))
         if not isinstance(text, str):
             found = ", ".join(map(str, record))
-            raise InputError(path, line, f"missing key 'caption' or 'response' (found: {found})")
+            raise InputError(f"missing key 'caption' or 'response' (found: {found})", path=path, line=line)
         yield text
 
 
@@ -141,10 +141,10 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
             forms: Counter[str] = Counter(record["forms"])
             read.append(Candidate(record["phrase"], int(record["captions"]), forms, list(record.get("examples", []))))
         except (KeyError, TypeError, ValueError):
-            raise InputError(candidates, line, "no candidate of `scapo-eval vocab mine`") from None
+            raise InputError("no candidate of `scapo-eval vocab mine`", path=candidates, line=line) from None
     drafts = [draft for draft in cluster(read) if draft.captions >= min_captions]
     if not drafts:
-        raise InputError(candidates, None, f"no phrase occurs in {min_captions} captions or more")
+        raise InputError(f"no phrase occurs in {min_captions} captions or more", path=candidates)
     lines = [
         "# A draft: delete what is no visible object, merge what is one thing, write definitions,",
         "# then run: scapo-eval vocab check FILE",

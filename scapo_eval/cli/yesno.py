@@ -14,7 +14,7 @@ from ..answers import PARSERS, Parser, parser
 from ..io.containers import Warn
 from ..io.files import STDIN, atomic_write, dump_json
 from ..io.formats import recognise
-from ..metrics.base import Metric
+from ..metric import MetricSet
 from ..metrics.join import Graded, Run
 from ..metrics.questions import Question, read_questions
 from ..metrics.yesno import GroupOf, Unparsed, part_of, read_yesno, systems, yesno_metric
@@ -91,7 +91,7 @@ def score(
     paths: Sequence[str],
     questions: Sequence[Question] | None,
     read: ReadRun,
-    metric_of: Callable[[Sequence[str]], Metric],
+    metric_of: Callable[[Sequence[str]], MetricSet],
     group_of: GroupOf,
     output: Output,
     *,

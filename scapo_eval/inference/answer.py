@@ -73,9 +73,7 @@ def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
     for each in asked:
         if str(each.id) in seen:
             raise InputError(
-                paths[0] if len(paths) == 1 else None,
-                None,
-                f"the id {each.id!r} occurs twice; answers are joined by id",
+                f"the id {each.id!r} occurs twice; answers are joined by id", path=paths[0] if len(paths) == 1 else None
             )
         seen.add(str(each.id))
     return asked
@@ -100,7 +98,7 @@ def _plain(path: str, folder: ImageFolder) -> list[Asked]:
         try:
             asked.append(_question(record, number, category, folder))
         except ValueError as error:
-            faults.add(InputError(display_name(path), line, str(error)))
+            faults.add(InputError(str(error), path=display_name(path), line=line))
     faults.raise_if_any()
     return asked
 

@@ -41,13 +41,13 @@ class Journal:
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
-            raise InputError(str(path), None, f"cannot be written: {error.strerror}") from None
+            raise InputError(f"cannot be written: {error.strerror}", path=str(path)) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
             reason = "another process is writing this run; wait for it, or choose another output"
-            raise InputError(str(path), None, reason) from None
+            raise InputError(reason, path=str(path)) from None
         self._end = 0
         if fresh:
             os.ftruncate(self._file, 0)
@@ -82,7 +82,7 @@ class Journal:
         written = os.write(self._file, line)
         if written < len(line):  # disk full: leave no half line behind
             os.ftruncate(self._file, self._end)
-            raise InputError(str(self.path), None, "cannot be written: no space left on device")
+            raise InputError("cannot be written: no space left on device", path=str(self.path))
         self._offsets[bytes.fromhex(key)] = self._end
         self._end += written
 

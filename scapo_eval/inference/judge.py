@@ -70,7 +70,7 @@ def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
         if key is None or missing:
             what = missing[0] if key else "response"
             reason = f"missing key {what!r} (found: {', '.join(record)})"
-            faults.add(InputError(display_name(path), line, reason))
+            faults.add(InputError(reason, path=display_name(path), line=line))
             continue
         identity = next(
             (str(record[name]) for name in ("id", "question_id") if record.get(name) is not None), str(line)

@@ -45,7 +45,7 @@ class ImageFolder:
 
     def __init__(self, root: str | Path | None) -> None:
         if root is not None and not Path(root).is_dir():
-            raise InputError(str(root), None, "no such folder of images")
+            raise InputError("no such folder of images", path=str(root))
         self._root = Path(root) if root is not None else Path()
         self._search = root is not None
         self._index: dict[str, list[str]] | None = None
@@ -102,7 +102,7 @@ def pictures(sources: Iterable[str], root: str | None = None, limit: int | None 
     for source in sources:
         of_source = list(_of_source(source, root))
         if not of_source:
-            raise InputError(source, None, "holds no image")
+            raise InputError("holds no image", path=source)
         found += of_source
     first: dict[str, Picture] = {}
     faults = []
@@ -110,7 +110,7 @@ def pictures(sources: Iterable[str], root: str | None = None, limit: int | None 
         earlier = first.setdefault(picture.image_id, picture)
         if earlier is not picture:
             reason = f"has the same image id {picture.image_id!r} as {earlier.path}"
-            faults.append(InputError(picture.path, None, reason))
+            faults.append(InputError(reason, path=picture.path))
     if faults:
         raise InputErrors(faults)
     return found[:limit]
@@ -134,7 +134,7 @@ def image_ids(source: str) -> frozenset[str]:
             pass  # no truth: captions, answers, lists, COCO annotations of another kind
     found = frozenset(picture.image_id for picture in _of_source(source, None))
     if not found:
-        raise InputError(source, None, "names no image")
+        raise InputError("names no image", path=source)
     return found
 
 
@@ -151,7 +151,7 @@ def _of_source(source: str, root: str | None) -> Iterator[Picture]:
     elif glob.has_magic(source):
         yield from (_picture(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
     else:
-        raise InputError(source, None, "no such file or folder")
+        raise InputError("no such file or folder", path=source)
 
 
 def _picture(name: str, path: str) -> Picture:
@@ -170,12 +170,14 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[Picture]:
     for line, record in iter_records(source):
         named = _name(record)
         if named is None:
-            raise InputError(source, line, f"names no image: no key 'image' or 'image_id' (found: {', '.join(record)})")
+            raise InputError(
+                f"names no image: no key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line
+            )
         given = record.get("image_id", record.get("id"))
         try:
             identity = canonical_image_id(named if given is None else given)
         except ValueError as error:
-            raise InputError(source, line, f"'image_id' {error}") from None
+            raise InputError(f"'image_id' {error}", path=source, line=line) from None
         yield Picture(identity, named, locate(named))
 
 

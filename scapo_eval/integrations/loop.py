@@ -80,5 +80,5 @@ def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:
         return [np.arange(len(row)) for row in rows]
     masks = [np.asarray(row.cpu() if hasattr(row, "cpu") else row).astype(bool) for row in mask]
     if [len(row) for row in masks] != [len(row) for row in rows]:
-        raise InputError(None, None, "mask and token ids have different shapes")
+        raise InputError("mask and token ids have different shapes")
     return [np.flatnonzero(row) for row in masks]

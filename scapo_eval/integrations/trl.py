@@ -119,7 +119,7 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         _check_version()
         args = args or scapo_config()
         if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
-            raise InputError(None, None, "ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
+            raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
         self._advantages = partial(advantages_for_batch, reward=reward, eos=eos, truncated=truncated)
         super().__init__(reward_funcs=reward_funcs or reward_function(reward), args=args, **kwargs)
 
@@ -150,13 +150,13 @@ def _check_version() -> None:
 
     low, high = SUPPORTED
     if not Version(low) <= Version(trl.__version__) < Version(high):
-        raise InputError(None, None, f"ScapoTrainer was tested with trl>={low},<{high}, not with {trl.__version__}")
+        raise InputError(f"ScapoTrainer was tested with trl>={low},<{high}, not with {trl.__version__}")
 
 
 def _image_ids(columns: Any) -> Sequence[object]:
     ids = columns.get(IMAGE_ID)
     if ids is None or all(image is None for image in ids):
-        raise InputError(None, None, f"the dataset has no column '{IMAGE_ID}' (with remove_unused_columns=False)")
+        raise InputError(f"the dataset has no column '{IMAGE_ID}' (with remove_unused_columns=False)")
     return list(ids)
 
 

@@ -50,7 +50,7 @@ def image_id_of(extra_info: Any) -> object:
     """
     if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
         found = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
-        raise InputError(None, None, f"no '{IMAGE_ID}' in extra_info (found: {found})")
+        raise InputError(f"no '{IMAGE_ID}' in extra_info (found: {found})")
     image: object = extra_info[IMAGE_ID]
     return image
 
@@ -106,11 +106,9 @@ def compute_scapo_advantage(
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
     if rewarded.any() and not (rewarded & (positions < last)).any() and bool((last > 0).all()):
         raise InputError(
-            None,
-            None,
             "adv_estimator=scapo found rewards on last tokens only: set trainer.use_v1=True and, under "
             "actor_rollout_ref.rollout.agent, default_agent_loop=scapo and agent_loop_config_path "
-            "(docs/integrations.md)",
+            "(docs/integrations.md)"
         )
     advantages = token_level_rewards * response_mask
     return advantages, advantages

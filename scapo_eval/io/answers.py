@@ -55,7 +55,7 @@ def answers_of(source: Source, *, model: str | None = None, on_error: OnError | 
         yield answer
     faults.raise_if_any()
     if first is None:
-        raise InputError(source.rows.path, None, f"no answer of the model {model!r}" if model else "no answer")
+        raise InputError(f"no answer of the model {model!r}" if model else "no answer", path=source.rows.path)
 
 
 def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]]:
@@ -67,7 +67,7 @@ def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]
         try:
             yield layout.answer(record, line), lmms_doc_id(record) if "doc_id" in record else ""
         except ValueError as error:
-            faults.add(InputError(path, line, str(error)))
+            faults.add(InputError(str(error), path=path, line=line))
 
 
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
@@ -94,6 +94,8 @@ def unique(answers: Iterable[Answer], path: str) -> Iterator[Answer]:
     for answer in answers:
         earlier = seen.setdefault((answer.benchmark, answer.category, answer.mode, answer.id), answer.line)
         if earlier != answer.line:
-            faults.add(InputError(path, answer.line, f"id {answer.id!r} is answered again (first on line {earlier})"))
+            faults.add(
+                InputError(f"id {answer.id!r} is answered again (first on line {earlier})", path=path, line=answer.line)
+            )
         yield answer
     faults.raise_if_any()

@@ -86,7 +86,7 @@ def iter_blocks(path: str | Path) -> Iterator[Block]:
     blocks = iter_line_blocks(path, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
-        raise InputError(name, None, "the file holds no record (empty or only blank lines)")
+        raise InputError("the file holds no record (empty or only blank lines)", path=name)
     blocks = chain([head], blocks)
     if head[1].lstrip()[:1] != b"[":
         yield from (Block(name, first, data) for first, data in blocks)
@@ -155,11 +155,11 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
             if type(caption) is not str:
                 raise TypeError
         except (KeyError, TypeError, ValueError) as error:
-            faults.add(InputError(name, number, _record_reason(record, error)))
+            faults.add(InputError(_record_reason(record, error), path=name, line=number))
             continue
         objects = record.get("objects")
         if objects is not None and not (isinstance(objects, list) and all(isinstance(o, str) for o in objects)):
-            faults.add(InputError(name, number, "'objects' must be a list of strings"))
+            faults.add(InputError("'objects' must be a list of strings", path=name, line=number))
             continue
         out.image_ids.append(image)
         out.captions.append(caption)
@@ -227,7 +227,7 @@ class FileChecks:
         if faults:
             raise InputErrors(
                 [
-                    InputError(self._name, second, f"the id of line {first} stands here again")
+                    InputError(f"the id of line {first} stands here again", path=self._name, line=second)
                     for second, first in faults
                 ]
             )

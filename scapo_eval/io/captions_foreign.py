@@ -51,7 +51,7 @@ def captions_of(
         try:
             captions = list(layout.captions(record, line))
         except ValueError as error:
-            faults.add(InputError(path, line, str(error)))
+            faults.add(InputError(str(error), path=path, line=line))
             continue
         questions += not captions
         for caption in captions:
@@ -65,7 +65,7 @@ def captions_of(
     others = f"AMBER's ids above {AMBER_DESCRIPTIONS} are yes/no questions"
     if first is None:
         reason = f"no caption by the model {model!r}" if model else "no caption"
-        raise InputError(path, None, f"{reason}: {others}" if questions else reason)
+        raise InputError(f"{reason}: {others}" if questions else reason, path=path)
     if questions:
         warn(f"{path}: {questions:,} answers are no captions and left out: {others}")
 

@@ -83,9 +83,9 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
     elif head[:4] == b"PK\x03\x04":
         container, rows = "xlsx workbook", _workbook(path, name, warn)
     elif head[:4] == b"\xd0\xcf\x11\xe0":
-        raise InputError(name, None, "an old Excel workbook (.xls); save it as .xlsx or .tsv")
+        raise InputError("an old Excel workbook (.xls); save it as .xlsx or .tsv", path=name)
     elif head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1:
-        raise InputError(name, None, "a pickle, which can run any code when read; save it as .tsv, .xlsx or .json")
+        raise InputError("a pickle, which can run any code when read; save it as .tsv, .xlsx or .json", path=name)
     elif text[:1] == b"{" and _is_open(text):
         container, rows = "JSON object", iter(((1, _object(path, name)),))
     elif text[:1] in (b"{", b"[", b"") or not head:  # nothing seen: compressed standard input
@@ -95,7 +95,7 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         container, rows = "table", _table(path, name)
     first = next(rows, None)
     if first is None:
-        raise InputError(name, None, "the file holds no record")
+        raise InputError("the file holds no record", path=name)
     if container == "JSON lines" and any(isinstance(first[1].get(key), (dict, list)) for key in ("results", "logs")):
         container = "JSON object"  # a whole document on one line
     return Rows(name, container, first[1], chain([first], rows))
@@ -124,7 +124,7 @@ def first_bytes(path: str | Path) -> bytes:
 def _object(path: str | Path, name: str) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
-        raise InputError(name, None, "expected a JSON object")
+        raise InputError("expected a JSON object", path=name)
     return value
 
 
@@ -135,7 +135,9 @@ def _table(path: str | Path, name: str) -> Iterator[Row]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(name, line, "neither JSON nor UTF-8 text; what is understood: see scapo-eval import") from None
+        raise InputError(
+            "neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line
+        ) from None
     delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
@@ -148,21 +150,21 @@ def _table(path: str | Path, name: str) -> Iterator[Row]:
             if header is None:
                 header = _header(cells, name)
             elif len(cells) > len(header):
-                raise InputError(name, line, f"{len(cells)} cells under {len(header)} columns")
+                raise InputError(f"{len(cells)} cells under {len(header)} columns", path=name, line=line)
             elif any(cells):
                 yield line, dict(zip(header, cells, strict=False))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(name, line, f"broken table: {error}") from None
+        raise InputError(f"broken table: {error}", path=name, line=line) from None
 
 
 def _header(cells: Sequence[Any], name: str) -> list[str]:
     header = ["" if cell is None else str(cell).strip() for cell in cells]
     if len(header) < 2:
-        raise InputError(name, 1, "neither JSON nor a table with at least two columns")
+        raise InputError("neither JSON nor a table with at least two columns", path=name, line=1)
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
-        raise InputError(name, 1, f"column {twice[0]!r} occurs twice")
+        raise InputError(f"column {twice[0]!r} occurs twice", path=name, line=1)
     return header
 
 
@@ -201,7 +203,7 @@ def _sheet(path: str | Path, name: str) -> Iterator[Sequence[Any]]:
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
         yield from book.worksheets[0].iter_rows(values_only=True)
     except damage as error:
-        raise InputError(name, None, f"a zip archive, but no readable xlsx workbook ({_short(error)})") from None
+        raise InputError(f"a zip archive, but no readable xlsx workbook ({_short(error)})", path=name) from None
 
 
 def _character(match: re.Match[str]) -> str:
@@ -221,7 +223,7 @@ def _parquet(path: str | Path, name: str) -> Iterator[Row]:
                 number += 1
                 yield number, record
     except (pyarrow.ArrowException, ValueError, OSError) as error:
-        raise InputError(name, None, f"damaged parquet file ({_short(error)})") from None
+        raise InputError(f"damaged parquet file ({_short(error)})", path=name) from None
 
 
 def _short(error: BaseException) -> str:

@@ -117,7 +117,7 @@ def mixed_models(path: str, line: int | None, models: Iterable[str | None], reme
     """
     named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
     remedy = remedy or "choose one with --model NAME"
-    return InputError(path, line, f"several models in one file ({', '.join(named)}); {remedy}")
+    return InputError(f"several models in one file ({', '.join(named)}); {remedy}", path=path, line=line)
 
 
 def split_by_import(path: str) -> str:

@@ -46,17 +46,17 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """
     name = display_name(path)
     if str(path) == STDIN and sys.stdin is None:
-        raise InputError(name, None, "standard input is closed")
+        raise InputError("standard input is closed", path=name)
     try:
         raw: BinaryIO = sys.stdin.buffer if str(path) == STDIN else open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise InputError(name, None, _os_reason(error)) from None
+        raise InputError(_os_reason(error), path=name) from None
     try:
         yield _decompressed(raw)
     except BrokenPipeError:
         raise
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(name, None, _os_reason(error)) from None
+        raise InputError(_os_reason(error), path=name) from None
     finally:
         if str(path) != STDIN:
             raw.close()
@@ -137,7 +137,7 @@ def read_json(path: str | Path) -> Any:
     data = read_bytes(path)
     name = display_name(path)
     if not data.strip():
-        raise InputError(name, None, "the file is empty")
+        raise InputError("the file is empty", path=name)
     try:
         return parse_json(data)
     except ValueError as error:
@@ -186,7 +186,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
         reason = f"broken JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
-    return InputError(name, numbers[line] if numbers else line + 1, reason)
+    return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -222,7 +222,9 @@ def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[int, bytes]]
             following = first + data.count(b"\n")
             if data.find(b"\n") > MAX_LINE or len(rest) > MAX_LINE:
                 number = following if len(rest) > MAX_LINE else first
-                raise InputError(name, number, f"a line of more than {MAX_LINE >> 20} MiB is no caption record")
+                raise InputError(
+                    f"a line of more than {MAX_LINE >> 20} MiB is no caption record", path=name, line=number
+                )
             if data:
                 yield first, data
             first = following
@@ -250,7 +252,7 @@ def split_lines(first: int, data: bytes) -> tuple[list[int], list[bytes]]:
 def _refuse_foreign_encoding(head: bytes, name: str) -> None:
     if head[:2] in _UTF16 or (len(head) >= 2 and head[1:2] == b"\x00" and head[:1] in b"{["):
         raise InputError(
-            name, 1, "is UTF-16 or UTF-32, not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
+            "is UTF-16 or UTF-32, not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8", path=name, line=1
         )
 
 
@@ -284,7 +286,7 @@ def _records(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -
         if isinstance(value, dict):
             yield number, value
         else:
-            faults.add(InputError(name, number, f"expected a JSON object, found {json_type(value)}"))
+            faults.add(InputError(f"expected a JSON object, found {json_type(value)}", path=name, line=number))
     faults.raise_if_any()
 
 
@@ -292,7 +294,7 @@ def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) ->
     """The value of every line, or the elements of the one array that the lines make."""
     first = next(lines, None)
     if first is None:
-        raise InputError(name, None, "the file holds no record (empty or only blank lines)")
+        raise InputError("the file holds no record (empty or only blank lines)", path=name)
     if first[1][:1] == b"[":
         yield from enumerate(parse_array(name, chain([first], lines)), 1)
         return
@@ -340,7 +342,7 @@ def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
     except ValueError as error:
         raise json_fault(name, data, error, numbers) from None
     if not values:
-        raise InputError(name, None, "the file holds no record (an empty JSON array)")
+        raise InputError("the file holds no record (an empty JSON array)", path=name)
     return values
 
 
@@ -394,7 +396,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise InputError(str(path), None, f"cannot be written: {error.strerror or error}") from None
+        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

@@ -109,10 +109,9 @@ def open_source(path: str | Path, *, on_error: OnError | None = None, warn: Warn
     if layout is not None:
         return Source(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
     raise InputError(
-        rows.path,
-        None,
         f"unknown layout: {rows.container} with {_listed(list(rows.first))}; understood are: "
         + "; ".join(layout.title for layout in FORMATS if layout.answer or layout.captions),
+        path=rows.path,
     )
 
 
@@ -132,7 +131,7 @@ def _unpacked(rows: Rows) -> Rows:
     logs = rows.first["logs"]
     samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
     if not samples or len(samples) < len(logs):
-        raise InputError(rows.path, None, "'logs' must be a list of samples, each an object")
+        raise InputError("'logs' must be a list of samples, each an object", path=rows.path)
     model = _lmms_model(rows.first)
     for _, log in samples:
         log.setdefault("model", model)
@@ -534,4 +533,4 @@ def wrong_kind(source: Source, wanted: str) -> InputError:
         wanted: ``answers`` or ``captions``.
     """
     reason = f"recognised as {source.format.title}: it holds no {wanted}"
-    return InputError(source.rows.path, None, f"{reason}; {source.format.use}" if source.format.use else reason)
+    return InputError(f"{reason}; {source.format.use}" if source.format.use else reason, path=source.rows.path)

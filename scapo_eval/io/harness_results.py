@@ -109,7 +109,7 @@ def handed_over(source: Source, path: str | Path) -> HandedOver:
     else:
         raise wrong_kind(source, "finished figures")
     if not run.figures:
-        raise InputError(run.path, None, f"recognised as {source.format.title}, but without any number")
+        raise InputError(f"recognised as {source.format.title}, but without any number", path=run.path)
     run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
     return run
 
@@ -140,7 +140,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
     for run in runs:
         for key, figure in run.figures.items():
             if key in figures:
-                raise InputError(run.path, None, f"gives {key!r} for {name!r}, as {figures[key][1]} does already")
+                raise InputError(f"gives {key!r} for {name!r}, as {figures[key][1]} does already", path=run.path)
             figures[key] = figure, run.path
     tools = "+".join(dict.fromkeys(run.tool for run in runs))
     details: dict[str, str] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import InputError
-from .base import Metric
+from ..metric import MetricSet
 
 _HOMES = {
     "amber": (".amber", "AMBER"),
@@ -18,10 +18,10 @@ _HOMES = {
     "pope": (".pope", "metric_for"),
     "yesno": (".yesno", "metric_for"),
 }
-"""Metric name -> where it lives: a Metric, or a function of a table's columns where runs differ in theirs."""
+"""MetricSet name -> where it lives: a MetricSet, or a function of a table's columns where runs differ in theirs."""
 
 
-def by_name(name: str, columns: Sequence[str]) -> Metric:
+def by_name(name: str, columns: Sequence[str]) -> MetricSet:
     """The metric that a results file was made with.
 
     Args:
@@ -32,10 +32,10 @@ def by_name(name: str, columns: Sequence[str]) -> Metric:
         InputError: this version has no such metric, or its columns are others.
     """
     if name not in _HOMES:
-        raise InputError(None, None, f"this version knows no metric '{name}' (known: {', '.join(_HOMES)})")
+        raise InputError(f"this version knows no metric '{name}' (known: {', '.join(_HOMES)})")
     module, attribute = _HOMES[name]
     found = getattr(import_module(module, __name__), attribute)
-    metric: Metric = found if isinstance(found, Metric) else found(tuple(columns))
+    metric: MetricSet = found if isinstance(found, MetricSet) else found(tuple(columns))
     if metric.columns != tuple(columns):
-        raise InputError(None, None, f"the results' counts are not those of '{name}' in this version")
+        raise InputError(f"the results' counts are not those of '{name}' in this version")
     return metric

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..matcher import MentionColumns
+from ..columns import MentionColumns
+from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import Truth
-from .base import Measure, Metric, Sums, divide, harmonic_mean, ratio
 
 COLUMNS = (
     "captions",
@@ -46,7 +46,7 @@ def cap_score(hal_rate: float, cover_rate: float) -> float:
     return float(harmonic_mean(np.float64(1 - hal_rate), np.float64(cover_rate)))
 
 
-def _cap_score(suffix: str) -> Measure:
+def _cap_score(suffix: str) -> Formula:
     def measure(sums: Sums) -> NDArray[np.float64]:
         hal = divide(sums[f"hallucinated{suffix}"], sums[f"generated{suffix}"])
         return harmonic_mean(1 - hal, divide(sums[f"covered{suffix}"], sums[f"truth{suffix}"]))
@@ -54,7 +54,7 @@ def _cap_score(suffix: str) -> Measure:
     return measure
 
 
-def _set_measures(suffix: str) -> dict[str, Measure]:
+def _set_measures(suffix: str) -> dict[str, Formula]:
     return {
         f"hal_rate{suffix}": ratio(f"hallucinated{suffix}", f"generated{suffix}"),
         f"cover_rate{suffix}": ratio(f"covered{suffix}", f"truth{suffix}"),
@@ -65,21 +65,21 @@ def _set_measures(suffix: str) -> dict[str, Measure]:
 DAGGER = "_dagger"
 
 
-def capscore_metric(*, dagger: bool = False) -> Metric:
+def capscore_metric(*, dagger: bool = False) -> MetricSet:
     """The metric; with ``dagger`` also the set figures against a second vocabulary and matrix (DOPA)."""
-    measures = _set_measures("") | {
+    formulas = _set_measures("") | {
         "chair_i": ratio("hallucinated_mentions", "mentions"),
         "chair_s": ratio("hallucinated_captions", "captions"),
     }
     columns: tuple[str, ...] = COLUMNS
     if dagger:
-        measures |= _set_measures(DAGGER)
+        formulas |= _set_measures(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
-    better = {name: name.startswith(("cover", "cap")) for name in measures}
-    return Metric("capscore", columns, measures, better)
+    better = {name: name.startswith(("cover", "cap")) for name in formulas}
+    return MetricSet("capscore", columns, formulas, better)
 
 
-def metric_for(columns: tuple[str, ...]) -> Metric:
+def metric_for(columns: tuple[str, ...]) -> MetricSet:
     """The metric of a table with these columns."""
     return capscore_metric(dagger=f"truth{DAGGER}" in columns)
 

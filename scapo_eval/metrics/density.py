@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..metric import MetricSet, ratio
 from ..reward import RewardColumns
-from .base import Metric, ratio
 
 COLUMNS = (
     "responses",
@@ -31,12 +31,12 @@ COLUMNS = (
 label, an absent label, both; different labels of unknown cells; 1 if it is an empty text."""
 
 
-def density_metric() -> Metric:
+def density_metric() -> MetricSet:
     """Means per response."""
     shown = COLUMNS[1:8]
-    measures = {name: ratio(name, "responses") for name in shown}
+    formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
-    return Metric("density", COLUMNS, measures, better, frozenset(shown))
+    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown))
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ def join(
         InputError: no answers, most belong to no question, or many of one part ask something else.
     """
     if not answers:
-        raise InputError(source, None, "the file holds no answers")
+        raise InputError("the file holds no answers", path=source)
     index = _Index(questions)
     found: dict[str, Graded] = {}
     duplicates: list[Answer] = []
@@ -128,7 +128,7 @@ def join(
     graded = tuple(found[question.id] for question in questions if question.id in found)
     decided = sum(contains(item.answer.response) is not None for item in graded)
     if 5 * decided < len(graded) and (looks := hint(answers, benchmark)):
-        raise InputError(source, None, f"only {decided:,} of {len(graded):,} answers say yes or no at all{looks}")
+        raise InputError(f"only {decided:,} of {len(graded):,} answers say yes or no at all{looks}", path=source)
     return Run(
         graded=graded,
         questions=tuple(questions),
@@ -223,22 +223,22 @@ def _other_questions(source: str, pairs: Sequence[tuple[Answer, Question]], tota
     if answer.question is not None and not _asks(answer, question):
         what, ours, theirs = ("question", answer.question, question.text)
     return InputError(
-        source,
-        answer.line or None,
         f"{len(pairs):,} of {total:,} answers{f' of {part}' if part else ''} carry another {what} than their id names "
         f"({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids count something else, or the questions are "
         f"another version; if only the wording differs, leave the {what} out of the answers",
+        path=source,
+        line=answer.line or None,
     )
 
 
 def _other_benchmark(source: str, strangers: Sequence[Answer], total: int, benchmark: str | None) -> InputError:
     own_labels = "; to score by the answers' own labels, leave the questions out"
     return InputError(
-        source,
-        strangers[0].line or None,
         f"{len(strangers):,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
         + hint(strangers, benchmark)
         + (own_labels if all(answer.label for answer in strangers) else ""),
+        path=source,
+        line=strangers[0].line or None,
     )
 
 

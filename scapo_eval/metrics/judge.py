@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..counts import CountBuilder
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.containers import Row, Warn, first_bytes, open_rows, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import FaultList, display_name, json_type, read_json
+from ..metric import Formula, MetricSet, divide, ratio
 from ..results import System
 from ..signature import digest, signature
-from ..stats import CountBuilder
-from .base import Measure, Metric, divide, ratio
 from .provenance import file_looks_like
 
 # --- MMHal-Bench ----------------------------------------------------------------------------------------------------
@@ -96,22 +96,20 @@ def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
         try:
             ratings.append(_rating(record, line))
         except ValueError as error:
-            faults.add(InputError(name, line, str(error)))
+            faults.add(InputError(str(error), path=name, line=line))
             continue
         image, question = find_image(record), record.get("question", record.get("prompt"))
         if image is not None:
             earlier = seen.setdefault((image, str(question)), line)
             if earlier != line:
-                faults.add(InputError(name, line, f"the question of line {earlier} is rated again"))
+                faults.add(InputError(f"the question of line {earlier} is rated again", path=name, line=line))
         if isinstance(record.get("model"), str) and "choices" not in record:  # there it is the judge
             models.setdefault(record["model"], line)
     if len(models) > 1:
         faults.add(mixed_models(name, list(models.values())[1], models, "give each model's ratings on their own"))
     _raise(path, faults, "ratings", nothing=not ratings)
     if all(rating.rating is None for rating in ratings):
-        raise InputError(
-            name, None, f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})"
-        )
+        raise InputError(f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})", path=name)
     if len(ratings) == MMHAL_QUESTIONS and all(rating.question_type is None for rating in ratings):
         types = MMHAL_TYPES * (MMHAL_QUESTIONS // len(MMHAL_TYPES))
         ratings = [
@@ -165,10 +163,10 @@ def _of_type(question_type: str, column: str) -> str:
 
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 MMHAL_COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in MMHAL_TYPES for column in _RATING_COLUMNS))
-MMHAL = Metric(
+MMHAL = MetricSet(
     name="mmhal",
     columns=MMHAL_COLUMNS,
-    measures={"mmhal_score": ratio("rating_sum", "rated"), "mmhal_hal": ratio("hallucinated", "rated")}
+    formulas={"mmhal_score": ratio("rating_sum", "rated"), "mmhal_hal": ratio("hallucinated", "rated")}
     | {_of_type(t, "score"): ratio(_of_type(t, "rating_sum"), _of_type(t, "rated")) for t in MMHAL_TYPES}
     | {_of_type(t, "hal"): ratio(_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in MMHAL_TYPES},
     higher_is_better={"mmhal_score": True, "mmhal_hal": False}
@@ -293,12 +291,14 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
             identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
             facts = _facts(record, line, identity, setting)
         except ValueError as error:
-            faults.add(InputError(name, line, str(error)))
+            faults.add(InputError(str(error), path=name, line=line))
             continue
         if identity is not None:
             earlier = seen.setdefault((facts.setting, identity), line)
             if earlier != line:
-                faults.add(InputError(name, line, f"id {identity!r} stands here again (first on line {earlier})"))
+                faults.add(
+                    InputError(f"id {identity!r} stands here again (first on line {earlier})", path=name, line=line)
+                )
         found.append(facts)
     _raise(path, faults, "facts", nothing=not found)
     return found
@@ -352,29 +352,29 @@ def _slug(setting: str | None) -> str | None:
     return "_".join(setting.lower().split()) if setting else None
 
 
-def faithscore_metric(settings: Sequence[str]) -> Metric:
+def faithscore_metric(settings: Sequence[str]) -> MetricSet:
     """FaithScore and Avg. Facts over all answers, and for each generation setting (``detailed_faithscore``...)."""
     prefixes = ["", *(f"{setting}_" for setting in settings)]
-    measures: dict[str, Measure] = {}
+    formulas: dict[str, Formula] = {}
     for prefix in prefixes:
-        measures[f"{prefix}faithscore"] = _mean_share(f"{prefix}share", f"{prefix}scored")
-        measures[f"{prefix}avg_facts"] = ratio(f"{prefix}facts", f"{prefix}answers")
-    return Metric(
+        formulas[f"{prefix}faithscore"] = _mean_share(f"{prefix}share", f"{prefix}scored")
+        formulas[f"{prefix}avg_facts"] = ratio(f"{prefix}facts", f"{prefix}answers")
+    return MetricSet(
         name="faithscore",
         columns=tuple(prefix + column for prefix in prefixes for column in _FACT_COLUMNS),
-        measures=measures,
-        higher_is_better=dict.fromkeys(measures, True),
-        plain_numbers=frozenset(name for name in measures if name.endswith("avg_facts")),
+        formulas=formulas,
+        higher_is_better=dict.fromkeys(formulas, True),
+        plain_numbers=frozenset(name for name in formulas if name.endswith("avg_facts")),
     )
 
 
-def faithscore_metric_for(columns: Sequence[str]) -> Metric:
+def faithscore_metric_for(columns: Sequence[str]) -> MetricSet:
     """The metric of a table with these columns."""
     ending = f"_{_FACT_COLUMNS[0]}"
     return faithscore_metric([column.removesuffix(ending) for column in columns if column.endswith(ending)])
 
 
-def _mean_share(share: str, scored: str) -> Measure:
+def _mean_share(share: str, scored: str) -> Formula:
     return lambda sums: divide(sums[share], sums[scored]) / SHARE_UNIT
 
 
@@ -440,7 +440,7 @@ def _raise(path: str | Path, faults: FaultList, wanted: str, *, nothing: bool) -
         first = faults.errors[0]
         looks = file_looks_like(path)
         reason = f"{first.reason}; none of the {faults.total:,} records holds {wanted}"
-        raise InputError(first.path, first.line, f"{reason}; they look like {looks}" if looks else reason)
+        raise InputError(f"{reason}; they look like {looks}" if looks else reason, path=first.path, line=first.line)
     faults.raise_if_any()
 
 
@@ -451,6 +451,6 @@ def _judged_records(path: str | Path, key: str, warn: Warn) -> Iterator[Row]:
         return
     values: Any = read_json(path)
     if not isinstance(values, list) or not values:
-        raise InputError(display_name(path), None, "the file holds no record (an empty JSON array)")
+        raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
     for number, value in enumerate(values, 1):
         yield number, value if isinstance(value, dict) else {key: value}

@@ -18,9 +18,9 @@ from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.containers import Warn, warn_user
 from ..io.files import FaultList, display_name, iter_records
+from ..metric import Floats, Formula, MetricSet, harmonic_mean
 from ..prompts import with_context
 from ..types import Answer
-from .base import Floats, Measure, Metric, harmonic_mean
 from .join import Run, join
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
@@ -52,7 +52,7 @@ def read_phd(path: str | Path) -> list[Question]:
         try:
             questions.extend(_questions(record, seen))
         except ValueError as error:
-            fault = InputError(source, line, str(error))
+            fault = InputError(str(error), path=source, line=line)
             if not questions:  # not even the first: another kind of file
                 raise fault from None
             faults.add(fault)
@@ -157,7 +157,9 @@ def read_phd_answers(
     """
     source, answers = answers_to("phd", path, model=model, warn=warn)
     if not any(answer.mode or benchmark_of(answer) for answer in answers) and (looks := looks_like(answers)):
-        raise InputError(source, answers[0].line or None, f"no answer names a PhD mode; the file looks like {looks}")
+        raise InputError(
+            f"no answer names a PhD mode; the file looks like {looks}", path=source, line=answers[0].line or None
+        )
     answers = [_with_mode(answer, source) if benchmark_of(answer) in (None, "phd") else answer for answer in answers]
     if questions is not None:
         run = join(answers, questions, parse, source=source, benchmark="phd", key=_key)
@@ -181,11 +183,11 @@ def _with_mode(answer: Answer, source: str) -> Answer:
     match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
     given = answer.mode or (match.group(1) if match else None)
     if given is None:
-        raise InputError(source, answer.line or None, f"no 'mode' (id {answer.id!r}): base, sec, icc or ccs")
+        raise InputError(f"no 'mode' (id {answer.id!r}): base, sec, icc or ccs", path=source, line=answer.line or None)
     try:
         return replace(answer, mode=parse_mode(given), task=_task(answer.task))
     except ValueError as error:
-        raise InputError(source, answer.line or None, str(error)) from None
+        raise InputError(str(error), path=source, line=answer.line or None) from None
 
 
 def _key(answer: Answer) -> str:
@@ -198,7 +200,7 @@ def mode_and_task(question: Question) -> str:
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 
-def phd_metric(groups: Sequence[str]) -> Metric:
+def phd_metric(groups: Sequence[str]) -> MetricSet:
     """``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
 
     A mean has no value while one of its parts has none.
@@ -211,7 +213,7 @@ def phd_metric(groups: Sequence[str]) -> Metric:
     of_task = {mode: [group for group in own if group != mode] for mode, own in of_mode.items()}
     pooled = {f"phd_{mode}": over(own, phd_index) for mode, own in of_mode.items()}
     averaged = {f"phd_{mode}_task": mean([over([group], phd_index) for group in own]) for mode, own in of_task.items()}
-    measures: dict[str, Measure] = {
+    formulas: dict[str, Formula] = {
         **pooled,
         "phd_all": mean(list(pooled.values())),
         **averaged,
@@ -221,10 +223,10 @@ def phd_metric(groups: Sequence[str]) -> Metric:
     }
     for mode, own in of_mode.items():
         for name, figure in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
-            measures[f"{mode}_{name}"] = over(own, figure)
-    return Metric("phd", columns(groups), measures, dict.fromkeys(measures, True))
+            formulas[f"{mode}_{name}"] = over(own, figure)
+    return MetricSet("phd", columns(groups), formulas, dict.fromkeys(formulas, True))
 
 
-def metric_for(columns: Sequence[str]) -> Metric:
+def metric_for(columns: Sequence[str]) -> MetricSet:
     """The metric of a results file, rebuilt from the names of its counts."""
     return phd_metric(groups_in(columns))

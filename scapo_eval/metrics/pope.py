@@ -14,8 +14,8 @@ from ..answers import Parser
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
+from ..metric import MetricSet
 from ..types import Answer
-from .base import Metric
 from .join import Run, join
 from .provenance import answers_to, benchmark_of
 from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
@@ -42,10 +42,9 @@ def read_pope_questions(paths: Iterable[str | Path]) -> list[Question]:
         for question in read_questions(path, _category_in(Path(path).name)):
             if question.id in questions:
                 raise InputError(
-                    display_name(path),
-                    None,
                     f"the id {question.id!r} is in an earlier question file, too; score each data set on its own, and "
                     f"let the file's name (or a field 'category') say {', '.join(CATEGORIES)}",
+                    path=display_name(path),
                 )
             questions[question.id] = question
     return list(questions.values())
@@ -85,10 +84,10 @@ def read_pope(
         left = len(answers) - len(kept)
         notes = [f"{left:,} answers left out: no question file for {', '.join(without)}"] if left else []
         if not kept:
-            raise InputError(source, None, f"nothing to score: {notes[0]}")
+            raise InputError(f"nothing to score: {notes[0]}", path=source)
         return join(kept, questions, parse, source=source, benchmark="pope", key=key, out_of_scope=left, notes=notes)
     if not any(benchmark_of(answer) for answer in answers) and any(answer.question for answer in answers):
-        raise InputError(source, None, "these are not POPE's questions; score other yes/no questions with yesno")
+        raise InputError("these are not POPE's questions; score other yes/no questions with yesno", path=source)
     own, key = questions_of(
         answers, source=source, remedy="give POPE's question files with --questions", benchmark="pope"
     )
@@ -129,18 +128,18 @@ def _number(identifier: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def pope_metric(groups: Sequence[str]) -> Metric:
+def pope_metric(groups: Sequence[str]) -> MetricSet:
     """Figures over all questions, the categories' plain mean of accuracy and F1, then figures per category."""
     metric = yesno_metric(groups, "pope")
     named = [group for group in groups if group]
     if len(named) < 2:
         return metric
     means = {f"mean_{name}": mean([over([group], FIGURES[name]) for group in named]) for name in ("accuracy", "f1")}
-    pooled = {name: metric.measures[name] for name in FIGURES}
+    pooled = {name: metric.formulas[name] for name in FIGURES}
     better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
-    return Metric("pope", metric.columns, {**pooled, **means, **metric.measures}, better)
+    return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better)
 
 
-def metric_for(columns: Sequence[str]) -> Metric:
+def metric_for(columns: Sequence[str]) -> MetricSet:
     """The metric of a results file, rebuilt from the names of its counts."""
     return pope_metric(groups_in(columns))

@@ -37,7 +37,7 @@ def answers_to(
     foreign = [answer for answer in answers if benchmark_of(answer) not in (None, benchmark)]
     if benchmark and 2 * len(foreign) > len(answers):
         reason = f"these look like {looks_like(foreign)}, not like {benchmark} answers"
-        raise InputError(source, foreign[0].line or None, reason)
+        raise InputError(reason, path=source, line=foreign[0].line or None)
     return source, answers
 
 

@@ -102,7 +102,7 @@ def questions_of(
         first_without = answers[labels.index(None)]
         reason = f"{labels.count(None):,} of {len(answers):,} answers have no label yes or no; {remedy}"
         reason += hint(answers, benchmark)
-        raise InputError(source, first_without.line or None, reason)
+        raise InputError(reason, path=source, line=first_without.line or None)
     faults = FaultList()
     questions: dict[str, Question] = {}
     for answer, label in zip(answers, labels, strict=True):
@@ -119,7 +119,7 @@ def questions_of(
         first = questions.setdefault(question.id, question)
         if (first.label, first.text) != (question.label, question.text):
             reason = f"id {answer.id!r} asks another question here than before; {remedy}"
-            faults.add(InputError(source, answer.line or None, reason))
+            faults.add(InputError(reason, path=source, line=answer.line or None))
     faults.raise_if_any()
     return list(questions.values()), _own_key
 
@@ -149,13 +149,13 @@ def read_questions(path: str | Path, category: str | None = None) -> list[Questi
         try:
             question = _question(record, category)
         except ValueError as error:
-            fault = InputError(source, line, str(error))
+            fault = InputError(str(error), path=source, line=line)
             if not questions:  # not even the first: another kind of file
                 raise fault from None
             faults.add(fault)
             continue
         if questions.setdefault(question.id, question) is not question:
-            faults.add(InputError(source, line, f"the id {question.id!r} occurs twice"))
+            faults.add(InputError(f"the id {question.id!r} occurs twice", path=source, line=line))
     faults.raise_if_any()
     return list(questions.values())
 

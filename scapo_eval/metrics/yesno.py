@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 
 from ..answers import Parser, Said
+from ..counts import CountTable
 from ..io.containers import Warn, warn_user
+from ..metric import Floats, Formula, MetricSet, Sums, divide
 from ..results import System
 from ..signature import digest, signature
-from ..stats import CountTable
 from ..types import Answer
-from .base import Floats, Measure, Metric, Sums, divide
 from .join import Graded, Run, join
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of
@@ -96,7 +96,7 @@ FIGURES: Mapping[str, Callable[[Cells], Floats]] = {
 }
 
 
-def over(groups: Sequence[str], figure: Callable[[Cells], Floats]) -> Measure:
+def over(groups: Sequence[str], figure: Callable[[Cells], Floats]) -> Formula:
     """A figure of several groups' counts, pooled; no value where there is no group."""
 
     def measure(sums: Sums) -> Floats:
@@ -106,13 +106,13 @@ def over(groups: Sequence[str], figure: Callable[[Cells], Floats]) -> Measure:
     return measure
 
 
-def mean(measures: Sequence[Measure]) -> Measure:
+def mean(formulas: Sequence[Formula]) -> Formula:
     """The plain mean of figures; no value where one of them has none, or where there are none."""
 
     def measure(sums: Sums) -> Floats:
-        if not measures:
+        if not formulas:
             return np.full(np.shape(next(iter(sums.values()))), np.nan)
-        return np.asarray(np.mean([figure(sums) for figure in measures], axis=0))
+        return np.asarray(np.mean([figure(sums) for figure in formulas], axis=0))
 
     return measure
 
@@ -126,7 +126,7 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
-def yesno_metric(groups: Sequence[str], name: str = "yesno") -> Metric:
+def yesno_metric(groups: Sequence[str], name: str = "yesno") -> MetricSet:
     """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
 
     Args:
@@ -134,14 +134,14 @@ def yesno_metric(groups: Sequence[str], name: str = "yesno") -> Metric:
         name: the benchmark.
     """
     groups = sorted(groups)
-    measures = {figure: over(groups, function) for figure, function in FIGURES.items()}
+    formulas = {figure: over(groups, function) for figure, function in FIGURES.items()}
     for group in filter(None, groups):
-        measures |= {f"{group}_{figure}": over([group], function) for figure, function in FIGURES.items()}
-    better = {figure: True for figure in measures if not figure.endswith("yes_ratio")}
-    return Metric(name, columns(groups), measures, better)
+        formulas |= {f"{group}_{figure}": over([group], function) for figure, function in FIGURES.items()}
+    better = {figure: True for figure in formulas if not figure.endswith("yes_ratio")}
+    return MetricSet(name, columns(groups), formulas, better)
 
 
-def metric_for(columns: Sequence[str]) -> Metric:
+def metric_for(columns: Sequence[str]) -> MetricSet:
     """The metric of a results file, rebuilt from the names of its counts."""
     return yesno_metric(groups_in(columns))
 
@@ -157,7 +157,7 @@ def part_of(question: Question) -> str:
     return question.part
 
 
-def count(items: Sequence[Graded], metric: Metric, group_of: GroupOf) -> CountTable:
+def count(items: Sequence[Graded], metric: MetricSet, group_of: GroupOf) -> CountTable:
     """Counts per image: every answer adds one to one column of ``metric``."""
     units = [item.question.unit for item in items]
     ids = sorted(set(units))
@@ -215,7 +215,7 @@ def read_yesno(
 
 def systems(
     runs: Mapping[str, Run],
-    metric_of: Callable[[Sequence[str]], Metric],
+    metric_of: Callable[[Sequence[str]], MetricSet],
     group_of: GroupOf,
     *,
     parser: str,
@@ -250,7 +250,14 @@ def _not_paired(system: System, first: System) -> Iterable[str]:
 
 
 def _system(
-    name: str, run: Run, metric: Metric, group_of: GroupOf, parser: str, unparsed: Unparsed, resamples: int, seed: int
+    name: str,
+    run: Run,
+    metric: MetricSet,
+    group_of: GroupOf,
+    parser: str,
+    unparsed: Unparsed,
+    resamples: int,
+    seed: int,
 ) -> System:
     items = [item for item in run.graded if item.said is not None or unparsed == "wrong"]
     table = count(items, metric, group_of)

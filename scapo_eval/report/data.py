@@ -18,18 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..claims import Claims, find_claims
+from ..columns import MentionColumns
+from ..counts import CountTable
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import iter_records
-from ..matcher import AliasMatcher, MentionColumns
-from ..metrics.base import Metric
+from ..matcher import AliasMatcher
+from ..metric import MetricSet
 from ..metrics.capscore import cap_score
 from ..metrics.density import density_counts, density_metric
 from ..oracle import PresenceOracle, Truth
 from ..results import System, results
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import CaptionScores, ScoredBlock, Scorer, score_file
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, CountTable, resampled_totals
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
 
 METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
@@ -43,7 +45,7 @@ PLANES = (
     ("capscore", "hal_rate_dagger", "cover_rate_dagger", "Hal. Rate and Cover Rate against DOPA"),
     ("amber", "chair", "cover", "AMBER: CHAIR and Cover"),
 )
-"""Metric, figure on the x axis, figure on the y axis, title: where a frontier can be drawn."""
+"""MetricSet, figure on the x axis, figure on the y axis, title: where a frontier can be drawn."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
@@ -61,7 +63,7 @@ class Group:
         resamples, seed: of every interval.
     """
 
-    metric: Metric
+    metric: MetricSet
     systems: tuple[System, ...]
     found: Mapping[str, Any]
     resamples: int
@@ -207,17 +209,19 @@ def read_training_run(folder: str | Path) -> TrainingRun:
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
-        raise InputError(folder, None, f"no training run: it holds no {METRICS_FILE} (see docs/report.md)")
+        raise InputError(f"no training run: it holds no {METRICS_FILE} (see docs/report.md)", path=folder)
     rows: list[Mapping[str, Any]] = []
     names: dict[str, None] = {"step": None}
     for line, record in iter_records(path):
         step = record.get("step")
         if type(step) is not int or (rows and step <= rows[-1]["step"]):
-            raise InputError(path, line, f"'step' must be a whole number above the line before, found {step!r}")
+            raise InputError(
+                f"'step' must be a whole number above the line before, found {step!r}", path=path, line=line
+            )
         rows.append(record)
         for key, value in record.items():
             if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
-                raise InputError(path, line, f"'{key}' must be a number or null, found {value!r:.60}")
+                raise InputError(f"'{key}' must be a number or null, found {value!r:.60}", path=path, line=line)
             names[key] = None
     columns = {name: [row.get(name) for row in rows] for name in names}
     return TrainingRun(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
@@ -231,11 +235,11 @@ def _read_samples(path: Path) -> list[tuple[int, str, str]]:
         try:
             step, image, response = record["step"], canonical_image_id(record["image_id"]), record["response"]
         except KeyError as error:
-            raise InputError(path, line, f"missing key {error}") from None
+            raise InputError(f"missing key {error}", path=path, line=line) from None
         except ValueError as error:
-            raise InputError(path, line, f"'image_id' {error}") from None
+            raise InputError(f"'image_id' {error}", path=path, line=line) from None
         if type(step) is not int or not isinstance(response, str):
-            raise InputError(path, line, "'step' must be a whole number and 'response' a string")
+            raise InputError("'step' must be a whole number and 'response' a string", path=path, line=line)
         samples.append((step, image, response))
     order = {image: k for k, image in enumerate(dict.fromkeys(image for _, image, _ in samples))}
     return sorted(samples, key=lambda sample: (order[sample[1]], sample[0]))
@@ -283,7 +287,7 @@ def planes(report: Report) -> list[Plane]:
     found = []
     for metric, x, y, title in PLANES:
         for group in report.groups:
-            if group.metric.name == metric and {x, y} <= group.metric.measures.keys():
+            if group.metric.name == metric and {x, y} <= group.metric.formulas.keys():
                 points = [p for s in group.systems if (p := _point(s, x, y, group)) is not None]
                 if points:
                     found.append(_plane(title, points, report.trails))

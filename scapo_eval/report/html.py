@@ -311,7 +311,7 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise InputError(folder, None, "is no folder of images")
+        raise InputError("is no folder of images", path=folder)
     names = set(wanted)
     found: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
@@ -320,7 +320,7 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
             if image in names or (image := canonical_image_id(path.stem)) in names:
                 found.setdefault(image, path)
     if not found:
-        raise InputError(folder, None, "holds no picture of these images (names are joined by image id)")
+        raise InputError("holds no picture of these images (names are joined by image id)", path=folder)
     return found
 
 
@@ -356,7 +356,7 @@ def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
                 picture.draft("RGB", (2 * THUMBNAIL_PIXELS, 2 * THUMBNAIL_PIXELS))
                 small = picture.convert("RGB")
         except (UnidentifiedImageError, OSError) as error:
-            raise InputError(path, None, f"is no readable picture: {error}") from None
+            raise InputError(f"is no readable picture: {error}", path=path) from None
         small.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=72, optimize=True)

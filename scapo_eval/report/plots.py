@@ -43,7 +43,7 @@ def picture_format(path: str) -> str:
     """
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in FORMATS:
-        raise InputError(path, None, f"a picture's name must end in {', '.join('.' + name for name in FORMATS)}")
+        raise InputError(f"a picture's name must end in {', '.join('.' + name for name in FORMATS)}", path=path)
     return suffix
 
 
@@ -92,7 +92,7 @@ def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane]) -> None:
         MissingExtra: matplotlib is not installed.
     """
     if not planes:
-        raise InputError(None, None, "no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
+        raise InputError("no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
     with Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
         for axes, plane in zip(picture.axes, planes, strict=True):
@@ -148,13 +148,13 @@ def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 
         InputError: there are no captions, or nothing is hallucinated.
     """
     if not runs:
-        raise InputError(None, None, "labels are counted in captions: give captions files and --truth")
+        raise InputError("labels are counted in captions: give captions files and --truth")
     tables = [label_rows(run) for run in runs]
     names = runs[0].truth.vocabulary.labels
     total = np.sum([np.array(t["hallucinated"], dtype=np.int64) for t in tables], axis=0)
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
     if not most:
-        raise InputError(None, None, "no label to draw: nothing is hallucinated")
+        raise InputError("no label to draw: nothing is hallucinated")
     with Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
         axes, thick = picture.axes[0], 0.8 / len(runs)
         for s, (run, rows) in enumerate(zip(runs, tables, strict=True)):
@@ -180,10 +180,10 @@ def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
         InputError: there is no run, or none has a figure of those drawn.
     """
     if not runs:
-        raise InputError(None, None, "no training run to draw: give a run's folder with metrics.jsonl")
+        raise InputError("no training run to draw: give a run's folder with metrics.jsonl")
     panels = [panel for panel in _CURVES if any(_present(run, panel[1]) for run in runs)]
     if not panels:
-        raise InputError(None, None, "the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
+        raise InputError("the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     with Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:

@@ -112,7 +112,7 @@ def table(report: Report, which: str) -> Table:
                 ),
             )
             for group in report.groups
-            for name in group.metric.measures
+            for name in group.metric.formulas
         ]
         return _joined(report, "System", sources)
     if which == "4":
@@ -133,7 +133,7 @@ def _joined(
     values = {name: row for name, row in values.items() if any(v is not None for v in row)}
     if not values:
         wanted = ", ".join(dict.fromkeys(metric for metric, _, _ in sources)) or "any metric"
-        raise InputError(None, None, f"nothing to put into this table: it shows figures of {wanted}")
+        raise InputError(f"nothing to put into this table: it shows figures of {wanted}")
     first = next(iter(values.values()))
     rows = []
     for k, (name, row) in enumerate(values.items()):
@@ -144,7 +144,7 @@ def _joined(
 
 def _density_table(report: Report) -> Table:
     if not report.captions:
-        raise InputError(None, None, "table 3 counts objects and subsentences of captions: give captions files")
+        raise InputError("table 3 counts objects and subsentences of captions: give captions files")
     objects, pieces = "Annotated Objects per Response", "Subsentences per Response"
     columns = tuple(
         Column(heading, group, better=None, plain=True, digits=2)

@@ -37,7 +37,7 @@ def prepare(world: World, folder: Path, lessons: Lessons, seed: int = 0) -> None
     done = folder / "model" / "lessons.json"
     if done.exists():
         if json.loads(done.read_text(encoding="utf-8")) != wanted:
-            raise InputError(str(folder), None, "holds another world: give another --output")
+            raise InputError("holds another world: give another --output", path=str(folder))
         return
     write_world(world, folder, train=TRAIN_PICTURES, evaluation=EVALUATION_PICTURES, seed=seed)
     pretrain(world, folder / "model", lessons, seed)

@@ -162,5 +162,5 @@ def test_command(data: Path, synonyms_file: Path) -> None:
             assert figure["printed"] == float(f"{wanted[name] * 100:.1f}")
             assert figure["ci_low"] < figure["value"] < figure["ci_high"]
         assert "profile:reference|synonyms:" in system["signature"]
-    assert {row["metric"] for row in found["comparisons"]} == set(METRIC.measures)
+    assert {row["metric"] for row in found["comparisons"]} == set(METRIC.formulas)
     assert all(row["n_images"] == 500 for row in found["comparisons"])

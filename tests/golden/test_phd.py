@@ -12,7 +12,7 @@ import pytest
 
 from scapo_eval import prompts
 from scapo_eval.answers import PARSERS, first_word
-from scapo_eval.metrics.base import harmonic_mean
+from scapo_eval.metric import harmonic_mean
 from scapo_eval.metrics.phd import MODES, mode_and_task, phd_metric, read_phd, read_phd_answers
 from scapo_eval.metrics.yesno import Unparsed, mean, systems
 from scapo_eval.results import System

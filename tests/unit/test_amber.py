@@ -200,12 +200,12 @@ def test_no_value_over_nothing(data: AmberData, write: Write) -> None:
 def test_names_of_the_figures() -> None:
     yes_no = ["accuracy", "precision", "recall", "f1"]
     dimensions = ["existence", "attribute", "state", "number", "action", "relation"]
-    assert set(AMBER.measures) == {
+    assert set(AMBER.formulas) == {
         *("chair", "cover", "hal", "cog", "cap_score", "amber_score", *yes_no),
         *(f"{dimension}_{name}" for dimension in dimensions for name in yes_no),
     }
     assert AMBER.plain_numbers == {"amber_score"}
-    assert set(AMBER.measures) - {"cap_score"} == set(printed(dict.fromkeys(COLUMNS, 1)))
+    assert set(AMBER.formulas) - {"cap_score"} == set(printed(dict.fromkeys(COLUMNS, 1)))
 
 
 def test_the_unit_is_the_image(data: AmberData, write: Write) -> None:

@@ -286,7 +286,7 @@ def test_dagger_figures_are_the_same_against_a_second_vocabulary_and_matrix(tmp_
     assert both.values["hal_rate_dagger"] == 1 / 3
     assert both.values["cover_rate_dagger"] == 2 / 3
     assert f"second@{second.fingerprint}" in both.signature
-    assert set(both.values) == set(capscore_metric(dagger=True).measures)
+    assert set(both.values) == set(capscore_metric(dagger=True).formulas)
 
 
 def test_score_file_and_score_captions_agree(tmp_path: Any) -> None:

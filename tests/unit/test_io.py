@@ -327,9 +327,7 @@ def test_a_written_file_is_whole_and_reproducible(tmp_path: Path, name: str, unp
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
 
 
-@pytest.mark.parametrize(
-    "failure", [KeyboardInterrupt, InputError(None, None, "x"), MissingExtra("x", "y"), ZeroDivisionError]
-)
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, InputError("x"), MissingExtra("x", "y"), ZeroDivisionError])
 def test_a_failure_leaves_nothing_behind_and_the_old_file_alone(tmp_path: Path, failure: Any) -> None:
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(b"old")
@@ -363,17 +361,22 @@ def test_json_that_orjson_refuses() -> None:
 
 
 def test_an_error_names_file_line_and_reason() -> None:
-    assert str(InputError("a.jsonl", 3, "why")) == "a.jsonl:3: why"
-    assert str(InputError(Path("a.jsonl"), None, "why")) == "a.jsonl: why"
-    assert str(InputError(None, None, "why")) == "why"
-    assert str(InputErrors([InputError("a", 1, "x"), InputError("a", 2, "y")])) == "a:1: x\na:2: y"
-    assert str(InputErrors([InputError("a", 1, "x")], total=1)) == "a:1: x"
+    assert str(InputError("why", path="a.jsonl", line=3)) == "a.jsonl:3: why"
+    assert str(InputError("why", path=Path("a.jsonl"))) == "a.jsonl: why"
+    assert str(InputError("why")) == "why"
+    assert str(InputErrors([InputError("x", path="a", line=1), InputError("y", path="a", line=2)])) == "a:1: x\na:2: y"
+    assert str(InputErrors([InputError("x", path="a", line=1)], total=1)) == "a:1: x"
     assert "pip install 'scapo[plot]'" in str(MissingExtra("plot", "drawing"))
     assert issubclass(ScapoError, ValueError)
 
 
 @pytest.mark.parametrize(
-    "error", [InputError("a", 3, "x"), InputErrors([InputError("a", 3, "x")] * 25, 40), MissingExtra("e", "n")]
+    "error",
+    [
+        InputError("x", path="a", line=3),
+        InputErrors([InputError("x", path="a", line=3)] * 25, 40),
+        MissingExtra("e", "n"),
+    ],
 )
 def test_errors_come_back_whole_from_worker_processes(error: ScapoError) -> None:
     import pickle

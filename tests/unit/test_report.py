@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
+from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.metric import MetricSet
 from scapo_eval.metrics import by_name
-from scapo_eval.metrics.base import Metric
 from scapo_eval.report import CaptionRun, Group, Report, TrainingRun, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
@@ -38,7 +39,6 @@ from scapo_eval.report.data import (
     wilson,
 )
 from scapo_eval.results import System
-from scapo_eval.stats import CountTable
 
 VOCABULARY = Vocabulary.from_mapping(
     {"dog": ["dog", "dogs", "puppy"], "cat": ["cat"], "car": ["car"], "sky": ["sky"]}, ignore=["hot dog"]
@@ -188,7 +188,7 @@ def test_pieces_partition_every_text(tmp_path: Path) -> None:
 def amber_group(rows: Mapping[str, Mapping[str, float]]) -> Group:
     """A group with figures as given, as a results object would hold them."""
     names = list(next(iter(rows.values())))
-    metric = Metric("amber", ("n",), {n: lambda sums: sums["n"] for n in names}, {n: n != "chair" for n in names})
+    metric = MetricSet("amber", ("n",), {n: lambda sums: sums["n"] for n in names}, {n: n != "chair" for n in names})
     systems = [
         {"name": name, "metrics": {n: {"value": v, "ci_low": None, "ci_high": None} for n, v in figures.items()}}
         for name, figures in rows.items()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError
+from scapo_eval.counts import CountTable
+from scapo_eval.metric import MetricSet
 from scapo_eval.metrics import by_name
 from scapo_eval.metrics.amber import AMBER
-from scapo_eval.metrics.base import Metric
 from scapo_eval.metrics.capscore import capscore_metric
 from scapo_eval.metrics.chair import METRIC as CHAIR
 from scapo_eval.metrics.judge import MMHAL, faithscore_metric
@@ -16,7 +17,6 @@ from scapo_eval.metrics.phd import metric_for as phd_metric_for
 from scapo_eval.metrics.pope import metric_for as pope_metric_for
 from scapo_eval.metrics.yesno import yesno_metric
 from scapo_eval.results import System, per_image, table_from
-from scapo_eval.stats import CountTable
 
 METRICS = [
     AMBER,
@@ -31,10 +31,10 @@ METRICS = [
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: f"{metric.name}-{len(metric.columns)}")
-def test_metric_is_found_again(metric: Metric) -> None:
+def test_metric_is_found_again(metric: MetricSet) -> None:
     again = by_name(metric.name, metric.columns)
     counts = np.arange(1, len(metric.columns) + 1)
-    assert list(again.measures) == list(metric.measures)
+    assert list(again.formulas) == list(metric.formulas)
     assert {k: repr(v) for k, v in again.score(counts).items()} == {k: repr(v) for k, v in metric.score(counts).items()}
 
 

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from scapo_eval.counts import CountBuilder, CountTable
 from scapo_eval.errors import InputError
-from scapo_eval.metrics.base import Metric, divide, harmonic_mean, ratio
+from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.results import System, per_image, results, table_from
-from scapo_eval.stats import MIN_SHARED_IMAGES, CountBuilder, CountTable, bootstrap, compare, figures, holm, mcnemar
+from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, figures, holm, mcnemar
 
 Counts = NDArray[np.int64]
 
-METRIC = Metric(
+METRIC = MetricSet(
     "toy",
     ("hits", "all", "covered", "truth"),
     {
@@ -68,7 +69,7 @@ def test_figures_equal_plain_arithmetic(rows: list[tuple[int, int, int, int]]) -
 def test_the_bootstrap_agrees_with_a_plain_loop_over_images() -> None:
     rows = some_rows(60, 1)
     rng = np.random.default_rng(7)
-    plain: dict[str, list[float]] = {name: [] for name in METRIC.measures}
+    plain: dict[str, list[float]] = {name: [] for name in METRIC.formulas}
     for _ in range(4000):
         drawn = rows[rng.integers(0, len(rows), len(rows))]
         for name, value in plain_figures(drawn.tolist()).items():
@@ -354,14 +355,14 @@ def test_several_systems_are_corrected_per_figure() -> None:
         system(name, some_rows(60, seed, shift)) for name, seed, shift in (("a", 1, 0), ("b", 2, 0.2), ("c", 3, 0.1))
     ]
     found = results(systems)["comparisons"]
-    for figure in METRIC.measures:
+    for figure in METRIC.formulas:
         family = [row for row in found if row["metric"] == figure]
         assert [row["p_holm"] for row in family] == holm([row["p_value"] for row in family])
     assert "p_holm" not in results(systems[:2])["comparisons"][0]
 
 
 def test_different_benchmarks_are_not_compared() -> None:
-    other = Metric("other", METRIC.columns, METRIC.measures)
+    other = MetricSet("other", METRIC.columns, METRIC.formulas)
     rows = some_rows(40, 24)
     odd = System("odd", "other|", other, table(rows), 40)
     with pytest.raises(InputError, match="odd is a other run, a is toy"):

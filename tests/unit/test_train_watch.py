@@ -13,14 +13,14 @@ from scapo_train.watch import Interrupted, _Failure, _receive, _send, exit_code
 
 
 def test_exit_codes() -> None:
-    assert exit_code(InputError("a.jsonl", 3, "bad")) == 2
+    assert exit_code(InputError("bad", path="a.jsonl", line=3)) == 2
     assert exit_code(Interrupted("stopped")) == exit_code(KeyboardInterrupt()) == 130
     assert exit_code(KeyError("a bug")) == 1
 
 
 def test_the_gravest_failure_is_the_cause() -> None:
     died = _Failure.died(3, "process 7 on a")
-    mendable = _Failure.raised(1, InputError("a.jsonl", 3, "bad"))
+    mendable = _Failure.raised(1, InputError("bad", path="a.jsonl", line=3))
     other = _Failure.raised(0, RuntimeError("Connection closed by peer"))
     assert died.gravity > mendable.gravity > other.gravity
     assert (died.code, mendable.code, other.code) == (75, 2, 1)

@@ -112,7 +112,7 @@ class Round:
             except OSError:
                 os.close(self._file)
                 reason = "another process has this round open (a running `annotate qc serve`?); answer there, or end it"
-                raise InputError(str(path), None, reason) from None
+                raise InputError(reason, path=str(path)) from None
         try:
             self._read(store)
         except BaseException:
@@ -179,11 +179,11 @@ class Round:
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         if self._file is None:
-            raise InputError(str(self.path), None, "is open for reading only")
+            raise InputError("is open for reading only", path=str(self.path))
         data = b"".join(dump_json(line) + b"\n" for line in lines)
         if os.write(self._file, data) < len(data):  # disk full: leave no half line behind
             os.ftruncate(self._file, self._size)
-            raise InputError(str(self.path), None, "cannot be written: no space left on device")
+            raise InputError("cannot be written: no space left on device", path=str(self.path))
         os.fsync(self._file)
         self._size += len(data)
 
@@ -214,7 +214,7 @@ class Round:
         try:
             head = parse_json(lines[0])
             if head.get("format") != FORMAT or head["run"] != _identity(store):
-                raise InputError(str(self.path), 1, f"is no round of this run, or not of the format {FORMAT}")
+                raise InputError(f"is no round of this run, or not of the format {FORMAT}", path=str(self.path), line=1)
             self.draw = _draw_of(head, store)
             asked = len(self.draw.judged)
             self.answers, self.people, self.versions = [None] * asked, [""] * asked, [0] * asked
@@ -224,7 +224,7 @@ class Round:
         except InputError:
             raise
         except (ValueError, KeyError, IndexError, TypeError, zlib.error, binascii.Error) as error:
-            raise InputError(str(self.path), number, f"damaged: {error}") from None
+            raise InputError(f"damaged: {error}", path=str(self.path), line=number) from None
 
 
 def draw_round(
@@ -342,7 +342,9 @@ def read_rounds(store: Store) -> list[Round]:
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, each in enumerate(rounds, 1):
         if each.number != number:
-            raise InputError(str(each.path), 1, f"is round {each.number}, but the folder has no round {number}")
+            raise InputError(
+                f"is round {each.number}, but the folder has no round {number}", path=str(each.path), line=1
+            )
     return rounds
 
 

@@ -56,7 +56,7 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answ
     for line, record in _records(read_bytes(path), name, faults):
         if missing := [key for key in ("image_id", "label", "verdict") if key not in record]:
             keys = ", ".join(map(str, list(record)[:6]))
-            faults.add(InputError(name, line, f"missing key '{missing[0]}' (found: {keys})"))
+            faults.add(InputError(f"missing key '{missing[0]}' (found: {keys})", path=name, line=line))
             continue
         verdict = record["verdict"]
         if verdict is None or not str(verdict).strip():
@@ -65,16 +65,20 @@ def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answ
         try:
             pair = position.get((canonical_image_id(record["image_id"]), record["label"]))
         except ValueError as error:
-            faults.add(InputError(name, line, f"'image_id' {error}"))
+            faults.add(InputError(f"'image_id' {error}", path=name, line=line))
             continue
         if answer is None:
-            faults.add(InputError(name, line, f"'verdict' must be yes, no, unsure or missing, not {verdict!r}"))
+            faults.add(
+                InputError(f"'verdict' must be yes, no, unsure or missing, not {verdict!r}", path=name, line=line)
+            )
         elif pair is None:
             asked = f"round {round_.number} does not ask for '{record['label']}' in image {record['image_id']}"
-            faults.add(InputError(name, line, asked))
+            faults.add(InputError(asked, path=name, line=line))
         elif found.get(pair, round_.answers[pair]) not in (None, answer):
             before = found.get(pair, round_.answers[pair])
-            faults.add(InputError(name, line, f"the pair is answered already, with '{before}', not '{answer}'"))
+            faults.add(
+                InputError(f"the pair is answered already, with '{before}', not '{answer}'", path=name, line=line)
+            )
         elif round_.answers[pair] is None:
             found[pair] = answer
     faults.raise_if_any()
@@ -88,13 +92,13 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(name, None, "not UTF-8; save the table as UTF-8") from None
+        raise InputError("not UTF-8; save the table as UTF-8", path=name) from None
     first = text.split("\n", 1)[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
     if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
-        raise InputError(name, 1, "expected a head line with the columns image_id, label and verdict")
+        raise InputError("expected a head line with the columns image_id, label and verdict", path=name, line=1)
     try:
         for record in reader:
             yield reader.line_num, record
     except csv.Error as error:
-        raise InputError(name, reader.line_num, f"broken CSV: {error}") from None
+        raise InputError(f"broken CSV: {error}", path=name, line=reader.line_num) from None

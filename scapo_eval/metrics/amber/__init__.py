@@ -13,10 +13,10 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from ...answers import Parser, Said
+from ...counts import CountBuilder
 from ...errors import InputError
 from ...results import System
 from ...signature import digest, signature
-from ...stats import CountBuilder
 from .data import KINDS, AmberData, Description, Question
 from .figures import (
     AMBER,
@@ -120,13 +120,13 @@ class Amber:
         tagger: Tagger | None = None,
     ) -> None:
         if mode not in get_args(Mode):
-            raise InputError(None, None, f"no mode {mode!r}; there are {', '.join(get_args(Mode))}")
+            raise InputError(f"no mode {mode!r}; there are {', '.join(get_args(Mode))}")
         self.data = data
         self.mode = mode
         self.similarity = similarity or Similarity()
         self.answers = answers or DEFAULT_ANSWERS[mode]
         if self.answers not in ANSWERS:
-            raise InputError(None, None, f"no rule {self.answers!r}; there are {', '.join(ANSWERS)}")
+            raise InputError(f"no rule {self.answers!r}; there are {', '.join(ANSWERS)}")
         self._parse: Parser = ANSWERS[self.answers]
         self._tagger: Tagger | None = (tagger or NltkNouns()) if mode == "parity" else None
         self._finder = NounFinder(data.words)

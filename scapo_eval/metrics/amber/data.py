@@ -100,7 +100,7 @@ class AmberData:
         """
         root = Path(folder)
         if not root.is_dir():
-            raise InputError(str(folder), None, f"no such folder; AMBER's data come with its repository, {OFFICIAL}")
+            raise InputError(f"no such folder; AMBER's data come with its repository, {OFFICIAL}", path=str(folder))
         if _find(root / "data", "annotations.json"):
             root = root / "data"
         associations = _associations(root)
@@ -125,7 +125,7 @@ def _require(folder: Path, name: str) -> Path:
     path = _find(folder, name)
     if path is None:
         reason = f"holds neither {name} nor data/{name}; give the root of a checkout of {OFFICIAL}"
-        raise InputError(str(folder), None, reason)
+        raise InputError(reason, path=str(folder))
     return path
 
 
@@ -133,7 +133,7 @@ def _associations(root: Path) -> dict[str, list[str]]:
     path = _require(root, "relation.json")
     found = read_json(path)
     if not isinstance(found, dict) or not all(map(_is_words, found.values())):
-        raise InputError(str(path), None, "expected AMBER's relation.json: {word: [associated words]}")
+        raise InputError("expected AMBER's relation.json: {word: [associated words]}", path=str(path))
     return found
 
 
@@ -143,13 +143,13 @@ def _is_words(value: object) -> bool:
 
 def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str) -> Iterator[Item]:
     if not isinstance(entries, list) or not entries:
-        raise InputError(source, None, f"expected AMBER's annotations.json: a list, found {json_type(entries)}")
+        raise InputError(f"expected AMBER's annotations.json: a list, found {json_type(entries)}", path=source)
     for number, entry in enumerate(entries, 1):
         try:
             yield _item(entry, number, associations)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no AMBER annotation ({type(error).__name__}: {error})"
-            raise InputError(source, number, reason) from None
+            raise InputError(reason, path=source, line=number) from None
 
 
 def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) -> Item:
@@ -189,5 +189,5 @@ def _images(root: Path, n: int) -> tuple[str, ...] | None:
                 images[position] = canonical_image_id(query["image"])
             except (KeyError, TypeError, ValueError) as error:
                 reason = f"no AMBER query ({type(error).__name__}: {error})"
-                raise InputError(str(path), number, reason) from None
+                raise InputError(reason, path=str(path), line=number) from None
     return None if None in images else tuple(images)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..base import Floats, Measure, Metric, Sums, divide, harmonic_mean, ratio
+from ...metric import Floats, Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from .data import DIMENSIONS, KINDS
 
 GENERATIVE = (
@@ -40,22 +40,22 @@ _chair = ratio("hallucinated_mentions", "mentions")
 _cover = ratio("covered", "truth")
 
 
-def _pooled(kinds: Sequence[str], count: str) -> Measure:
+def _pooled(kinds: Sequence[str], count: str) -> Formula:
     return lambda sums: np.asarray(sum(sums[f"{kind}_{count}"] for kind in kinds))
 
 
-def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Measure:
+def _share(kinds: Sequence[str], numerator: str, denominator: str) -> Formula:
     above, below = _pooled(kinds, numerator), _pooled(kinds, denominator)
     return lambda sums: divide(above(sums), below(sums))
 
 
-def _f1(kinds: Sequence[str]) -> Measure:
+def _f1(kinds: Sequence[str]) -> Formula:
     """Harmonic mean of precision and recall, 0 where no "no" is right."""
     right, said, true = (_pooled(kinds, count) for count in (RIGHT_NO, SAID_NO, TRUE_NO))
     return lambda sums: divide(2 * right(sums), said(sums) + true(sums))
 
 
-def _yes_no_figures(kinds: Sequence[str], prefix: str = "") -> dict[str, Measure]:
+def _yes_no_figures(kinds: Sequence[str], prefix: str = "") -> dict[str, Formula]:
     return {
         f"{prefix}accuracy": _share(kinds, CORRECT, QUESTIONS),
         f"{prefix}precision": _share(kinds, RIGHT_NO, SAID_NO),
@@ -68,8 +68,8 @@ def _amber_score(sums: Sums) -> Floats:
     return np.asarray(100 * (1 - _chair(sums) + _f1(KINDS)(sums)) / 2)
 
 
-def _metric() -> Metric:
-    measures: dict[str, Measure] = {
+def _metric() -> MetricSet:
+    formulas: dict[str, Formula] = {
         "chair": _chair,
         "cover": _cover,
         "hal": ratio("hallucinated_captions", "descriptions"),
@@ -79,10 +79,10 @@ def _metric() -> Metric:
         "amber_score": _amber_score,
     }
     for dimension, kinds in DIMENSIONS.items():
-        measures |= _yes_no_figures(kinds, f"{dimension}_")
+        formulas |= _yes_no_figures(kinds, f"{dimension}_")
     lower = {"chair", "hal", "cog"}
-    return Metric(
-        "amber", COLUMNS, measures, {name: name not in lower for name in measures}, frozenset({"amber_score"})
+    return MetricSet(
+        "amber", COLUMNS, formulas, {name: name not in lower for name in formulas}, frozenset({"amber_score"})
     )
 
 

@@ -79,17 +79,17 @@ def read_responses(path: str | Path, data: AmberData, *, official: bool = False,
         return found
     for line, record in iter_records(path, on_error=faults.add):
         if not (found.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
-            raise InputError(name, line, f"these are no AMBER answers{hint}")
+            raise InputError(f"these are no AMBER answers{hint}", path=name, line=line)
         try:
             reader.take(line, record)
         except ValueError as error:
-            faults.add(InputError(name, line, str(error)))
+            faults.add(InputError(str(error), path=name, line=line))
     if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
         line, value = reader.strangers[0]
-        raise InputError(name, line, f"none of the ids is AMBER's (first: {value}){_hint(path)}")
+        raise InputError(f"none of the ids is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
     faults.raise_if_any()
     if not found.scored:
-        raise InputError(name, None, f"no answer can be scored, {found.skipped:,} records are faulty")
+        raise InputError(f"no answer can be scored, {found.skipped:,} records are faulty", path=name)
     _refuse_other_benchmarks(name, found.scored)
     return found
 
@@ -199,11 +199,11 @@ def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
         reason = (
             "most answers to 'Describe this image.' (ids 1 to 1004) are a bare yes or no: these look like the answers"
         )
-        raise InputError(name, None, f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)")
+        raise InputError(f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)", path=name)
     answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
     if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
         reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
-        raise InputError(name, None, f"{reason} (scapo-eval score or chair)")
+        raise InputError(f"{reason} (scapo-eval score or chair)", path=name)
 
 
 def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:

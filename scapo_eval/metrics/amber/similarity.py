@@ -77,7 +77,7 @@ def _read_pairs(path: str) -> list[tuple[str, str]]:
     found = read_json(path)
     pairs = found.get("pairs") if isinstance(found, dict) else found
     if not isinstance(pairs, list):
-        raise InputError(path, None, 'expected {"pairs": [[word, word, similarity], ...]}')
+        raise InputError('expected {"pairs": [[word, word, similarity], ...]}', path=path)
     similar = []
     for number, pair in enumerate(pairs, 1):
         match pair:
@@ -87,7 +87,9 @@ def _read_pairs(path: str) -> list[tuple[str, str]]:
                 if value > THRESHOLD:
                     similar.append((a, b))
             case _:
-                raise InputError(path, number, "expected a pair of words, and their similarity if it is known")
+                raise InputError(
+                    "expected a pair of words, and their similarity if it is known", path=path, line=number
+                )
     return similar
 
 
@@ -127,7 +129,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
         folder = Path(model)
     else:
         get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "there is no such folder"
-        raise InputError(None, None, f"no spaCy model '{model}'; {get}")
+        raise InputError(f"no spaCy model '{model}'; {get}")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
     states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     return digest([spacy_version, str(folder.resolve()), *states, *words])
@@ -141,7 +143,7 @@ def _computed(model: str, words: Sequence[str]) -> NDArray[np.float64]:
     try:
         language: Any = spacy.load(model)
     except OSError as error:
-        raise InputError(None, None, f"spaCy cannot load '{model}': {str(error).splitlines()[0]}") from None
+        raise InputError(f"spaCy cannot load '{model}': {str(error).splitlines()[0]}") from None
     documents = [language(word) for word in words]
     matrix = np.eye(len(words))
     with warnings.catch_warnings():

@@ -81,7 +81,7 @@ class NltkNouns:
         try:
             nouns_of("two dogs")  # loads the models before processes are forked, and shows what is missing
         except LookupError as error:
-            raise InputError(None, None, missing_data(error)) from None
+            raise InputError(missing_data(error)) from None
         if self._workers == 1 or len(texts) < PARALLEL_FROM:
             yield from map(nouns_of, texts)
             return
@@ -95,7 +95,7 @@ class NltkNouns:
         records = iter_records(self._cache_file)
         _, header = next(records)
         if header.get("format") != _CACHE_FORMAT:
-            raise InputError(str(self._cache_file), 1, "is no file of nouns that --noun-cache has written")
+            raise InputError("is no file of nouns that --noun-cache has written", path=str(self._cache_file), line=1)
         return {record["text"]: record["nouns"] for _, record in records} if header == self._header else {}
 
     def _write_cache(self, path: Path) -> None:

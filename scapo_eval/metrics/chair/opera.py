@@ -49,7 +49,7 @@ class Opera:
         try:
             self._read("two dogs")
         except LookupError as error:
-            raise InputError(None, None, missing_data(error)) from None
+            raise InputError(missing_data(error)) from None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...matcher import BATCH, AliasMatcher, MentionColumns
+from ...columns import MentionColumns
+from ...matcher import BATCH, AliasMatcher
 from ...vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader

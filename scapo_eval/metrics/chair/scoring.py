@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from ...counts import CountBuilder, CountTable
 from ...errors import InputError
 from ...io.captions import FileChecks, iter_blocks, parse_block
 from ...io.files import FaultList, display_name
+from ...metric import MetricSet, ratio
 from ...oracle import PresenceOracle, Truth
 from ...results import System
 from ...scoring import ScoredBlock, Scorer, truth_warnings
 from ...signature import digest, signature
-from ...stats import DEFAULT_RESAMPLES, DEFAULT_SEED, CountBuilder, CountTable, figures
-from ..base import Metric, ratio
+from ...stats import DEFAULT_RESAMPLES, DEFAULT_SEED, figures
 from ..capscore import COLUMNS
 from .profiles import ObjectColumns, Profile
 
-METRIC = Metric(
+METRIC = MetricSet(
     name="chair",
     columns=(*COLUMNS, "words"),
-    measures={
+    formulas={
         "chair_s": ratio("hallucinated_captions", "captions"),
         "chair_i": ratio("hallucinated_mentions", "mentions"),
         "recall": ratio("covered", "truth"),
@@ -131,7 +132,7 @@ def score_chair(
     faults.raise_if_any()
     checks.check()
     if not n_captions:
-        raise InputError(source, None, "no caption is left to score")
+        raise InputError("no caption is left to score", path=source)
     table = builder.table()
     line = signature(
         "chair",

@@ -66,16 +66,16 @@ class Synonyms:
             try:
                 entries = line.decode("utf-8").strip().split(", ")
             except UnicodeDecodeError:
-                raise InputError(name, number, "not UTF-8; convert the file to UTF-8") from None
+                raise InputError("not UTF-8; convert the file to UTF-8", path=name, line=number) from None
             for word in entries:
                 if not word.strip() or set(word) & set(',{}[]":\t'):
                     reason = (
                         "expected words separated by a comma and a space, the object's name first: person, girl, boy"
                     )
-                    raise InputError(name, number, reason)
+                    raise InputError(reason, path=name, line=number)
                 words[word] = entries[0]
         if not words:
-            raise InputError(name, None, "no synonyms: the file is empty")
+            raise InputError("no synonyms: the file is empty", path=name)
         return cls(name, words)
 
     @cached_property

@@ -18,25 +18,25 @@ Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
 
-Measure = Callable[[Sums], Floats]
+Formula = Callable[[Sums], Floats]
 """Summed counts -> figure of the same shape; NaN where it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricSet:
     """A family of figures computed from one set of counts.
 
     Attributes:
         name: first field of the signature (``capscore``, ``chair``, ``amber``...).
         columns: names of the integer counts of one record, in order.
-        measures: figure name -> function of the summed columns, in the order of display.
+        formulas: figure name -> function of the summed columns, in the order of display.
         higher_is_better: per figure, for colours and arrows; None or absent where neither is better.
         plain_numbers: figures that are no fractions (shown as they are, not as percent).
     """
 
     name: str
     columns: tuple[str, ...]
-    measures: Mapping[str, Measure]
+    formulas: Mapping[str, Formula]
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
 
@@ -50,7 +50,7 @@ class Metric:
             Figure name -> array of shape (...), NaN where the figure has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
-        return {name: measure(sums) for name, measure in self.measures.items()}
+        return {name: measure(sums) for name, measure in self.formulas.items()}
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
@@ -60,7 +60,7 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
     return out
 
 
-def ratio(numerator: str, denominator: str) -> Measure:
+def ratio(numerator: str, denominator: str) -> Formula:
     """The share ``sum(numerator) / sum(denominator)`` as a measure; no value over an empty denominator."""
     return lambda sums: divide(sums[numerator], sums[denominator])
 

@@ -1,0 +1,92 @@
+"""Mentions and pieces of many texts as columns of numbers: what the batch forms pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class MentionColumns:
+    """The mentions of many captions as columns; caption ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+
+    Attributes:
+        indptr: (captions + 1,) int64.
+        start, end: (mentions,) int32 character span in the original caption.
+        label_id: (mentions,) int32 position in ``vocabulary.labels``; for watched words, in ``watch``.
+    """
+
+    indptr: NDArray[np.int64]
+    start: NDArray[np.int32]
+    end: NDArray[np.int32]
+    label_id: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def caption(self) -> NDArray[np.int64]:
+        """(mentions,) index of each mention's caption."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+
+    def row(self, i: int) -> slice:
+        """The rows of caption ``i``."""
+        return slice(int(self.indptr[i]), int(self.indptr[i + 1]))
+
+    def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
+        """The rows where the (mentions,) mask is True."""
+        indptr = np.append(0, np.cumsum(mask))[self.indptr]
+        return MentionColumns(indptr, self.start[mask], self.end[mask], self.label_id[mask])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:
+        """The columns of one batch of captions after another."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = [np.zeros(1, dtype=np.int64), *(np.diff(part.indptr) for part in parts)]
+        none = np.zeros(0, dtype=np.int32)
+        return cls(
+            np.cumsum(np.concatenate(counts)),
+            np.concatenate([none, *(part.start for part in parts)]),
+            np.concatenate([none, *(part.end for part in parts)]),
+            np.concatenate([none, *(part.label_id for part in parts)]),
+        )
+
+    def with_captions(self, rows: Sequence[tuple[int, int, int, int]]) -> MentionColumns:
+        """These columns with rows ``(caption, start, end, label_id)``, in order, of captions that have none."""
+        extra = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        caption = np.concatenate([self.caption, extra[:, 0]])
+        order = np.argsort(caption, kind="stable")
+        indptr = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(caption, minlength=len(self)), out=indptr[1:])
+        return MentionColumns(
+            indptr,
+            np.concatenate([self.start, extra[:, 1].astype(np.int32)])[order],
+            np.concatenate([self.end, extra[:, 2].astype(np.int32)])[order],
+            np.concatenate([self.label_id, extra[:, 3].astype(np.int32)])[order],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpanColumns:
+    """The subsentences of many texts as columns; text ``i`` owns rows ``indptr[i]:indptr[i + 1]``.
+
+    Attributes:
+        indptr: (texts + 1,) int64.
+        start, end: (spans,) int32 character span in the original text.
+    """
+
+    indptr: NDArray[np.int64]
+    start: NDArray[np.int32]
+    end: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def text(self) -> NDArray[np.int64]:
+        """(spans,) index of each span's text."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
