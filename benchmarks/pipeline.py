@@ -28,8 +28,7 @@ from sentences import invented_captions, invented_truth
 from scapo_eval import PresenceOracle, Vocabulary
 from scapo_eval.counts import CountTable
 from scapo_eval.io.files import dump_json, iter_records
-from scapo_eval.metrics.capscore import capscore_metric
-from scapo_eval.scoring import score_file
+from scapo_eval.metrics.capscore import capscore_metrics, score_file
 from scapo_eval.stats import bootstrap, compare
 
 IMAGES = 5000
@@ -66,7 +65,7 @@ def score_once(path: str, truth: str, vocabulary: str, workers: int) -> dict[str
 def bootstrap_seconds() -> tuple[float, float]:
     """CPU seconds of the intervals of one system, and of two systems' paired comparison, best of five."""
     rng = np.random.default_rng(0)
-    metric = capscore_metric()
+    metric = capscore_metrics()
     ids = tuple(map(str, range(IMAGES)))
     # rows of independent counts: hardly two are equal, which is the slow case of the bootstrap
     tables = [CountTable(metric.columns, ids, rng.integers(0, 20, (IMAGES, len(metric.columns)))) for _ in range(2)]

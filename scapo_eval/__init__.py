@@ -13,7 +13,7 @@ from .version import __version__
 
 _HOME = {
     "AliasMatcher": "matcher",
-    "CaptionScores": "scoring",
+    "CaptionScores": "metrics.capscore",
     "InputError": "errors",
     "InputErrors": "errors",
     "Mention": "types",
@@ -26,7 +26,7 @@ _HOME = {
     "SubsentenceReward": "reward",
     "Vocabulary": "vocabulary",
     "cap_score": "metrics.capscore",
-    "score_captions": "scoring",
+    "score_captions": "metrics.capscore",
     "split_subsentences": "segment",
 }
 
@@ -53,10 +53,9 @@ __all__ = [
 if TYPE_CHECKING:
     from .errors import InputError, InputErrors, MissingExtra, ScapoError
     from .matcher import AliasMatcher
-    from .metrics.capscore import cap_score
+    from .metrics.capscore import CaptionScores, cap_score, score_captions
     from .oracle import PresenceOracle
     from .reward import RewardConfig, RewardResult, SubsentenceReward
-    from .scoring import CaptionScores, score_captions
     from .segment import split_subsentences
     from .types import Mention, Subsentence
     from .vocabulary import Vocabulary

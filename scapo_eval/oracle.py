@@ -162,6 +162,11 @@ class PresenceOracle:
         except ValueError as error:
             raise InputError(f"image id {error}") from None
 
+    def find_rows(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
+        """(n,) row of each canonical image id, -1 for an image that the oracle does not know."""
+        index = self.index
+        return np.fromiter((index.get(image, -1) for image in image_ids), dtype=np.int64, count=len(image_ids))
+
     def state(self, image_id: object, label: str) -> State:
         """1 present, 0 absent, -1 unknown.
 

@@ -1,143 +1,290 @@
-"""From per-image counts to the results object that every scoring verb prints and every report reads."""
+"""One system's run as counts with their metrics, and several runs as the results that verbs print and reports read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .benchmark import metric_set_of
 from .counts import CountTable
-from .errors import InputError
+from .errors import InputError, ScapoError
+from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
+from .io.formats import recognise
 from .metric import MetricSet
-from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Test, Verdicts, bootstrap, compare, figures, holm
-
-FORMAT = "scapo-results/1"
+from .signature import Signature
+from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
+from .version import RESULTS_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """One system's run of one benchmark, reduced to counts.
+class Resampling:
+    """How intervals are drawn and tests resampled.
 
     Attributes:
-        name: shown in tables, unique in a run (usually the file's name without suffixes).
-        signature: see :mod:`scapo_eval.signature`.
-        metric: the figures; systems of one run share it.
-        table: per-image counts.
-        n_captions: number of scored records (captions, answers).
-        counts: further whole-run counts that no figure needs (``unparsed``, ``missing``, ``dropped``...).
+        resamples: number of resamples; 0 for no intervals and no tests.
+        seed: seed of numpy's default generator.
+        confidence: share of the resamples inside an interval.
+    """
+
+    resamples: int = DEFAULT_RESAMPLES
+    seed: int = DEFAULT_SEED
+    confidence: float = CONFIDENCE
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One metric of a run.
+
+    Attributes:
+        value: a fraction, or a plain number where the metric set says so; None where it has no value.
+        low, high: bounds of its bootstrap interval by image; None where there is none.
+        printed: the official script's own digits, where there is a parity mode.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    printed: float | str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One system's output on one benchmark, reduced to counts.
+
+    Attributes:
+        name: shown in tables, unique among the runs of one table (usually the file's name without suffixes).
+        signature: what makes the values reproducible; names the resampling that draws the intervals.
+        metric_set: the metrics; runs that are compared share it.
+        table: counts per image.
+        n_records: number of scored records (captions, answers).
+        other_counts: whole-run counts that no metric needs (``unparsed``, ``missing``, ``skipped``...).
         verdicts: for McNemar's test, where single items are right or wrong (yes/no answers).
         printed: the official script's own digits, where there is a parity mode.
-        notes: whatever a reader of the results should know, one sentence each.
+        notes: whatever a reader of the values should know, one sentence each.
+        resampling: how intervals are drawn.
     """
 
     name: str
-    signature: str
-    metric: MetricSet
+    signature: Signature
+    metric_set: MetricSet
     table: CountTable
-    n_captions: int
-    counts: Mapping[str, int] = field(default_factory=dict)
+    n_records: int
+    other_counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Verdicts = field(default_factory=dict)
     printed: Mapping[str, float | str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    resampling: Resampling = Resampling()
+
+    def __post_init__(self) -> None:
+        drawn = self.resampling
+        signature = self.signature.drawn(resamples=drawn.resamples, seed=drawn.seed, confidence=drawn.confidence)
+        object.__setattr__(self, "signature", signature)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:.4g}" for name, value in list(self.values.items())[:3] if value is not None)
+        name = self.name if len(self.name) <= 40 else f"{self.name[:37]}..."
+        return f"<{type(self).__name__} {name}: {shown}, {self.n_records:,} records, {self.n_images:,} images>"
+
+    @cached_property
+    def values(self) -> Mapping[str, float | None]:
+        """Metric -> value, None where it has none."""
+        return values(self.metric_set, self.table)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, MetricValue]:
+        """Metric -> value with its interval; the intervals are drawn at the first use."""
+        drawn = self.resampling
+        intervals = bootstrap(
+            self.table,
+            self.metric_set,
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+        )
+        return {
+            name: MetricValue(value, intervals[name].low, intervals[name].high, self.printed.get(name))
+            for name, value in self.values.items()
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The integers behind the values, and the other counts."""
+        return {**self.table.counts(), **self.other_counts}
+
+    @property
+    def n_images(self) -> int:
+        """Number of different images."""
+        return len(self.table.image_ids)
+
+    def redrawn(self, resampling: Resampling) -> Run:
+        """The same counts with intervals drawn otherwise."""
+        return self if resampling == self.resampling else replace(self, resampling=resampling)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as one of ``systems`` in the results object, fractions unrounded, None where there is no value."""
+        metrics: dict[str, dict[str, Any]] = {}
+        for name, metric in self.metrics.items():
+            metrics[name] = {"value": metric.value, "ci_low": metric.low, "ci_high": metric.high}
+            if name in self.printed:
+                metrics[name]["printed"] = metric.printed
+        result: dict[str, Any] = {
+            "name": self.name,
+            "signature": str(self.signature),
+            "n_captions": self.n_records,
+            "n_images": self.n_images,
+            "metrics": metrics,
+            "counts": self.counts,
+        }
+        if self.notes:
+            result["notes"] = list(self.notes)
+        return result
+
+    def evidence(self) -> dict[str, Any]:
+        """What lets a later comparison do without the captions: every image's counts, every item's verdict."""
+        found: dict[str, Any] = {
+            "columns": list(self.table.columns),
+            "image_ids": list(self.table.image_ids),
+            "rows": self.table.rows.tolist(),
+        }
+        if self.verdicts:
+            found["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Writes a results file that :func:`load_results`, ``compare`` and ``report`` read."""
+        Results((self,)).save(path)
 
 
-def results(
-    systems: Sequence[System],
-    *,
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
-    confidence: float = CONFIDENCE,
-    test: Test = "approximate_randomization",
-) -> dict[str, Any]:
-    """The results object: figures with intervals per system, differences to the first system.
+@dataclass(frozen=True)
+class Results:
+    """Runs of one benchmark side by side; the first is the baseline.
 
-    Returns:
-        ``{"systems": [...], "comparisons": [...]}`` as in SPEC section 7, values unrounded fractions,
-        None where a figure has no value. With three systems or more each comparison carries
-        ``p_holm``, corrected over the systems compared in that figure.
+    Attributes:
+        runs: the systems.
+        comparisons: one mapping per system and metric, see :mod:`scapo_eval.compare`.
     """
-    baseline = systems[0]
-    comparisons: list[dict[str, Any]] = []
-    for system in systems[1:]:
-        if test == "mcnemar" and not (system.verdicts and baseline.verdicts):
-            reason = f"McNemar's test compares right and wrong items; a {baseline.metric.name} run has none"
-            raise InputError(reason)
-        if system.metric.name != baseline.metric.name:
-            reason = f"{system.name} is a {system.metric.name} run, {baseline.name} is {baseline.metric.name}"
-            raise InputError(reason)
-        if differing := set(system.table.columns) ^ set(baseline.table.columns):
-            reason = f"{system.name} and {baseline.name} cover different parts: only one of them has counts of "
-            raise InputError(reason + ", ".join(sorted(differing)[:6]))
-        for row in compare(
-            system.table,
-            baseline.table,
-            baseline.metric,
-            resamples=resamples,
-            seed=seed,
-            confidence=confidence,
-            test=test,
-            verdicts=(system.verdicts, baseline.verdicts),
-        ):
-            comparisons.append(
-                {
-                    "system": system.name,
-                    "baseline": baseline.name,
-                    "metric": row.metric,
-                    "difference": row.difference,
-                    "ci_low": row.interval.low,
-                    "ci_high": row.interval.high,
-                    "p_value": row.p_value,
-                    "test": row.test,
-                    "n_images": row.n_images,
-                }
-            )
-    if len(systems) > 2:
-        for name in baseline.metric.formulas:
-            family = [comparison for comparison in comparisons if comparison["metric"] == name]
-            for comparison, corrected in zip(family, holm([each["p_value"] for each in family]), strict=True):
-                comparison["p_holm"] = corrected
-    return {
-        "systems": [_system_object(s, resamples, seed, confidence) for s in systems],
-        "comparisons": comparisons,
-    }
+
+    runs: tuple[Run, ...]
+    comparisons: tuple[Mapping[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(run.name for run in self.runs[:4]) + (", ..." if len(self.runs) > 4 else "")
+        return f"<Results {self.metric_set.name}: {names[:120]}; {len(self.comparisons)} comparisons>"
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """That the runs share."""
+        return self.runs[0].metric_set
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
+        return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
+
+    def save(self, path: str | Path) -> None:
+        """Writes a results file with the counts of every image."""
+        document = {
+            "format": RESULTS_FORMAT,
+            "metric": self.metric_set.name,
+            **self.to_dict(),
+            "per_image": [run.evidence() for run in self.runs],
+        }
+        with atomic_write(path) as stream:
+            stream.write(dump_json(document) + b"\n")
 
 
-def _system_object(system: System, resamples: int, seed: int, confidence: float) -> dict[str, Any]:
-    intervals = bootstrap(system.table, system.metric, resamples=resamples, seed=seed, confidence=confidence)
-    metrics: dict[str, dict[str, Any]] = {}
-    for name, value in figures(system.metric, system.table).items():
-        metrics[name] = {"value": value, "ci_low": intervals[name].low, "ci_high": intervals[name].high}
-        if name in system.printed:
-            metrics[name]["printed"] = system.printed[name]
-    result: dict[str, Any] = {
-        "name": system.name,
-        "signature": system.signature,
-        "n_captions": system.n_captions,
-        "n_images": len(system.table.image_ids),
-        "metrics": metrics,
-        "counts": {**system.table.counts(), **system.counts},
-    }
-    if system.notes:
-        result["notes"] = list(system.notes)
-    return result
+def is_results_file(path: str | Path) -> bool:
+    """Whether a file's first line holds the format's name."""
+    first = next(iter_lines(path), None)
+    return first is not None and RESULTS_FORMAT.encode() in first[1][:200]
 
 
-def per_image(system: System) -> dict[str, Any]:
-    """What lets a later run compare or report without the captions: every image's counts, every item's verdict."""
-    evidence: dict[str, Any] = {
-        "columns": list(system.table.columns),
-        "image_ids": list(system.table.image_ids),
-        "rows": system.table.rows.tolist(),
-    }
-    if system.verdicts:
-        evidence["verdicts"] = {name: dict(right) for name, right in system.verdicts.items()}
-    return evidence
+class NotResults(InputError):
+    """A file that is not a results file of this project."""
 
 
-def table_from(per_image_object: Mapping[str, Any]) -> CountTable:
-    """The inverse of :func:`per_image`."""
-    columns = tuple(per_image_object["columns"])
-    rows = np.asarray(per_image_object["rows"], dtype=np.int64).reshape(-1, len(columns))
-    return CountTable(columns, tuple(per_image_object["image_ids"]), rows)
+def load_results(path: str | Path, resampling: Resampling | None = None) -> tuple[Run, ...]:
+    """The runs of one results file.
+
+    Args:
+        path: file written by :meth:`Results.save` or ``-o`` of a scoring verb.
+        resampling: how their intervals are drawn from now on.
+
+    Raises:
+        NotResults: a file of another kind.
+        InputError: damaged, or without the counts per image.
+    """
+    try:
+        document = read_json(path)
+    except InputError:
+        if str(path) == STDIN or not Path(path).is_file():
+            raise
+        document = None  # JSON Lines, for one
+    if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
+        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
+    if "per_image" not in document:
+        raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
+    try:
+        return tuple(
+            _run(document["metric"], entry, evidence, resampling or Resampling())
+            for entry, evidence in zip(document["systems"], document["per_image"], strict=True)
+        )
+    except ScapoError as error:
+        raise InputError(str(error), path=path) from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"damaged results file ({type(error).__name__}: {error}); write it anew with -o of its verb"
+        raise InputError(reason, path=path) from None
+
+
+def _looks_like(path: str | Path) -> str:
+    try:
+        return "" if str(path) == STDIN else f" but {recognise(path).title}"
+    except ScapoError:
+        return ""
+
+
+def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling) -> Run:
+    columns = tuple(evidence["columns"])
+    rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
+    return Run(
+        name=entry["name"],
+        signature=Signature.parse(entry["signature"]),
+        metric_set=metric_set_of(metric_set, columns),
+        table=CountTable(columns, tuple(evidence["image_ids"]), rows),
+        n_records=entry["n_captions"],
+        other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
+        verdicts=evidence.get("verdicts", {}),
+        printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
+        notes=tuple(entry.get("notes", ())),
+        resampling=resampling,
+    )
+
+
+def unique_names(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one name, from different files, told apart by number."""
+    names = [run.name for run in runs]
+    return [
+        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
+        for k, run in enumerate(runs)
+    ]
+
+
+def system_names(paths: Sequence[str]) -> list[str]:
+    """Short, different names for files: the stem, with as many parent folders as it takes."""
+    plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
+    for depth in range(1, 20):
+        names = ["/".join(Path(path).parts[-depth:]) for path in plain]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{Path(name).name}#{k}" for k, name in enumerate(plain, 1)]
+
+
+def _stem(path: str) -> str:
+    name = Path(path).name
+    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
+        name = name.removesuffix(suffix) or name
+    return name

@@ -25,7 +25,7 @@ from .matcher import AliasMatcher
 from .metric import harmonic_mean
 from .oracle import PresenceOracle, Truth
 from .segment import RULES, split_batch
-from .signature import signature
+from .signature import Signature
 from .types import Rule
 from .vocabulary import Vocabulary
 
@@ -441,12 +441,11 @@ class SubsentenceReward:
         return _rebuilt, arguments
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """One line that makes the rewards reproducible."""
-        vocabulary, oracle = self.truth.vocabulary, self.truth.oracle
-        vocab = f"{vocabulary.name}@{vocabulary.fingerprint}"
+        vocab, oracle = self.truth.vocabulary.identity, self.truth.oracle
         settings = self.config.described()
-        return signature("reward", vocab=vocab, oracle=oracle.fingerprint, world=oracle.world, **settings)
+        return Signature.of("reward", vocab=vocab, oracle=oracle.fingerprint, world=oracle.world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
         """The rewards of n responses; see :meth:`batch`."""

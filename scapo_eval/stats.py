@@ -91,7 +91,7 @@ def resampled_totals(
     return _bootstrap_sums(*_row_types(table.rows), resamples, seed)
 
 
-def compare(
+def paired_differences(
     system: CountTable,
     baseline: CountTable,
     metric: MetricSet,
@@ -265,6 +265,6 @@ def _number(value: Floats) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def figures(metric: MetricSet, table: CountTable) -> Mapping[str, float | None]:
-    """Figure name -> value over the whole table, None where it has none."""
-    return {name: _number(value) for name, value in metric.score(table.total).items()}
+def values(metric_set: MetricSet, table: CountTable) -> Mapping[str, float | None]:
+    """Metric -> value over the whole table, None where it has none."""
+    return {name: _number(value) for name, value in metric_set.score(table.total).items()}

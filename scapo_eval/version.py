@@ -1,3 +1,6 @@
-"""The one place that says which version this is."""
+"""Which version this is, and the version of the files that it writes."""
 
 __version__ = "0.1.0"
+
+RESULTS_FORMAT = "scapo-results/1"
+"""What every results file names as its ``format``."""

@@ -122,6 +122,11 @@ class Vocabulary:
         ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
         return digest([*sorted(self.labels), "aliases", *aliases, "ignore", *ignore])
 
+    @property
+    def identity(self) -> str:
+        """``name@fingerprint``, for signatures."""
+        return f"{self.name}@{self.fingerprint}"
+
     @cached_property
     def label_ids(self) -> Mapping[str, int]:
         """Label -> its position in ``labels``."""

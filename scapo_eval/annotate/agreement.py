@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..counts import CountTable
 from ..errors import InputError
 from ..metric import MetricSet, ratio
-from ..stats import bootstrap, figures
+from ..stats import bootstrap, values
 from ..types import Interval
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
@@ -63,7 +63,7 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     counted = (both, only_a | only_b, only_a, only_b, both & (b == PRESENT), both & (b == ABSENT))
     rows = np.stack([cells.sum(axis=1, dtype=np.int64) for cells in counted], axis=1)
     table = CountTable(DISAGREEMENT.columns, tuple(images), rows)
-    point = figures(DISAGREEMENT, table)
+    point = values(DISAGREEMENT, table)
     intervals = bootstrap(table, DISAGREEMENT, resamples=resamples, seed=seed)
     per_label = [
         (label, int(both[:, k].sum()), int(only_a[:, k].sum()), int(only_b[:, k].sum()))

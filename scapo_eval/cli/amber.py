@@ -6,9 +6,9 @@ from typing import get_args
 
 import click
 
-from ..io.files import atomic_write, dump_json
 from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
-from .common import Output, emit, output_options, progress, system_names
+from ..results import system_names
+from .common import Output, emit, evidence_file, output_options, progress
 
 
 @click.command("amber")
@@ -68,16 +68,17 @@ def command(
         tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
     )
     read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for path in responses]
-    runs = []
+    scored = []
     for name, found in zip(system_names(responses), read, strict=True):
         with progress(output, name, sum(len(response.text) for response in found.scored)) as advance:
-            runs.append(scorer.score(found, name, resamples=output.resamples, seed=output.seed, on_progress=advance))
+            scored.append(scorer.score(found, name, resampling=output.resampling, on_progress=advance))
+    runs = [each.run for each in scored]
     items = [{response.number for response in found.scored} for found in read]
     for run, answered in zip(runs, items, strict=True):
         if answered != items[0]:
-            names = f"{run.system.name} and {runs[0].system.name}"
+            names = f"{run.name} and {runs[0].name}"
             output.warn(f"{names} answer different items; differences compare all their answers on shared images")
-    if per_answer:
-        with atomic_write(per_answer) as stream:
-            stream.writelines(dump_json(record) + b"\n" for record in runs[0].records())
-    return emit([run.system for run in runs], output)
+    with evidence_file(per_answer) as write:
+        if write:
+            write(scored[0].records())
+    return emit(runs, output)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from dataclasses import replace
 
 import click
 
-from ..io.files import atomic_write, dump_json
+from ..io.files import input_size
 from ..metrics.chair import PROFILES, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
 from ..oracle import PresenceOracle
-from ..results import System
-from ..scoring import ScoredBlock
+from ..results import Run, system_names
+from ..scoring import ScoredBlock, ScoringOptions
 from ..vocabulary import Vocabulary
-from .common import Output, caption_file, emit, input_size, output_options, progress, system_names
+from .common import (
+    Output,
+    caption_file,
+    emit,
+    evidence_file,
+    output_options,
+    progress,
+    scoring_options,
+)
 
 DEFAULT_VOCABULARY = "coco80"
 
@@ -42,23 +50,12 @@ DEFAULT_VOCABULARY = "coco80"
     metavar="NAME|FILE",
     help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
 )
-@click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option(
-    "--on-unknown-image",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="Captions of images that the truth does not have.",
-)
-@click.option("--skip-bad", is_flag=True, help="Leave faulty lines out and count them in the signature.")
 @click.option(
     "--per-caption",
     metavar="FILE",
     help="Write the ordered object lists of every caption as JSON Lines (one system only).",
 )
-@click.option(
-    "--workers", type=click.IntRange(1), help="For 'opera': processes that tag.  [default: one per processor]"
-)
+@scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],
@@ -66,11 +63,8 @@ def command(
     profile: str,
     synonyms: str | None,
     vocabulary: str | None,
-    any_fingerprint: bool,
-    on_unknown_image: str,
-    skip_bad: bool,
     per_caption: str | None,
-    workers: int | None,
+    scoring: ScoringOptions,
     output: Output,
 ) -> int:
     """CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
@@ -79,48 +73,47 @@ def command(
     """
     if per_caption and len(captions) > 1:
         raise click.UsageError("--per-caption takes one caption file at a time")
-    reader = _reader(profile, synonyms, vocabulary, workers)
+    reader = _reader(profile, synonyms, vocabulary, scoring)
+    if profile == "opera":
+        scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
-    systems: list[System] = []
-    with ExitStack() as stack:
-        evidence = stack.enter_context(atomic_write(per_caption)) if per_caption else None
+    runs: list[Run] = []
+    with evidence_file(per_caption) as write:
 
-        def write(scorer: ChairScorer, block: ScoredBlock) -> None:
-            assert evidence is not None
-            evidence.writelines(dump_json(record) + b"\n" for record in scorer.evidence(block))
+        def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
+            assert write is not None
+            write(scorer.records(block))
 
         for path, name in zip(captions, system_names(captions), strict=True):
             with caption_file(path), progress(output, name, input_size(path)) as advance:
-                systems.append(
-                    score_chair(
-                        path,
-                        reader,
-                        oracle,
-                        name=name,
-                        skip_bad=skip_bad,
-                        skip_unknown_images=on_unknown_image == "skip",
-                        any_fingerprint=any_fingerprint,
-                        resamples=output.resamples,
-                        seed=output.seed,
-                        on_block=write if evidence else None,
-                        on_progress=advance,
-                    )
+                run = score_chair(
+                    path,
+                    reader,
+                    oracle,
+                    scoring,
+                    name=name,
+                    resampling=output.resampling,
+                    on_block=keep if write else None,
+                    on_progress=advance,
                 )
-    return emit(systems, output)
+            runs.append(run)
+    return emit(runs, output)
 
 
-def _reader(profile: str, synonyms: str | None, vocabulary: str | None, workers: int | None) -> Profile:
+def _reader(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:
     if profile == "native":
         if synonyms:
             raise click.UsageError(
                 "--synonyms belongs to the profiles 'reference' and 'opera'; 'native' has --vocabulary"
             )
-        return Native(Vocabulary.load(vocabulary or DEFAULT_VOCABULARY))
+        return Native(Vocabulary.load(vocabulary or DEFAULT_VOCABULARY), scoring.claims)
     if vocabulary:
         raise click.UsageError(f"--vocabulary belongs to the profile 'native'; '{profile}' has --synonyms")
     if not synonyms:
         raise click.UsageError(
             f"the profile '{profile}' needs --synonyms FILE: data/synonyms.txt of github.com/LisaAnne/Hallucination"
         )
+    if scoring.claims != "all":
+        raise click.UsageError(f"--claims belongs to the profile 'native'; '{profile}' counts every mention")
     words = Synonyms.load(synonyms)
-    return Reference(words) if profile == "reference" else Opera(words, workers)
+    return Reference(words) if profile == "reference" else Opera(words, scoring.workers)

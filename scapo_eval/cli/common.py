@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar, get_args
 
 import click
@@ -14,9 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..claims import CLAIMS
+from ..compare import compare
 from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write, dump_json
-from ..results import FORMAT, System, per_image, results
+from ..results import Resampling, Run
+from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
 from .main import GATE_MISSED
 
@@ -26,20 +28,13 @@ MANY_FIGURES = 8
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The options of :func:`output_options`."""
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """Where people read: consoles for results and for everything else."""
 
-    as_json: bool
-    output: str | None
-    resamples: int
-    seed: int
-    test: str
-    width: int | None
-    no_color: bool
-    quiet: bool
-    fail_under: tuple[str, ...]
-    fail_above: tuple[str, ...]
+    width: int | None = None
+    no_color: bool = False
+    quiet: bool = False
 
     def console(self, *, stderr: bool = False) -> Console:
         """A console for results (or, with ``stderr``, for everything else)."""
@@ -55,6 +50,24 @@ class Output:
         """One warning on standard error, unless ``--quiet``."""
         if not self.quiet:
             click.echo(f"scapo-eval: warning: {text}", err=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Screen):
+    """The options of :func:`output_options`."""
+
+    as_json: bool
+    output: str | None
+    resamples: int
+    seed: int
+    test: Test
+    fail_under: tuple[str, ...]
+    fail_above: tuple[str, ...]
+
+    @property
+    def resampling(self) -> Resampling:
+        """How intervals are drawn."""
+        return Resampling(self.resamples, self.seed)
 
 
 def output_options(command: Command) -> Command:
@@ -103,10 +116,48 @@ def output_options(command: Command) -> Command:
     return with_options(command, options, "output", Output)
 
 
+def scoring_options(command: Command) -> Command:
+    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
+    options = [
+        click.option(
+            "--claims",
+            type=click.Choice(CLAIMS),
+            default="all",
+            show_default=True,
+            help="Mentions that count: all (the paper); asserted: without negated ones; certain: nor hedged ones.",
+        ),
+        click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature."),
+        click.option(
+            "--on-unknown-image",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="Captions of images that the truth does not have.",
+        ),
+        click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary."),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="Processes that parse and match.  [default: 1; CHAIR's 'opera' one each]",
+        ),
+    ]
+    return with_options(command, options, "scoring", ScoringOptions)
+
+
+@contextmanager
+def evidence_file(path: str | None) -> Iterator[Callable[[Iterable[dict[str, Any]]], None] | None]:
+    """Yields what writes records of evidence as JSON Lines, None without a path."""
+    if path is None:
+        yield None
+        return
+    with atomic_write(path) as stream:
+        yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
+
+
 def with_options(
-    command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: Callable[..., Any]
+    command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
 ) -> Command:
-    """Adds options to a command, which receives them together as one slotted dataclass.
+    """Adds options to a command, which receives them together as one dataclass.
 
     Args:
         command: the function to decorate, with its own options already on it.
@@ -116,8 +167,8 @@ def with_options(
     """
 
     def wrapper(**kwargs: Any) -> Any:
-        fields = {name: kwargs.pop(name) for name in record.__slots__}  # type: ignore[attr-defined]
-        return command(**{argument: record(**fields)}, **kwargs)
+        values = {field.name: kwargs.pop(field.name) for field in fields(record)}
+        return command(**{argument: record(**values)}, **kwargs)
 
     wrapper.__name__ = command.__name__
     wrapper.__doc__ = command.__doc__
@@ -126,23 +177,6 @@ def with_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-def system_names(paths: Sequence[str]) -> list[str]:
-    """Short, different names for files: the stem, with as many parent folders as it takes."""
-    plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
-    for depth in range(1, 20):
-        names = ["/".join(Path(path).parts[-depth:]) for path in plain]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{Path(name).name}#{k}" for k, name in enumerate(plain, 1)]
-
-
-def _stem(path: str) -> str:
-    name = Path(path).name
-    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
-        name = name.removesuffix(suffix) or name
-    return name
 
 
 @contextmanager
@@ -178,35 +212,34 @@ def _no_captions(path: str) -> str | None:
     return f"{reason}; {layout.use}" if layout.use else reason
 
 
-def emit(systems: Sequence[System], output: Output) -> int:
+def emit(runs: Sequence[Run], output: Output) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
+    metrics = runs[0].metric_set
     gates = [_gate(text, under=True) for text in output.fail_under] + [
         _gate(text, under=False) for text in output.fail_above
     ]
     for name, _, _ in gates:
-        if name not in systems[0].metric.formulas:
-            raise click.UsageError(f"no figure '{name}'; there are {', '.join(systems[0].metric.formulas)}")
-    found = results(systems, resamples=output.resamples, seed=output.seed, test=output.test)  # type: ignore[arg-type]
+        if name not in metrics.formulas:
+            raise click.UsageError(f"unknown metric '{name}'; known: {', '.join(metrics.formulas)}")
+    results = compare(runs, resampling=output.resampling, test=output.test)
     if output.output:
-        tables = [per_image(system) for system in systems]
-        document = {"format": FORMAT, "metric": systems[0].metric.name, **found, "per_image": tables}
-        with atomic_write(output.output) as stream:
-            stream.write(dump_json(document) + b"\n")
-    for system in systems:
-        for note in system.notes:
-            output.warn(f"{system.name}: {note}" if len(systems) > 1 else note)
+        results.save(output.output)
+    for run in runs:
+        for note in run.notes:
+            output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
+    found = results.to_dict()
     if output.as_json:
         click.echo(dump_json(found))
     else:
         show(
             found,
             output,
-            plain_numbers=systems[0].metric.plain_numbers,
-            better=dict(systems[0].metric.higher_is_better),
+            plain_numbers=metrics.plain_numbers,
+            better=dict(metrics.higher_is_better),
         )
     return _check_gates(found, gates, output)
 
@@ -370,10 +403,10 @@ def _figure_cell(
 
 
 @contextmanager
-def progress(output: Output, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(screen: Screen, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on standard error that appears after a second; yields ``advance(bytes)``."""
-    console = output.console(stderr=True)
-    if output.quiet or not console.is_terminal:
+    console = screen.console(stderr=True)
+    if screen.quiet or not console.is_terminal:
         yield lambda _: None
         return
     import time
@@ -404,15 +437,3 @@ def progress(output: Output, description: str, total: int | None) -> Iterator[Ca
     finally:
         if visible:
             bar.stop()
-
-
-def input_size(path: str) -> int | None:
-    """Bytes of a plain file; None for standard input and compressed files, whose progress has no end."""
-    if path == STDIN or path.endswith((".gz", ".zst")):
-        return None
-    try:
-        return Path(path).stat().st_size
-    except OSError as error:
-        raise InputError(
-            "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror), path=path
-        ) from None

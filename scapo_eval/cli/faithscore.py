@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..metrics.judge import Facts, faithscore_system, read_facts, settings_of
-from .common import Output, emit, output_options, system_names
+from ..metrics.faithscore import Facts, faithscore_run, read_facts, settings_of
+from ..results import system_names
+from .common import Output, emit, output_options
 
 
 @click.command("faithscore")
@@ -29,7 +30,7 @@ def command(facts: tuple[str, ...], output: Output) -> int:
             raise click.UsageError(f"'{system}' has several files: name the setting of each, {system}/SETTING={path}")
         run.extend(read_facts(path, setting=setting, warn=output.warn))
     settings = settings_of(runs.values())
-    return emit([faithscore_system(name, run, settings) for name, run in runs.items()], output)
+    return emit([faithscore_run(name, run, settings, output.resampling) for name, run in runs.items()], output)
 
 
 def _label(argument: str) -> tuple[str | None, str | None, str]:

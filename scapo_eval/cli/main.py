@@ -11,37 +11,28 @@ from pathlib import Path
 
 import click
 
-from .. import __version__
+from ..benchmark import SUMMARIES
 from ..errors import ScapoError
+from ..version import __version__
 
-VERBS = {
-    "score": ("score", "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb)."),
-    "chair": (
-        "chair",
-        "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
-    ),
-    "amber": ("amber", "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension."),
-    "phd": ("phd", "PhD index per mode and task; also writes PhD's prompts."),
-    "pope": ("pope", "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category."),
-    "yesno": ("yesno", "The same figures for any yes/no questions."),
-    "mmhal": ("mmhal", "MMHal-Bench score and hallucination rate from a judge's ratings."),
-    "faithscore": ("faithscore", "FaithScore and Avg. Facts from verified facts."),
-    "augmented": ("augmented", "Plain against description-augmented answers: accuracy, precision, recall, F1, tests."),
-    "describe": ("describe", "Have a model describe images (any server, vLLM, transformers)."),
-    "answer": ("answer", "Have a model answer a benchmark's questions, plain or with its own descriptions."),
-    "judge": ("judge", "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore)."),
-    "reward": ("reward", "SCAPO's reward of every response and subsentence of a rollout file."),
-    "density": ("density", "Annotated objects and rewarded subsentences per response, for vocabularies and rules."),
-    "import": ("import_", "Other tools' captions, answers and results into the project's own files."),
-    "show": ("show", "One image's captions with coloured mentions, verdicts and missed objects."),
-    "compare": ("compare", "Results files side by side, or raw files (--benchmark NAME), with paired tests."),
-    "report": ("report", "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV."),
-    "plot": ("plot", "Frontier, labels and training curves as PNG, SVG or PDF."),
-    "vocab": ("vocab", "Check, describe, compare, mine, draft and widen vocabularies."),
-    "oracle": ("oracle", "Convert, check, describe and compare truth files."),
-    "annotate": ("annotate", "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline)."),
+_OTHER_VERBS = {
+    "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
+    "describe": "Have a model describe images (any server, vLLM, transformers).",
+    "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
+    "judge": "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore).",
+    "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
+    "import": "Other tools' captions, answers and results into the project's own files.",
+    "show": "One image's captions with colored mentions, verdicts and missed objects.",
+    "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
+    "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
+    "plot": "Frontier, labels and training curves as PNG, SVG or PDF.",
+    "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
+    "oracle": "Convert, check, describe and compare truth files.",
+    "annotate": "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline).",
 }
-"""Verb -> (module in this package, one line of help); a verb's module is imported when it is used."""
+
+VERBS = {"score": SUMMARIES["capscore"], **{k: v for k, v in SUMMARIES.items() if k != "capscore"}, **_OTHER_VERBS}
+"""Verb -> one line of help; a verb's module is imported when it is used."""
 
 DEFAULT_VERB = "score"
 BAD_INPUT, GATE_MISSED, SOME_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -58,14 +49,14 @@ class Verbs(click.Group):
         """Imports the verb's module."""
         if name not in VERBS:
             return None
-        module = import_module(f".{VERBS[name][0]}", __package__)
+        module = import_module(f".{'import_' if name == 'import' else name}", __package__)
         command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without importing any."""
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+            formatter.write_dl(list(VERBS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the default verb before a first word that is none."""
@@ -81,14 +72,14 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(__version__, package_name="scapo")
 def cli() -> None:
-    """Formula how faithful and how informative image descriptions are.
+    """Measure how faithful and how informative image descriptions are.
 
     scapo-eval captions.jsonl --truth instances_val2014.json
     """
 
 
 def main() -> None:
-    """Runs the command line and turns every failure into one message and an exit code (SPEC section 7)."""
+    """Runs the command line and turns every failure into one message and an exit code."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (lives as long as the process)
     if sys.stdout is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..metrics.judge import mmhal_system, read_ratings
-from .common import Output, emit, output_options, system_names
+from ..metrics.mmhal import mmhal_run, read_ratings
+from ..results import system_names
+from .common import Output, emit, output_options
 
 
 @click.command("mmhal")
@@ -18,4 +19,5 @@ def command(ratings: tuple[str, ...], output: Output) -> int:
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
     """
     named = zip(system_names(ratings), ratings, strict=True)
-    return emit([mmhal_system(name, read_ratings(path, warn=output.warn)) for name, path in named], output)
+    runs = [mmhal_run(name, read_ratings(path, warn=output.warn), output.resampling) for name, path in named]
+    return emit(runs, output)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..errors import InputError
 from ..inference.sources import image_ids
-from ..io.captions import iter_blocks, parse_block
+from ..io.captions import iter_blocks
 from ..io.files import FaultList, dump_json
 from ..oracle import PresenceOracle, Truth
 from ..vocabulary import Vocabulary, shipped_vocabularies
@@ -162,7 +162,7 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
         faults = FaultList()
         missing: dict[str, int] = {}
         for block in iter_blocks(path):
-            parsed = parse_block(block, faults)
+            parsed = block.parse(faults)
             for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
                 if image not in seen.oracle.index:
                     missing.setdefault(image, number)

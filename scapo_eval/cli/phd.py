@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..io.files import atomic_write, dump_json
-from ..metrics.phd import mode_and_task, phd_metric, read_phd, read_phd_answers
+from ..metrics.phd import BENCHMARK, read_phd
 from ..metrics.questions import Question
 from .common import Output, output_options
 from .yesno import reading_options, score
@@ -33,8 +33,7 @@ def command(answers: tuple[str, ...], data: str | None, prompts: str | None, out
         return 0
     if not answers:
         raise click.UsageError("no answers to score (or --prompts FILE to write the prompts)")
-    truth = read_phd(data) if data else None
-    return score(answers, truth, read_phd_answers, phd_metric, mode_and_task, output, **reading)
+    return score(BENCHMARK, answers, (data,) if data else (), output, **reading)
 
 
 def prompt(question: Question) -> dict[str, Any]:

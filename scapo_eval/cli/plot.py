@@ -7,15 +7,16 @@ import io
 import click
 
 from ..io.files import atomic_write
-from .report import Sources, gather, source_options
+from ..scoring import ScoringOptions
+from .report import Inputs, input_options
 
 
 @click.command("plot")
 @click.argument("kind", type=click.Choice(["frontier", "labels", "training"]))
-@source_options
+@input_options
 @click.option("-o", "--output", metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many labels.")
-def command(kind: str, inputs: tuple[str, ...], sources: Sources, output: str, top: int) -> None:
+def command(kind: str, inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, output: str, top: int) -> None:
     """Draws a picture of INPUTS, which are as in `report`.
 
     frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. labels: what is hallucinated
@@ -25,7 +26,7 @@ def command(kind: str, inputs: tuple[str, ...], sources: Sources, output: str, t
     from ..report.data import planes
 
     form = plots.picture_format(output)
-    report = gather(inputs, sources)
+    report = how.gather(inputs, scoring)
     picture = io.BytesIO()
     if kind == "frontier":
         plots.frontier(picture, form, planes(report))

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from ..metrics.pope import pope_metric, read_pope, read_pope_questions
-from ..metrics.yesno import part_of
+from ..metrics.pope import BENCHMARK
 from .common import Output, output_options
-from .yesno import apart, reading_options, score
+from .yesno import reading_options, score, sorted_out
 
 
 @click.command("pope")
@@ -27,6 +26,4 @@ def command(answers: tuple[str, ...], questions: tuple[str, ...], output: Output
 
     ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
     """
-    answers, questions = apart(answers, questions)
-    truth = read_pope_questions(questions) if questions else None
-    return score(answers, truth, read_pope, pope_metric, part_of, output, **reading)
+    return score(BENCHMARK, *sorted_out(answers, questions), output, **reading)

@@ -6,15 +6,14 @@ from typing import Any, get_args
 
 import click
 
-from ..claims import CLAIMS
-from ..errors import InputError, InputErrors
-from ..io.files import atomic_write, display_name, dump_json
-from ..io.formats import ForeignCaption
-from ..io.rollouts import rollout_blocks
+from ..io.files import atomic_write, dump_json
+from ..metrics.rollouts import reward_file
 from ..oracle import PresenceOracle
-from ..reward import LAMBDAS, Level, RewardConfig, RewardResult, SubsentenceReward
+from ..reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
+from ..scoring import ScoringOptions
 from ..segment import RULES
 from ..vocabulary import Vocabulary
+from .common import scoring_options
 
 _DEFAULT = RewardConfig()
 
@@ -46,16 +45,7 @@ _DEFAULT = RewardConfig()
     "--lam-h", type=click.Choice(tuple(LAMBDAS)), default="min1", show_default=True, help="Scaling of penalties."
 )
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
-@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Which mentions count.")
-@click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option(
-    "--on-unknown-image",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="Responses to images that the truth does not have.",
-)
-@click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them.")
+@scoring_options
 @click.option(
     "-o", "--output", default="-", metavar="FILE", help="Where the JSON Lines go; standard output by default."
 )
@@ -64,9 +54,7 @@ def command(
     rollouts: str,
     truth: str,
     vocabulary: str,
-    any_fingerprint: bool,
-    on_unknown_image: str,
-    skip_bad: bool,
+    scoring: ScoringOptions,
     output: str,
     quiet: bool,
     **settings: Any,
@@ -79,64 +67,21 @@ def command(
     reward = SubsentenceReward(
         Vocabulary.load(vocabulary),
         PresenceOracle.load(truth),
-        RewardConfig(**settings),
-        any_fingerprint=any_fingerprint,
+        RewardConfig(claims=scoring.claims, **settings),
+        any_fingerprint=scoring.any_fingerprint,
     )
-    skipped: list[InputError] = []
-    unknown: list[InputError] = []
-    n = empty = 0
-    total = 0.0
-    blocks = rollout_blocks(rollouts, on_error=skipped.append if skip_bad else None)
     with atomic_write(output) as stream:
-        for block in blocks:
-            kept = known_images(block, reward.truth.oracle, display_name(rollouts), unknown)
-            columns = reward.batch([row.image_id for row in kept], [row.caption for row in kept])
-            if unknown and on_unknown_image == "error":
-                continue  # read on, so that all faults are named
-            n, empty, total = n + len(columns), empty + columns.n_empty, total + float(columns.total.sum())
-            stream.writelines(
-                dump_json(_record(row, result)) + b"\n" for row, result in zip(kept, columns.results(), strict=True)
-            )
-        if unknown and on_unknown_image == "error":
-            raise InputErrors(unknown)
-        if not n:
-            raise InputError("no response is left", path=display_name(rollouts))
-    if not quiet:
-        for note in (reward.truth.warning,):
-            if note:
-                click.echo(f"scapo-eval: warning: {note}", err=True)
-        left_out = (
-            f", {len(skipped)} faulty and {len(unknown)} of unknown images left out" if skipped or unknown else ""
+        found, total = reward_file(
+            rollouts, reward, scoring, write=lambda record: stream.write(dump_json(record) + b"\n")
         )
-        click.echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
-        click.echo(f"{reward.signature}|n:{n}|skip:{len(skipped) + len(unknown)}", err=True)
+    if quiet:
+        return 0
+    if reward.truth.warning:
+        click.echo(f"scapo-eval: warning: {reward.truth.warning}", err=True)
+    n, empty = found.n_records, found.table.counts()["empty"]
+    left_out = (
+        f", {found.skipped} faulty and {found.unknown_images} of unknown images left out" if found.left_out else ""
+    )
+    click.echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
+    click.echo(f"{reward.signature}|n:{n}|skip:{found.left_out}", err=True)
     return 0
-
-
-def known_images(
-    block: list[ForeignCaption], oracle: PresenceOracle, name: str, unknown: list[InputError]
-) -> list[ForeignCaption]:
-    """The responses whose image the truth knows; the others become faults in ``unknown``."""
-    for row in block:
-        if row.image_id not in oracle.index:
-            unknown.append(
-                InputError(f"unknown image id '{row.image_id}' (not in {oracle.source})", path=name, line=row.line)
-            )
-    return [row for row in block if row.image_id in oracle.index]
-
-
-def _record(row: ForeignCaption, result: RewardResult) -> dict[str, Any]:
-    return {
-        "line": row.line,
-        "image_id": row.image_id,
-        "response": row.caption,
-        "total": result.total,
-        "generated": result.generated,
-        "hallucinated": result.hallucinated,
-        "covered": result.covered,
-        "unknown": result.unknown,
-        "parts": [
-            {**part._asdict(), "text": row.caption[part.start : part.end], "claims": claims}
-            for part, claims in zip(result.parts, result.claims, strict=True)
-        ],
-    }

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import click
 
-from ..claims import CLAIMS, Claims
-from ..io.files import atomic_write, dump_json
+from ..io.files import input_size
+from ..metrics.capscore import CaptionScorer, score_file
 from ..oracle import PresenceOracle, Truth
-from ..scoring import CaptionScores, ScoredBlock, Scorer, score_file
+from ..results import Run, system_names
+from ..scoring import ScoredBlock, ScoringOptions
 from ..vocabulary import Vocabulary
-from .common import Output, caption_file, emit, input_size, output_options, progress, system_names
+from .common import (
+    Output,
+    caption_file,
+    emit,
+    evidence_file,
+    output_options,
+    progress,
+    scoring_options,
+)
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -22,32 +29,16 @@ DOPA_VOCABULARY = "dopa160"
 @click.option(
     "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
 )
-@click.option("--dopa", metavar="MATRIX", help="A DOPA matrix: adds the figures against it (*_dagger).")
+@click.option("--dopa", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger).")
 @click.option(
     "--dopa-vocabulary", default=DOPA_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Vocabulary of --dopa."
 )
-@click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option(
-    "--on-unknown-image",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="Captions of images that the truth does not have.",
-)
-@click.option(
-    "--claims",
-    type=click.Choice(CLAIMS),
-    default="all",
-    show_default=True,
-    help="Mentions that count: all (the paper); asserted, without negated ones; certain, without hedged ones too.",
-)
-@click.option("--skip-bad", is_flag=True, help="Leave faulty lines out and count them in the signature.")
 @click.option(
     "--per-caption",
     metavar="FILE",
     help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that parse and match.")
+@scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],
@@ -55,12 +46,8 @@ def command(
     vocabulary: str,
     dopa: str | None,
     dopa_vocabulary: str,
-    any_fingerprint: bool,
-    on_unknown_image: str,
-    claims: Claims,
-    skip_bad: bool,
     per_caption: str | None,
-    workers: int,
+    scoring: ScoringOptions,
     output: Output,
 ) -> int:
     """Scores caption files; several are compared with the first.
@@ -74,33 +61,26 @@ def command(
     dagger = None
     if dopa:
         matrix, second = PresenceOracle.load(dopa), Vocabulary.load(dopa_vocabulary)
-        dagger = Truth.of(matrix, second, any_fingerprint=any_fingerprint)
-    scores: list[CaptionScores] = []
-    with ExitStack() as stack:
-        evidence = stack.enter_context(atomic_write(per_caption)) if per_caption else None
+        dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
+    runs: list[Run] = []
+    with evidence_file(per_caption) as write:
 
-        def write(scorer: Scorer, block: ScoredBlock) -> None:
-            assert evidence is not None
-            evidence.writelines(dump_json(record) + b"\n" for record in scorer.evidence(block))
+        def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+            assert write is not None
+            write(scorer.records(block))
 
         for path, name in zip(captions, system_names(captions), strict=True):
             with caption_file(path), progress(output, name, input_size(path)) as advance:
-                scores.append(
-                    score_file(
-                        path,
-                        labels,
-                        oracle,
-                        dagger=dagger,
-                        name=name,
-                        skip_bad=skip_bad,
-                        skip_unknown_images=on_unknown_image == "skip",
-                        claims=claims,
-                        any_fingerprint=any_fingerprint,
-                        workers=workers,
-                        resamples=output.resamples,
-                        seed=output.seed,
-                        on_block=write if evidence else None,
-                        on_progress=advance,
-                    )
+                run = score_file(
+                    path,
+                    labels,
+                    oracle,
+                    scoring,
+                    dagger=dagger,
+                    name=name,
+                    resampling=output.resampling,
+                    on_block=keep if write else None,
+                    on_progress=advance,
                 )
-    return emit([score.system() for score in scores], output)
+            runs.append(run)
+    return emit(runs, output)

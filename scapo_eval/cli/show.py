@@ -14,12 +14,12 @@ from rich.text import Text
 from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..ids import canonical_image_id
-from ..io.captions import Captions, iter_blocks, parse_block
+from ..io.captions import Captions, iter_blocks
 from ..io.files import FaultList, display_name, dump_json
+from ..metrics.capscore import CaptionScorer
 from ..oracle import PresenceOracle, Truth
-from ..scoring import Scorer
+from ..results import system_names
 from ..vocabulary import Vocabulary
-from .common import system_names
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
@@ -65,11 +65,11 @@ def command(
         if oracle is None and any(objects is None for objects in mine.objects):
             raise InputError("no truth: give --truth FILE, or 'objects' in every record", path=display_name(path))
         facts = oracle or PresenceOracle.from_objects({wanted: mine.objects[0] or []}, source=display_name(path))
-        scorer = Scorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),), claims=claims)
+        scorer = CaptionScorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),), claims=claims)
         faults = FaultList()
-        block = scorer.count(mine, display_name(path), faults)
+        block = scorer.score(mine, display_name(path), faults)
         faults.raise_if_any()
-        for record in scorer.evidence(block):
+        for record in scorer.records(block):
             found = True
             if as_json:
                 sys.stdout.write(dump_json({"system": name, **record}).decode() + "\n")
@@ -83,14 +83,14 @@ def _captions_of(path: str, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
     for block in iter_blocks(path):
-        parsed = parse_block(block, FaultList(lambda _: None))
+        parsed = block.parse(FaultList(lambda _: None))
         for k in np.flatnonzero([i == image for i in parsed.image_ids]).tolist():
             for field in Captions.__slots__:
                 getattr(mine, field).append(getattr(parsed, field)[k])
     return mine
 
 
-def _print(console: Console, name: str, record: dict[str, Any], scorer: Scorer, present: list[str]) -> None:
+def _print(console: Console, name: str, record: dict[str, Any], scorer: CaptionScorer, present: list[str]) -> None:
     text = record["caption"]
     body = Text()
     at = 0
@@ -115,7 +115,7 @@ def _print(console: Console, name: str, record: dict[str, Any], scorer: Scorer, 
     console.print()
 
 
-def _spans(record: dict[str, Any], scorer: Scorer) -> Iterator[tuple[int, int, str, str]]:
+def _spans(record: dict[str, Any], scorer: CaptionScorer) -> Iterator[tuple[int, int, str, str]]:
     """``(start, end, style, mark)`` of mentions and ignore phrases in text order."""
     found = [(m["start"], m["end"], STYLES[m["verdict"]], MARKS[m["verdict"]]) for m in record["mentions"]]
     found += [(start, end, "dim", "~") for start, end in scorer.matchers[0].find_ignored(record["caption"])]

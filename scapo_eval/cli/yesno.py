@@ -6,29 +6,19 @@ Also what ``pope`` and ``phd`` share with it: the options that say how answers a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
-from ..answers import PARSERS, Parser, parser
-from ..io.containers import Warn
-from ..io.files import STDIN, atomic_write, dump_json
+from ..answers import PARSERS, parser
+from ..io.files import STDIN
 from ..io.formats import recognise
-from ..metric import MetricSet
-from ..metrics.join import Graded, Run
-from ..metrics.questions import Question, read_questions
-from ..metrics.yesno import GroupOf, Unparsed, part_of, read_yesno, systems, yesno_metric
-from .common import Command, Output, emit, output_options, system_names
+from ..metrics.join import Graded
+from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark
+from ..results import system_names
+from .common import Command, Output, emit, evidence_file, output_options
 
 QUESTIONS_LAYOUT = "questions"
-
-
-class ReadRun(Protocol):
-    """Reads and joins one file of answers."""
-
-    def __call__(  # noqa: D102
-        self, path: str, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
-    ) -> Run: ...
 
 
 def reading_options(command: Command) -> Command:
@@ -71,12 +61,10 @@ def command(answers: tuple[str, ...], questions: tuple[str, ...], output: Output
 
     ANSWERS are own JSON Lines (id, response) or files of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
     """
-    answers, questions = apart(answers, questions)
-    truth = [question for path in questions for question in read_questions(path)] if questions else None
-    return score(answers, truth, read_yesno, yesno_metric, part_of, output, **reading)
+    return score(BENCHMARK, *sorted_out(answers, questions), output, **reading)
 
 
-def apart(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def sorted_out(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
     if not questions:
         return answers, questions
@@ -88,11 +76,9 @@ def apart(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tuple[s
 
 
 def score(
+    benchmark: YesNoBenchmark,
     paths: Sequence[str],
-    questions: Sequence[Question] | None,
-    read: ReadRun,
-    metric_of: Callable[[Sequence[str]], MetricSet],
-    group_of: GroupOf,
+    questions: Sequence[str],
     output: Output,
     *,
     parser_name: str,
@@ -106,27 +92,22 @@ def score(
     if per_answer and len(paths) > 1:
         raise click.UsageError("--per-answer takes one file of answers at a time")
     parse = parser(parser_name, yes=yes_words, no=no_words)
-    named = system_names(paths)
-    runs = {
-        name: read(path, questions, parse, model=model, warn=output.warn)
-        for name, path in zip(named, paths, strict=True)
+    truth = benchmark.read_questions(questions) if questions else None
+    answers = {
+        name: benchmark.read_answers(path, truth, parse, model=model, warn=output.warn)
+        for name, path in zip(system_names(paths), paths, strict=True)
     }
-    if per_answer:
-        with atomic_write(per_answer) as stream:
-            stream.writelines(dump_json(record) + b"\n" for record in evidence(runs[named[0]].graded))
+    with evidence_file(per_answer) as write:
+        if write:
+            write(evidence(next(iter(answers.values())).graded))
     words = "".join(f"+{word}={said}" for said, given in (("yes", yes_words), ("no", no_words)) for word in given)
-    return emit(
-        systems(
-            runs,
-            metric_of,
-            group_of,
-            parser=parser_name + words,
-            unparsed=unparsed,
-            resamples=output.resamples,
-            seed=output.seed,
-        ),
-        output,
+    runs = benchmark.runs(
+        answers,
+        parser=parser_name + words,
+        unparsed=unparsed,
+        resampling=output.resampling,
     )
+    return emit(runs, output)
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..io.containers import open_rows
 from ..io.fields import IMAGE_KEYS, find_image, image_of
 from ..io.files import FaultList, display_name
-from ..metrics.judge import TOP_RATING
+from ..metrics.mmhal import TOP_RATING
 from ..segment import split_subsentences
 from ..signature import digest
 from . import judge_prompts as prompts

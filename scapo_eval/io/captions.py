@@ -1,6 +1,6 @@
 """Caption files: blocks of raw lines, so that one process reads and any number parse and score.
 
-Own format: one JSON object a line with ``image_id`` and ``caption`` (SPEC section 8). Other tools' files
+Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files
 are recognised and converted by :mod:`scapo_eval.io.formats`.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
@@ -56,6 +57,20 @@ class Block:
     first: int
     data: bytes
 
+    @property
+    def size(self) -> int:
+        """Raw bytes."""
+        return len(self.data)
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Parses and checks the records; faulty ones go to ``faults`` and are left out."""
+        numbers, lines = split_lines(self.first, self.data)
+        try:
+            return _parsed(self.data, numbers, lines)
+        except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
+            records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
+        return captions_of(self.name, zip(numbers, records, strict=True), faults)
+
 
 @dataclass(slots=True)
 class Captions:
@@ -74,6 +89,16 @@ class Captions:
     ids: list[Any] = field(default_factory=list)
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
+
+    def only(self, mask: NDArray[np.bool_]) -> Captions:
+        """The captions where the mask is True."""
+        keep = np.flatnonzero(mask).tolist()
+        return Captions(*([values[k] for k in keep] for values in map(self.__getattribute__, self.__slots__)))
+
+    def place(self, k: int) -> dict[str, Any]:
+        """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
+        place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
+        return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
 
 def iter_blocks(path: str | Path) -> Iterator[Block]:
@@ -95,16 +120,6 @@ def iter_blocks(path: str | Path) -> Iterator[Block]:
     values = parse_array(name, lines)
     for k in range(0, len(values), ARRAY_BLOCK):
         yield Block(name, k + 1, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
-
-
-def parse_block(block: Block, faults: FaultList) -> Captions:
-    """Parses and checks the records of a block; faulty ones go to ``faults`` and are left out."""
-    numbers, lines = split_lines(block.first, block.data)
-    try:
-        return _parsed(block.data, numbers, lines)
-    except (ValueError, RecursionError):  # a fault, a lone surrogate or an id that is a float, somewhere: look closely
-        records = [_parse_line(block.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
-    return captions_of(block.name, zip(numbers, records, strict=True), faults)
 
 
 class _Record(msgspec.Struct, gc=False):

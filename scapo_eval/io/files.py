@@ -422,3 +422,15 @@ def dump_json(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+def input_size(path: str) -> int | None:
+    """Bytes of a plain file; None for standard input and compressed files, whose progress has no end."""
+    if path == STDIN or path.endswith((".gz", ".zst")):
+        return None
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise InputError(
+            "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror), path=path
+        ) from None

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..results import FORMAT
-from ..signature import digest, signature
+from ..signature import Signature, digest
+from ..version import RESULTS_FORMAT
 from .containers import Rows
 from .fields import Record, optional_text
 from .files import read_bytes
@@ -128,7 +128,7 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
     for run in runs:
         systems.setdefault(name or run.model or Path(run.path).name.partition(".")[0], []).append(run)
     return {
-        "format": FORMAT,
+        "format": RESULTS_FORMAT,
         "metric": "handed-over",
         "systems": [_system(system, members) for system, members in systems.items()],
         "comparisons": [],
@@ -150,7 +150,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
     n = sum(run.n for run in runs if run.n is not None)
     return {
         "name": name,
-        "signature": signature(f"handed-over:{tools}", **details, n=n or None),
+        "signature": str(Signature.of(f"handed-over:{tools}", **details, n=n or None)),
         "n_captions": n,
         "n_images": 0,
         "metrics": {key: figure.as_object() for key, (figure, _) in figures.items()},

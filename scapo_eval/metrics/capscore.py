@@ -1,17 +1,33 @@
 """Hal. Rate, Cover Rate, Cap. Score and CHAIR with the project's own matcher (paper, Eq. 4 and 5).
 
 Hal. and Cover Rate count SETS of labels per caption, CHAIR_i counts mentions with multiplicity; the paper
-equates the two, real captions do not (SPEC section 5), so both are always reported.
+equates the two, real captions do not, so both are always reported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ..benchmark import Benchmark
+from ..claims import Claims, cue_words, find_claims
 from ..columns import MentionColumns
+from ..errors import InputError, InputErrors
+from ..io.captions import Captions, captions_of, iter_blocks
+from ..io.files import STDIN, FaultList, display_name
+from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
-from ..oracle import Truth
+from ..oracle import PresenceOracle, Truth
+from ..results import Resampling, Run
+from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
+from ..signature import Signature, digest
+from ..vocabulary import Vocabulary
 
 COLUMNS = (
     "captions",
@@ -26,6 +42,11 @@ COLUMNS = (
 )
 """Per caption: 1; claimed known labels; of these absent, present; labels present in the image; mentions of
 known labels; of these hallucinated; 1 if there is one; claimed labels whose cell is unknown."""
+
+INLINE = "inline objects"
+"""Source name of the truth that captions carry in ``objects``."""
+
+VERDICTS = {1: "supported", 0: "hallucinated", -1: "unknown"}
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
@@ -47,14 +68,14 @@ def cap_score(hal_rate: float, cover_rate: float) -> float:
 
 
 def _cap_score(suffix: str) -> Formula:
-    def measure(sums: Sums) -> NDArray[np.float64]:
+    def formula(sums: Sums) -> NDArray[np.float64]:
         hal = divide(sums[f"hallucinated{suffix}"], sums[f"generated{suffix}"])
         return harmonic_mean(1 - hal, divide(sums[f"covered{suffix}"], sums[f"truth{suffix}"]))
 
-    return measure
+    return formula
 
 
-def _set_measures(suffix: str) -> dict[str, Formula]:
+def _set_formulas(suffix: str) -> dict[str, Formula]:
     return {
         f"hal_rate{suffix}": ratio(f"hallucinated{suffix}", f"generated{suffix}"),
         f"cover_rate{suffix}": ratio(f"covered{suffix}", f"truth{suffix}"),
@@ -65,23 +86,29 @@ def _set_measures(suffix: str) -> dict[str, Formula]:
 DAGGER = "_dagger"
 
 
-def capscore_metric(*, dagger: bool = False) -> MetricSet:
-    """The metric; with ``dagger`` also the set figures against a second vocabulary and matrix (DOPA)."""
-    formulas = _set_measures("") | {
+def capscore_metrics(*, dagger: bool = False) -> MetricSet:
+    """The metric set; with ``dagger`` also the set metrics against a second vocabulary and matrix (DOPA)."""
+    formulas = _set_formulas("") | {
         "chair_i": ratio("hallucinated_mentions", "mentions"),
         "chair_s": ratio("hallucinated_captions", "captions"),
     }
     columns: tuple[str, ...] = COLUMNS
     if dagger:
-        formulas |= _set_measures(DAGGER)
+        formulas |= _set_formulas(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
     better = {name: name.startswith(("cover", "cap")) for name in formulas}
     return MetricSet("capscore", columns, formulas, better)
 
 
-def metric_for(columns: tuple[str, ...]) -> MetricSet:
-    """The metric of a table with these columns."""
-    return capscore_metric(dagger=f"truth{DAGGER}" in columns)
+BENCHMARK = Benchmark(
+    name="capscore",
+    verb="score",
+    metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
+    frontiers=(
+        ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
+        (f"hal_rate{DAGGER}", f"cover_rate{DAGGER}", "Hal. Rate and Cover Rate against DOPA"),
+    ),
+)
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
@@ -112,3 +139,248 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
     counts[:, 7] = counts[:, 6] > 0
     counts[:, 8] = (claimed & (states == -1)).sum(axis=1)
     return counts
+
+
+@dataclass(frozen=True)
+class CaptionScorer(Scorer):
+    """Counts labels and mentions, found by the project's matcher; a second truth is the dagger's.
+
+    Attributes:
+        claims: which mentions count: all, or without the negated (and hedged) ones.
+    """
+
+    claims: Claims = "all"
+
+    @cached_property
+    def matchers(self) -> tuple[AliasMatcher, ...]:
+        """One matcher per truth."""
+        return tuple(AliasMatcher(truth.vocabulary, cue_words(self.claims)) for truth in self.truths)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.scoring.Scorer`."""
+        return capscore_metrics(dagger=len(self.truths) > 1).columns
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.scoring.Scorer`; the evidence is the mentions per truth."""
+        texts = captions.captions
+        found = [m.find_batch(texts) if self.claims == "all" else find_claims(m, texts) for m in self.matchers]
+        counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
+        mentioned = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
+        return ScoredBlock(captions, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), mentioned, found)
+
+    def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
+        """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
+        truth, mentions = self.truths[0], block.evidence[0]
+        labels = truth.vocabulary.labels
+        for k, image in enumerate(block.captions.image_ids):
+            states = truth.states[truth.oracle.index[image]]
+            rows = mentions.row(k)
+            said = mentions.label_id[rows].tolist()
+            spans = zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), said, strict=True)
+            yield {
+                **block.captions.place(k),
+                "caption": block.captions.captions[k],
+                "mentions": [
+                    {"start": start, "end": end, "label": labels[label], "verdict": VERDICTS[int(states[label])]}
+                    for start, end, label in spans
+                ],
+                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],
+                "counts": dict(zip(COLUMNS, block.counts[k, : len(COLUMNS)].tolist(), strict=True)),
+            }
+
+
+@dataclass(frozen=True, repr=False)
+class CaptionScores(Run):
+    """A run of captions, with its metrics as attributes."""
+
+    @property
+    def hal_rate(self) -> float | None:
+        """Share of claimed labels that are absent (sets)."""
+        return self.values["hal_rate"]
+
+    @property
+    def cover_rate(self) -> float | None:
+        """Share of present labels that are claimed."""
+        return self.values["cover_rate"]
+
+    @property
+    def cap_score(self) -> float | None:
+        """Harmonic mean of 1 - hal_rate and cover_rate."""
+        return self.values["cap_score"]
+
+    @property
+    def chair_i(self) -> float | None:
+        """Share of mentions that are hallucinated (with multiplicity)."""
+        return self.values["chair_i"]
+
+    @property
+    def chair_s(self) -> float | None:
+        """Share of captions with a hallucinated mention."""
+        return self.values["chair_s"]
+
+
+def score_file(
+    path: str | Path,
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle | None,
+    options: ScoringOptions | None = None,
+    *,
+    dagger: Truth | None = None,
+    name: str | None = None,
+    resampling: Resampling | None = None,
+    on_block: Callable[[CaptionScorer, ScoredBlock], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> CaptionScores:
+    """Scores a caption file of any length in memory that grows with images only.
+
+    Args:
+        path: JSON Lines (or a JSON array) of captions, compressed or not, ``-`` for standard input.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
+        options: see :class:`~scapo_eval.scoring.ScoringOptions`.
+        dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
+        name: of the system; by default the file's display name.
+        resampling: of the intervals.
+        on_block: called with the scorer and each scored block in the order of the file.
+        on_progress: called with the number of raw bytes of each block that has been scored.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    source = display_name(path)
+    if oracle is None:
+        oracle = _inline_oracle(path, source, options.skip_bad)
+    scorer = _scorer(oracle, vocabulary, options, dagger)
+    found = tally(
+        lambda on_error: iter_blocks(path),
+        scorer,
+        options,
+        source=source,
+        on_block=_with_scorer(on_block, scorer),
+        on_progress=on_progress,
+    )
+    return _scores(found, scorer, name or source, resampling)
+
+
+def _with_scorer(
+    on_block: Callable[[CaptionScorer, ScoredBlock], None] | None, scorer: CaptionScorer
+) -> OnBlock | None:
+    return None if on_block is None else lambda block: on_block(scorer, block)
+
+
+def score_captions(
+    records: Iterable[Mapping[str, Any]],
+    vocabulary: Vocabulary | str = "coco80",
+    oracle: PresenceOracle | str | Path | None = None,
+    *,
+    skip_unknown_images: bool = False,
+    claims: Claims = "all",
+    resamples: int | None = None,
+    seed: int | None = None,
+) -> CaptionScores:
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory.
+
+    Args:
+        records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
+        vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
+        oracle: a PresenceOracle, a file, or None for inline ``objects``.
+        skip_unknown_images: leave captions of images unknown to the oracle out and count them.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        resamples, seed: of the intervals.
+
+    Raises:
+        InputErrors: faulty records, named by position.
+    """
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary.load(vocabulary)
+    faults = FaultList()
+    captions = captions_of("records", enumerate(records, 1), faults)
+    faults.raise_if_any()
+    if oracle is None:
+        oracle = _oracle_of([captions], "records")
+    elif not isinstance(oracle, PresenceOracle):
+        oracle = PresenceOracle.load(oracle)
+    options = ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error")
+    scorer = _scorer(oracle, vocabulary, options, None)
+    default = Resampling()
+    resampling = Resampling(
+        default.resamples if resamples is None else resamples, default.seed if seed is None else seed
+    )
+    found = tally(lambda on_error: [_InMemory(captions)], scorer, options, source="records")
+    return _scores(found, scorer, "captions", resampling)
+
+
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    captions: Captions
+    name: str = "records"
+    size: int = 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        return self.captions
+
+
+def _scorer(
+    oracle: PresenceOracle, vocabulary: Vocabulary, options: ScoringOptions, dagger: Truth | None
+) -> CaptionScorer:
+    truth = Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
+    truths = (truth, dagger) if dagger else (truth,)
+    return CaptionScorer(truths, options.on_unknown_image == "skip", options.claims)
+
+
+def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None) -> CaptionScores:
+    first, *rest = scorer.truths
+    signature = Signature.of(
+        "capscore",
+        vocab=first.vocabulary.identity,
+        oracle=first.oracle.fingerprint,
+        world=first.oracle.world,
+        dagger_vocab=rest[0].vocabulary.identity if rest else None,
+        dagger_oracle=rest[0].oracle.fingerprint if rest else None,
+        claims=scorer.claims,
+        n=found.n_records,
+        ids=digest(found.table.image_ids),
+        skip=found.left_out,
+    )
+    notes = (*truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
+    return CaptionScores(
+        name=name,
+        signature=signature,
+        metric_set=capscore_metrics(dagger=bool(rest)),
+        table=found.table,
+        n_records=found.n_records,
+        other_counts=found.other_counts,
+        notes=notes,
+        resampling=resampling or Resampling(),
+    )
+
+
+def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
+    """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
+    if str(path) == STDIN or Path(path).is_fifo():
+        raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
+    faults = FaultList()
+    parsed = (block.parse(faults) for block in iter_blocks(path))
+    try:
+        return _oracle_of(parsed, source)
+    finally:  # a faulty line goes before what it leads to, such as no caption at all
+        if not skip_bad:
+            faults.raise_if_any()
+
+
+def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
+    objects: dict[str, list[str]] = {}
+    faults = FaultList()
+    for captions in blocks:
+        for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
+            if present is None:
+                reason = "no truth: give --truth FILE, or 'objects' in every record"
+                faults.add(InputError(reason, path=source, line=number))
+            elif set(objects.setdefault(image, present)) != set(present):
+                reason = f"image {image} has other 'objects' than in an earlier record"
+                faults.add(InputError(reason, path=source, line=number))
+    faults.raise_if_any()
+    if not objects:
+        raise InputErrors([InputError("no caption is left to score", path=source)])
+    return PresenceOracle.from_objects(objects, source=f"{source} ({INLINE})")

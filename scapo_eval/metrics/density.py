@@ -1,19 +1,35 @@
 """How densely annotations reward responses (the paper's table of annotation density).
 
 Objects are different labels per response, pieces are subsentences. A piece is supported or hallucinated if
-it has at least one such label, repeated or not. So read, the paper's figures fit together: it has more
+it has at least one such label, repeated or not. So read, the paper's values fit together: it has more
 supported pieces (2.62) than supported objects (2.32) per response, because pieces repeat objects. A piece
-with both counts on both sides; how many there are is a figure of its own, because the paper does not say
+with both counts on both sides; how many there are is a metric of its own, because the paper does not say
 on which side it counts them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ..benchmark import Benchmark
+from ..counts import CountTable
+from ..io.captions import Captions
+from ..io.containers import Warn, warn_user
+from ..io.files import display_name
+from ..io.rollouts import rollout_blocks
 from ..metric import MetricSet, ratio
-from ..reward import RewardColumns
+from ..oracle import PresenceOracle
+from ..results import Resampling, Run
+from ..reward import RewardColumns, RewardConfig, SubsentenceReward
+from ..scoring import ScoredBlock, Scorer, ScoringOptions, tally
+from ..signature import Signature, digest
+from ..types import Rule
+from ..vocabulary import Vocabulary
 
 COLUMNS = (
     "responses",
@@ -31,12 +47,15 @@ COLUMNS = (
 label, an absent label, both; different labels of unknown cells; 1 if it is an empty text."""
 
 
-def density_metric() -> MetricSet:
+def density_metrics() -> MetricSet:
     """Means per response."""
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
     return MetricSet("density", COLUMNS, formulas, better, frozenset(shown))
+
+
+BENCHMARK = Benchmark(name="density", metric_set=lambda columns: density_metrics(), several=False)
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
@@ -68,3 +87,94 @@ def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
         np.array([not text for text in columns.responses], dtype=np.int64),
     ]
     return np.stack(counts, axis=1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class DensityScorer(Scorer):
+    """Counts what several rewards see in the same responses, side by side in one row.
+
+    Attributes:
+        rewards: one per annotation and rule.
+    """
+
+    rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.scoring.Scorer`."""
+        return COLUMNS * len(self.rewards)
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.scoring.Scorer`."""
+        batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
+        mentioned = np.zeros(0, dtype=np.int64)  # nothing is said about labels here
+        return ScoredBlock(captions, np.hstack([density_counts(batch) for batch in batches]), mentioned)
+
+
+def score_density(
+    path: str | Path,
+    annotations: Sequence[tuple[Vocabulary, PresenceOracle]],
+    rules: Sequence[Rule],
+    options: ScoringOptions | None = None,
+    *,
+    resampling: Resampling | None = None,
+    warn: Warn = warn_user,
+) -> list[Run]:
+    """The density of every annotation under every rule, in one pass over the responses.
+
+    Args:
+        path: rollouts, see :func:`~scapo_eval.io.rollouts.rollout_blocks`.
+        annotations: vocabulary and truth of each.
+        rules: how responses are cut.
+        options: see :class:`~scapo_eval.scoring.ScoringOptions`.
+        resampling: of the intervals.
+        warn: told of damage that does not prevent reading.
+
+    Returns:
+        One run per annotation and rule, named by the vocabulary, and by the rule where there are several.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    rewards = tuple(
+        SubsentenceReward(
+            vocabulary,
+            oracle,
+            RewardConfig(rule=rule, claims=options.claims),
+            any_fingerprint=options.any_fingerprint,
+        )
+        for vocabulary, oracle in annotations
+        for rule in rules
+    )
+    truths = tuple(reward.truth for reward in rewards[:: len(rules)])
+    scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
+    source = display_name(path)
+    found = tally(lambda on_error: rollout_blocks(path, on_error=on_error, warn=warn), scorer, options, source=source)
+    runs = []
+    for k, reward in enumerate(rewards):
+        vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle
+        rows = found.table.rows[:, k * len(COLUMNS) : (k + 1) * len(COLUMNS)]
+        signature = Signature.of(
+            "density",
+            vocab=vocabulary.identity,
+            oracle=oracle.fingerprint,
+            world=oracle.world,
+            **reward.config.described(),
+            n=found.n_records,
+            ids=digest(found.table.image_ids),
+            skip=found.left_out,
+        )
+        warning = reward.truth.warning if reward.config.rule == rules[0] else None
+        run = Run(
+            name=f"{vocabulary.name} {reward.config.rule}" if len(rules) > 1 else vocabulary.name,
+            signature=signature,
+            metric_set=density_metrics(),
+            table=CountTable(COLUMNS, found.table.image_ids, rows),
+            n_records=found.n_records,
+            other_counts=found.other_counts,
+            notes=(warning,) if warning else (),
+            resampling=resampling or Resampling(),
+        )
+        runs.append(run)
+    return runs

@@ -35,7 +35,7 @@ class Graded:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JoinedAnswers:
     """One system's answers, joined with the questions.
 
     Attributes:
@@ -73,7 +73,7 @@ def join(
     key: Key = plain_key,
     out_of_scope: int = 0,
     notes: Sequence[str] = (),
-) -> Run:
+) -> JoinedAnswers:
     """Finds each answer's question and reads what the answer says.
 
     Where text or image of an answer disagree with the question that its id names, the answer belongs to the one
@@ -129,7 +129,7 @@ def join(
     decided = sum(contains(item.answer.response) is not None for item in graded)
     if 5 * decided < len(graded) and (looks := hint(answers, benchmark)):
         raise InputError(f"only {decided:,} of {len(graded):,} answers say yes or no at all{looks}", path=source)
-    return Run(
+    return JoinedAnswers(
         graded=graded,
         questions=tuple(questions),
         duplicate=len(duplicates),

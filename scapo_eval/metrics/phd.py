@@ -21,10 +21,10 @@ from ..io.files import FaultList, display_name, iter_records
 from ..metric import Floats, Formula, MetricSet, harmonic_mean
 from ..prompts import with_context
 from ..types import Answer
-from .join import Run, join
+from .join import JoinedAnswers, join
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
-from .yesno import Cells, accuracy, columns, groups_in, mean, no_recall, over, recall
+from .yesno import Cells, YesNoBenchmark, accuracy, columns, mean, no_recall, over, recall
 
 MODES = ("base", "sec", "icc", "ccs")
 _SIDES: tuple[Said, Said] = ("yes", "no")
@@ -142,7 +142,7 @@ def read_phd_answers(
     *,
     model: str | None = None,
     warn: Warn = warn_user,
-) -> Run:
+) -> JoinedAnswers:
     """One system's answers, joined.
 
     Args:
@@ -200,7 +200,7 @@ def mode_and_task(question: Question) -> str:
     return f"{question.mode}_{question.task}" if question.task else str(question.mode)
 
 
-def phd_metric(groups: Sequence[str]) -> MetricSet:
+def phd_metrics(groups: Sequence[str]) -> MetricSet:
     """``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
 
     A mean has no value while one of its parts has none.
@@ -227,6 +227,19 @@ def phd_metric(groups: Sequence[str]) -> MetricSet:
     return MetricSet("phd", columns(groups), formulas, dict.fromkeys(formulas, True))
 
 
-def metric_for(columns: Sequence[str]) -> MetricSet:
-    """The metric of a results file, rebuilt from the names of its counts."""
-    return phd_metric(groups_in(columns))
+_MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
+
+
+def _read_questions(paths: Sequence[str | Path]) -> list[Question]:
+    return [question for path in paths for question in read_phd(path)]
+
+
+BENCHMARK = YesNoBenchmark(
+    name="phd",
+    metrics_of=phd_metrics,
+    group_of=mode_and_task,
+    read_questions=_read_questions,
+    read_answers=read_phd_answers,
+    truth_option="--data",
+    recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),
+)

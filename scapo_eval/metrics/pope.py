@@ -16,10 +16,10 @@ from ..io.containers import Warn, warn_user
 from ..io.files import display_name
 from ..metric import MetricSet
 from ..types import Answer
-from .join import Run, join
+from .join import JoinedAnswers, join
 from .provenance import answers_to, benchmark_of
 from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
-from .yesno import FIGURES, groups_in, mean, over, yesno_metric
+from .yesno import FORMULAS, YesNoBenchmark, mean, over, yesno_metrics
 
 CATEGORIES = ("adversarial", "popular", "random")
 
@@ -61,7 +61,7 @@ def read_pope(
     *,
     model: str | None = None,
     warn: Warn = warn_user,
-) -> Run:
+) -> JoinedAnswers:
     """One system's answers, joined.
 
     Args:
@@ -128,18 +128,30 @@ def _number(identifier: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def pope_metric(groups: Sequence[str]) -> MetricSet:
+def pope_metrics(groups: Sequence[str]) -> MetricSet:
     """Figures over all questions, the categories' plain mean of accuracy and F1, then figures per category."""
-    metric = yesno_metric(groups, "pope")
+    metric = yesno_metrics(groups, "pope")
     named = [group for group in groups if group]
     if len(named) < 2:
         return metric
-    means = {f"mean_{name}": mean([over([group], FIGURES[name]) for group in named]) for name in ("accuracy", "f1")}
-    pooled = {name: metric.formulas[name] for name in FIGURES}
+    means = {f"mean_{name}": mean([over([group], FORMULAS[name]) for group in named]) for name in ("accuracy", "f1")}
+    pooled = {name: metric.formulas[name] for name in FORMULAS}
     better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
     return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better)
 
 
-def metric_for(columns: Sequence[str]) -> MetricSet:
-    """The metric of a results file, rebuilt from the names of its counts."""
-    return pope_metric(groups_in(columns))
+_QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
+
+
+def is_pope(answer: Answer) -> bool:
+    """Whether an answer's question has POPE's wording."""
+    return bool(answer.question and not answer.mode and _QUESTION.search(answer.question))
+
+
+BENCHMARK = YesNoBenchmark(
+    name="pope",
+    metrics_of=pope_metrics,
+    read_questions=read_pope_questions,
+    read_answers=read_pope,
+    recognizes=is_pope,
+)

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..benchmark import SUMMARIES, benchmarks
 from ..errors import InputError, ScapoError
 from ..io.answers import answers_of, read_answers
 from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, display_name
-from ..io.formats import AMBER_DESCRIPTIONS, open_source
+from ..io.formats import open_source
 from ..types import Answer
-
-AMBER_QUESTIONS = 15220
-"""The highest id among AMBER's queries."""
 
 
 def answers_to(
@@ -41,23 +39,19 @@ def answers_to(
     return source, answers
 
 
-_PHD_MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
-_POPE_QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
-
-
 def benchmark_of(answer: Answer) -> str | None:
     """``pope``, ``phd``... as far as the record itself tells; None where it does not.
 
-    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), PhD's mode,
-    or POPE's wording.
+    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), or by what the
+    benchmark itself recognizes (PhD's modes, POPE's wording).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
-    match = re.match(r"(pope|phd|amber)(?![a-z])", name.casefold())
-    if match or answer.benchmark:
-        return match.group(1) if match else answer.benchmark
-    if answer.mode and _PHD_MODE.fullmatch(answer.mode):
-        return "phd"
-    return "pope" if answer.question and _POPE_QUESTION.search(answer.question) else None
+    word = re.match(r"[a-z0-9]*", name.casefold())
+    if word and word.group() in SUMMARIES:
+        return word.group()
+    if answer.benchmark:
+        return answer.benchmark
+    return next((each.name for each in benchmarks() if each.recognizes and each.recognizes(answer)), None)
 
 
 def looks_like(answers: Sequence[Answer]) -> str | None:
@@ -65,16 +59,13 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
-        return f"{name} answers" + (f" (scapo-eval {name})" if name in ("pope", "phd", "amber") else "")
+        return f"{name} answers" + (f" (scapo-eval {name})" if name in SUMMARIES else "")
     if any(answer.question for answer in answers):
         return None
-    numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
+    for each in benchmarks():
+        if each.recognizes_file and (title := each.recognizes_file(answers)):
+            return f"{title} (scapo-eval {each.verb})"
     length = sum(len(answer.response) for answer in answers) / max(1, len(answers))
-    if numbers and len(numbers) == len(answers):
-        if min(numbers) > AMBER_DESCRIPTIONS and max(numbers) <= AMBER_QUESTIONS:
-            return "AMBER's discriminative answers (scapo-eval amber)"
-        if max(numbers) <= AMBER_DESCRIPTIONS and length > 60:
-            return "AMBER's descriptions (scapo-eval amber)"
     return "captions (scapo-eval score)" if length > 150 else None
 
 

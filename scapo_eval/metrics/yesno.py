@@ -8,22 +8,23 @@ nowhere here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from ..answers import Parser, Said
+from ..benchmark import Benchmark
 from ..counts import CountTable
 from ..io.containers import Warn, warn_user
 from ..metric import Floats, Formula, MetricSet, Sums, divide
-from ..results import System
-from ..signature import digest, signature
+from ..results import Resampling, Run
+from ..signature import Signature, digest
 from ..types import Answer
-from .join import Graded, Run, join
+from .join import Graded, JoinedAnswers, join
 from .provenance import answers_to
-from .questions import OWN_LABELS, Question, plain_id, questions_of
+from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
 
 Unparsed = Literal["wrong", "drop"]
 """What becomes of an answer that says neither yes nor no: wrong, or left out of every figure."""
@@ -87,7 +88,7 @@ def _n(c: Cells) -> Floats:
     return np.asarray(c.tp + c.fp + c.tn + c.fn + c.yes_unparsed + c.no_unparsed)
 
 
-FIGURES: Mapping[str, Callable[[Cells], Floats]] = {
+FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
     "accuracy": accuracy,
     "precision": precision,
     "recall": recall,
@@ -126,7 +127,7 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
-def yesno_metric(groups: Sequence[str], name: str = "yesno") -> MetricSet:
+def yesno_metrics(groups: Sequence[str], name: str = "yesno") -> MetricSet:
     """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
 
     Args:
@@ -134,16 +135,11 @@ def yesno_metric(groups: Sequence[str], name: str = "yesno") -> MetricSet:
         name: the benchmark.
     """
     groups = sorted(groups)
-    formulas = {figure: over(groups, function) for figure, function in FIGURES.items()}
+    formulas = {figure: over(groups, function) for figure, function in FORMULAS.items()}
     for group in filter(None, groups):
-        formulas |= {f"{group}_{figure}": over([group], function) for figure, function in FIGURES.items()}
+        formulas |= {f"{group}_{figure}": over([group], function) for figure, function in FORMULAS.items()}
     better = {figure: True for figure in formulas if not figure.endswith("yes_ratio")}
     return MetricSet(name, columns(groups), formulas, better)
-
-
-def metric_for(columns: Sequence[str]) -> MetricSet:
-    """The metric of a results file, rebuilt from the names of its counts."""
-    return yesno_metric(groups_in(columns))
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
@@ -157,16 +153,16 @@ def part_of(question: Question) -> str:
     return question.part
 
 
-def count(items: Sequence[Graded], metric: MetricSet, group_of: GroupOf) -> CountTable:
-    """Counts per image: every answer adds one to one column of ``metric``."""
+def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
+    """Counts per image: every answer adds one to one column of ``metrics``."""
     units = [item.question.unit for item in items]
     ids = sorted(set(units))
     row = {unit: k for k, unit in enumerate(ids)}
-    position = {name: k for k, name in enumerate(metric.columns)}
+    position = {name: k for k, name in enumerate(metrics.columns)}
     where = [position[_column(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
-    rows = np.zeros((len(ids), len(metric.columns)), dtype=np.int64)
+    rows = np.zeros((len(ids), len(metrics.columns)), dtype=np.int64)
     np.add.at(rows, ([row[unit] for unit in units], where), 1)
-    return CountTable(metric.columns, tuple(ids), rows)
+    return CountTable(metrics.columns, tuple(ids), rows)
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
@@ -186,7 +182,7 @@ def read_yesno(
     *,
     model: str | None = None,
     warn: Warn = warn_user,
-) -> Run:
+) -> JoinedAnswers:
     """One system's answers to any yes/no questions, joined by plain ids.
 
     Args:
@@ -213,35 +209,66 @@ def read_yesno(
     return join(answers, questions, parse, source=source, key=key)
 
 
-def systems(
-    runs: Mapping[str, Run],
-    metric_of: Callable[[Sequence[str]], MetricSet],
-    group_of: GroupOf,
-    *,
-    parser: str,
-    unparsed: Unparsed = "wrong",
-    resamples: int,
-    seed: int,
-) -> list[System]:
-    """Runs of one benchmark as systems of a results object.
+class ReadAnswers(Protocol):
+    """Reads and joins one file of answers."""
 
-    Args:
-        runs: system name -> its answers; all share one set of figures, over the groups that any of them has.
-        metric_of: groups -> the figures.
+    def __call__(  # noqa: D102
+        self, path: str | Path, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
+    ) -> JoinedAnswers: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNoBenchmark(Benchmark):
+    """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
+
+    Attributes:
+        metrics_of: groups -> metric set.
         group_of: question -> its group.
-        parser: name of the rule that read the answers, for the signature.
-        unparsed: what becomes of answers that say neither.
-        resamples, seed: of the intervals, for the signature.
+        read_questions: question files -> questions with their truth.
+        read_answers: reads and joins one file of answers.
+        truth_option: the option of its verb that takes the question files.
     """
-    groups = list(dict.fromkeys(group_of(question) for run in runs.values() for question in run.questions))
-    metric = metric_of(groups)
-    made = [_system(name, run, metric, group_of, parser, unparsed, resamples, seed) for name, run in runs.items()]
-    first = made[0]
-    return [first, *(replace(system, notes=(*system.notes, *_not_paired(system, first))) for system in made[1:])]
+
+    metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
+    metrics_of: Callable[[Sequence[str]], MetricSet]
+    read_questions: Callable[[Sequence[str | Path]], list[Question]]
+    read_answers: ReadAnswers
+    group_of: GroupOf = part_of
+    truth_option: str = "--questions"
+
+    def __post_init__(self) -> None:
+        Benchmark.__post_init__(self)
+        object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
+
+    def runs(
+        self,
+        answers: Mapping[str, JoinedAnswers],
+        *,
+        parser: str,
+        unparsed: Unparsed = "wrong",
+        resampling: Resampling | None = None,
+    ) -> list[Run]:
+        """Answers of several systems as runs.
+
+        Args:
+            answers: system name -> its answers; all share one metric set, over the groups that any of them has.
+            parser: name of the rule that read the answers, for the signature.
+            unparsed: what becomes of answers that say neither.
+            resampling: of the intervals.
+        """
+        groups = list(
+            dict.fromkeys(self.group_of(question) for each in answers.values() for question in each.questions)
+        )
+        metrics = self.metrics_of(groups)
+        first, *others = (
+            _run(name, each, metrics, self.group_of, parser, unparsed, resampling or Resampling())
+            for name, each in answers.items()
+        )
+        return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 
 
-def _not_paired(system: System, first: System) -> Iterable[str]:
-    alone = len(system.verdicts["accuracy"].keys() ^ first.verdicts["accuracy"].keys())
+def _not_paired(run: Run, first: Run) -> Iterable[str]:
+    alone = len(run.verdicts["accuracy"].keys() ^ first.verdicts["accuracy"].keys())
     if alone:
         yield (
             f"{alone:,} questions are answered by only one of it and {first.name}; differences take all answers to the "
@@ -249,35 +276,50 @@ def _not_paired(system: System, first: System) -> Iterable[str]:
         )
 
 
-def _system(
+def _run(
     name: str,
-    run: Run,
-    metric: MetricSet,
+    answers: JoinedAnswers,
+    metrics: MetricSet,
     group_of: GroupOf,
     parser: str,
     unparsed: Unparsed,
-    resamples: int,
-    seed: int,
-) -> System:
-    items = [item for item in run.graded if item.said is not None or unparsed == "wrong"]
-    table = count(items, metric, group_of)
-    counts = run.counts
-    notes = list(run.notes)
+    resampling: Resampling,
+) -> Run:
+    items = [item for item in answers.graded if item.said is not None or unparsed == "wrong"]
+    table = count(items, metrics, group_of)
+    counts = answers.counts
+    notes = list(answers.notes)
     if counts["unparsed"]:
         fate = "they count as wrong" if unparsed == "wrong" else "they are left out"
         notes.append(
-            f"{counts['unparsed']:,} of {len(run.graded):,} answers say neither yes nor no to the parser "
+            f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
             f"'{parser}'; {fate}"
         )
-    line = signature(
-        metric.name,
+    signature = Signature.of(
+        metrics.name,
         parser=parser,
         unparsed=unparsed,
         n=len(items),
-        questions=digest(sorted(f"{question.id} {question.label}" for question in run.questions)),
+        questions=digest(sorted(f"{question.id} {question.label}" for question in answers.questions)),
         ids=digest(table.image_ids),
         missing=counts["missing"],
-        bs=resamples,
-        seed=seed,
     )
-    return System(name, line, metric, table, len(items), counts, verdicts=verdicts(items), notes=tuple(notes))
+    return Run(
+        name=name,
+        signature=signature,
+        metric_set=metrics,
+        table=table,
+        n_records=len(items),
+        other_counts=counts,
+        verdicts=verdicts(items),
+        notes=tuple(notes),
+        resampling=resampling,
+    )
+
+
+BENCHMARK = YesNoBenchmark(
+    name="yesno",
+    metrics_of=yesno_metrics,
+    read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
+    read_answers=read_yesno,
+)

@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..claims import Claims, find_claims
+from ..benchmark import benchmark
+from ..claims import find_claims
 from ..columns import MentionColumns
 from ..counts import CountTable
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import iter_records
 from ..matcher import AliasMatcher
-from ..metric import MetricSet
-from ..metrics.capscore import cap_score
-from ..metrics.density import density_counts, density_metric
+from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
+from ..metrics.density import density_counts, density_metrics
 from ..oracle import PresenceOracle, Truth
-from ..results import System, results
+from ..results import Resampling, Results, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
-from ..scoring import CaptionScores, ScoredBlock, Scorer, score_file
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, resampled_totals
+from ..scoring import ScoredBlock, ScoringOptions
+from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
 
 METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
@@ -40,40 +40,9 @@ METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
 SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
 """Verdicts on a marked span."""
 
-PLANES = (
-    ("capscore", "hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
-    ("capscore", "hal_rate_dagger", "cover_rate_dagger", "Hal. Rate and Cover Rate against DOPA"),
-    ("amber", "chair", "cover", "AMBER: CHAIR and Cover"),
-)
-"""MetricSet, figure on the x axis, figure on the y axis, title: where a frontier can be drawn."""
-
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
 _Z_95 = 1.959963984540054
-
-
-@dataclass(frozen=True)
-class Group:
-    """Systems that were scored by one metric; the first is the baseline.
-
-    Attributes:
-        metric: the metric.
-        systems: their counts.
-        found: the results object of :func:`scapo_eval.results.results`.
-        resamples, seed: of every interval.
-    """
-
-    metric: MetricSet
-    systems: tuple[System, ...]
-    found: Mapping[str, Any]
-    resamples: int
-    seed: int
-
-    @classmethod
-    def of(cls, systems: Sequence[System], *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED) -> Group:
-        """Computes figures, intervals and differences."""
-        found = results(systems, resamples=resamples, seed=seed)
-        return cls(systems[0].metric, tuple(systems), found, resamples, seed)
 
 
 @dataclass(frozen=True)
@@ -138,14 +107,14 @@ class Report:
     """All that pages, plots and tables show.
 
     Attributes:
-        groups: scores per metric.
+        groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
         runs: training logs.
         trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
         vocabulary, truth: to mark training samples with, where known.
     """
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[Results, ...] = ()
     captions: tuple[CaptionRun, ...] = ()
     runs: tuple[TrainingRun, ...] = ()
     trails: tuple[str, ...] = ()
@@ -160,21 +129,17 @@ def read_caption_run(
     *,
     name: str,
     dagger: Truth | None = None,
-    any_fingerprint: bool = False,
-    skip_bad: bool = False,
-    skip_unknown_images: bool = False,
-    claims: Claims = "all",
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
+    options: ScoringOptions,
+    resampling: Resampling | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionRun:
-    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.scoring.score_file`."""
+    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.metrics.capscore.score_file`."""
     image_ids: list[str] = []
     texts: list[str] = []
     lines: list[int] = []
     truth: list[Truth] = []
 
-    def keep(scorer: Scorer, block: ScoredBlock) -> None:
+    def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
         truth[:] = scorer.truths[:1]
         image_ids.extend(block.captions.image_ids)
         texts.extend(block.captions.captions)
@@ -184,19 +149,15 @@ def read_caption_run(
         path,
         vocabulary,
         oracle,
+        options,
         name=name,
         dagger=dagger,
-        any_fingerprint=any_fingerprint,
-        skip_bad=skip_bad,
-        skip_unknown_images=skip_unknown_images,
-        claims=claims,
-        resamples=resamples,
-        seed=seed,
+        resampling=resampling,
         on_block=keep,
         on_progress=on_progress,
     )
-    config = RewardConfig(claims=claims)
-    reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=any_fingerprint)
+    config = RewardConfig(claims=options.claims)
+    reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=options.any_fingerprint)
     mentions = find_claims(reward.matcher, texts)
     return CaptionRun(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
 
@@ -285,10 +246,10 @@ class Plane:
 def planes(report: Report) -> list[Plane]:
     """Every frontier that the report's figures allow."""
     found = []
-    for metric, x, y, title in PLANES:
-        for group in report.groups:
-            if group.metric.name == metric and {x, y} <= group.metric.formulas.keys():
-                points = [p for s in group.systems if (p := _point(s, x, y, group)) is not None]
+    for group in report.groups:
+        for x, y, title in benchmark(group.metric_set.name).frontiers:
+            if {x, y} <= group.metric_set.formulas.keys():
+                points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 if points:
                     found.append(_plane(title, points, report.trails))
     return found
@@ -301,18 +262,19 @@ def _plane(title: str, points: list[Point], prefixes: Sequence[str]) -> Plane:
     return Plane(title, tuple(points), tuple(trails), tuple(k for k in range(1, len(points)) if k not in passed))
 
 
-def _point(system: System, x: str, y: str, group: Group) -> Point | None:
+def _point(run: Run, x: str, y: str) -> Point | None:
     def rates(table: CountTable | NDArray[np.float64]) -> tuple[Any, Any]:
-        values = group.metric.score(table.total if isinstance(table, CountTable) else table)
+        values = run.metric_set.score(table.total if isinstance(table, CountTable) else table)
         return values[x], values[y]
 
-    hal, cover = map(float, rates(system.table))
+    hal, cover = map(float, rates(run.table))
     if math.isnan(hal) or math.isnan(cover):
         return None
-    drawn = np.stack(rates(resampled_totals(system.table, resamples=group.resamples, seed=group.seed)), axis=1)
+    resampled = resampled_totals(run.table, resamples=run.resampling.resamples, seed=run.resampling.seed)
+    drawn = np.stack(rates(resampled), axis=1)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
-    return Point(system.name, hal, cover, cap_score(hal, cover), ellipse)
+    return Point(run.name, hal, cover, cap_score(hal, cover), ellipse)
 
 
 def confidence_ellipse(
@@ -472,7 +434,7 @@ def density(run: CaptionRun) -> dict[str, float]:
     Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
     (hallucinated) when it claims at least one supported (hallucinated) label, so it may be both.
     """
-    means = density_metric().score(density_counts(run.rewards).sum(axis=0))
+    means = density_metrics().score(density_counts(run.rewards).sum(axis=0))
     return {name: float(mean) for name, mean in means.items() if name != "subsentences_both"}
 
 

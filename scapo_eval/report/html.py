@@ -24,11 +24,11 @@ from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..results import Results
 from .data import (
     GUARDS,
     ISO_LEVELS,
     CaptionRun,
-    Group,
     Plane,
     Report,
     TrainingRun,
@@ -129,9 +129,9 @@ def _number(value: float | None, plain: bool, sign: bool = False) -> str:
 # The head
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Results) -> dict[str, Any]:
     """The scores of one metric as cells."""
-    metric, found = group.metric, group.found
+    metric, found = group.metric_set, group.to_dict()
     differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
     names = list(found["systems"][0]["metrics"])
 
@@ -174,7 +174,7 @@ def _group(group: Group) -> dict[str, Any]:
         "test": ", ".join(test.replace("_", " ") for test in tests),
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
         "holm": any("p_holm" in row for row in found["comparisons"]),
-        "resamples": f"{group.resamples:,}",
+        "resamples": f"{group.runs[0].resampling.resamples:,}",
     }
 
 
@@ -207,7 +207,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
-    names = list(dict.fromkeys([s.name for g in report.groups for s in g.systems] + [r.name for r in report.captions]))
+    names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
         "captions": [run.name for run in report.captions],

@@ -101,18 +101,18 @@ def table(report: Report, which: str) -> Table:
     if which == "scores":
         sources: Sequence[_Source] = [
             (
-                group.metric.name,
+                group.metric_set.name,
                 name,
                 Column(
                     name,
-                    group.metric.name if len(report.groups) > 1 else "",
-                    group.metric.higher_is_better.get(name),
-                    plain=name in group.metric.plain_numbers,
-                    digits=2 if name in group.metric.plain_numbers else 1,
+                    group.metric_set.name if len(report.groups) > 1 else "",
+                    group.metric_set.higher_is_better.get(name),
+                    plain=name in group.metric_set.plain_numbers,
+                    digits=2 if name in group.metric_set.plain_numbers else 1,
                 ),
             )
             for group in report.groups
-            for name in group.metric.formulas
+            for name in group.metric_set.formulas
         ]
         return _joined(report, "System", sources)
     if which == "4":
@@ -125,10 +125,10 @@ def _joined(
 ) -> Table:
     found: dict[str, dict[tuple[str, str], float | None]] = {}
     for group in report.groups:
-        for system in group.found["systems"]:
+        for system in group.to_dict()["systems"]:
             own = found.setdefault(system["name"], {})
             for name, figure in system["metrics"].items():
-                own[group.metric.name, name] = figure["value"]
+                own[group.metric_set.name, name] = figure["value"]
     values = {name: tuple(own.get((m, f)) for m, f, _ in sources) for name, own in found.items()}
     values = {name: row for name, row in values.items() if any(v is not None for v in row)}
     if not values:

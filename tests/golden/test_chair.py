@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from scapo_eval.cli.chair import command
-from scapo_eval.metrics.chair import METRIC, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
+from scapo_eval.metrics.capscore import score_captions
+from scapo_eval.metrics.chair import METRICS, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
 from scapo_eval.metrics.chair.singular import singularize
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS
 from scapo_eval.metrics.chair.tokens import sentence_tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.scoring import ScoredBlock, score_captions
+from scapo_eval.scoring import ScoredBlock
 from scapo_eval.stats import figures
 from scapo_eval.vocabulary import Vocabulary
 
@@ -81,7 +82,7 @@ def check(path: Path, profile: Profile, truth: PresenceOracle, expected: dict[st
     counts = system.table.counts()
     assert {name: counts[own] for name, own in COUNTS.items()} == expected["counts"]
     assert lists == expected["per_caption"]
-    values = figures(METRIC, system.table)
+    values = figures(METRICS, system.table)
     for name, own in FIGURES.items():
         if name in expected:
             assert values[own] == pytest.approx(expected[name], abs=1e-12)
@@ -162,5 +163,5 @@ def test_command(data: Path, synonyms_file: Path) -> None:
             assert figure["printed"] == float(f"{wanted[name] * 100:.1f}")
             assert figure["ci_low"] < figure["value"] < figure["ci_high"]
         assert "profile:reference|synonyms:" in system["signature"]
-    assert {row["metric"] for row in found["comparisons"]} == set(METRIC.formulas)
+    assert {row["metric"] for row in found["comparisons"]} == set(METRICS.formulas)
     assert all(row["n_images"] == 500 for row in found["comparisons"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.scoring import score_file
+from scapo_eval.metrics.capscore import score_file
 
 # words glued by slashes and hyphens, which the reference's tokeniser keeps together, decide the last one's margin
 POINTS = {

@@ -16,7 +16,7 @@ from scapo_eval.cli.main import cli
 from scapo_eval.errors import InputError, MissingExtra, ScapoError
 from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, Run, Similarity, read_responses
 from scapo_eval.metrics.amber.data import Description
-from scapo_eval.metrics.amber.figures import AMBER, COLUMNS, printed
+from scapo_eval.metrics.amber.formulas import COLUMNS, METRICS, printed
 from scapo_eval.metrics.amber.generative import credit
 from scapo_eval.metrics.amber.responses import first_letters
 from scapo_eval.stats import figures
@@ -200,12 +200,12 @@ def test_no_value_over_nothing(data: AmberData, write: Write) -> None:
 def test_names_of_the_figures() -> None:
     yes_no = ["accuracy", "precision", "recall", "f1"]
     dimensions = ["existence", "attribute", "state", "number", "action", "relation"]
-    assert set(AMBER.formulas) == {
+    assert set(METRICS.formulas) == {
         *("chair", "cover", "hal", "cog", "cap_score", "amber_score", *yes_no),
         *(f"{dimension}_{name}" for dimension in dimensions for name in yes_no),
     }
-    assert AMBER.plain_numbers == {"amber_score"}
-    assert set(AMBER.formulas) - {"cap_score"} == set(printed(dict.fromkeys(COLUMNS, 1)))
+    assert METRICS.plain_numbers == {"amber_score"}
+    assert set(METRICS.formulas) - {"cap_score"} == set(printed(dict.fromkeys(COLUMNS, 1)))
 
 
 def test_the_unit_is_the_image(data: AmberData, write: Write) -> None:

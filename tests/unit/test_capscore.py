@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputErrors, PresenceOracle, ScapoError, Vocabulary, cap_score, score_captions
-from scapo_eval.metrics.capscore import capscore_metric, caption_counts
+from scapo_eval.metrics.capscore import capscore_metrics, caption_counts, score_file
 from scapo_eval.oracle import Truth
-from scapo_eval.scoring import score_file
 
 LABELS = ["dog", "cat", "car", "bus", "tree", "sky"]
 VOCABULARY = Vocabulary.from_mapping({label: [label, f"{label}s"] for label in LABELS}, name="six")
@@ -126,7 +125,7 @@ def test_rows_are_per_caption() -> None:
     truth = Truth.of(oracle, VOCABULARY)
     mentions = AliasMatcher(VOCABULARY).find_batch([record["caption"] for record in records])
     rows = caption_counts(mentions, truth.rows(record["image_id"] for record in records), truth)
-    names = capscore_metric().columns
+    names = capscore_metrics().columns
     for record, row in zip(records, rows.tolist(), strict=True):
         assert dict(zip(names, row, strict=True)) == by_sets([record], states)
 
@@ -286,7 +285,7 @@ def test_dagger_figures_are_the_same_against_a_second_vocabulary_and_matrix(tmp_
     assert both.values["hal_rate_dagger"] == 1 / 3
     assert both.values["cover_rate_dagger"] == 2 / 3
     assert f"second@{second.fingerprint}" in both.signature
-    assert set(both.values) == set(capscore_metric(dagger=True).formulas)
+    assert set(both.values) == set(capscore_metrics(dagger=True).formulas)
 
 
 def test_score_file_and_score_captions_agree(tmp_path: Any) -> None:

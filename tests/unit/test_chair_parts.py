@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scapo_eval.cli.chair import command
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metrics.chair import METRIC, Native, Opera, Reference, Synonyms, score_chair
+from scapo_eval.metrics.chair import METRICS, Native, Opera, Reference, Synonyms, score_chair
 from scapo_eval.metrics.chair.profiles import ObjectColumns, word_counts
 from scapo_eval.metrics.chair.singular import ENDINGS, IRREGULAR, PLURALS_IN_IES, PREPOSITIONS, UNCHANGED, singularize
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, WordReader
@@ -338,7 +338,7 @@ def test_counts_and_figures(captions: Path) -> None:
     assert (counts["captions"], counts["hallucinated_captions"]) == (3, 2)
     assert (counts["mentions"], counts["hallucinated_mentions"]) == (5, 2)
     assert (counts["covered"], counts["truth"], counts["generated"], counts["hallucinated"]) == (2, 4, 4, 2)
-    assert figures(METRIC, system.table) == {
+    assert figures(METRICS, system.table) == {
         "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2
     }  # fmt: skip
     assert system.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
@@ -349,7 +349,7 @@ def test_counts_and_figures(captions: Path) -> None:
 def test_no_object_means_no_value(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", [{"image_id": 3, "caption": ""}])
     system = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
-    assert figures(METRIC, system.table) == {
+    assert figures(METRICS, system.table) == {
         "chair_s": 0.0, "chair_i": None, "recall": None, "len": 0.0, "hal_rate": None
     }  # fmt: skip
     assert system.printed == {"chair_s": 0.0}

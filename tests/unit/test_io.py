@@ -18,7 +18,7 @@ import zstandard
 
 from scapo_eval.errors import InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.io import captions as caption_files
-from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks, parse_block
+from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks
 from scapo_eval.io.files import FaultList, atomic_write, dump_json, iter_lines, iter_records, read_json, split_lines
 from scapo_eval.signature import digest, signature
 
@@ -30,7 +30,7 @@ def read_captions(path: Path) -> Captions:
     faults = FaultList()
     all_of_them = Captions()
     for block in iter_blocks(path):
-        part = parse_block(block, faults)
+        part = block.parse(faults)
         for field in Captions.__slots__:
             getattr(all_of_them, field).extend(getattr(part, field))
     faults.raise_if_any()

@@ -22,7 +22,8 @@ from scapo_eval.io.containers import XLSX_CELL_LIMIT
 from scapo_eval.io.fields import last_user_turn
 from scapo_eval.io.formats import open_source, recognise
 from scapo_eval.io.harness_results import handed_over
-from scapo_eval.metrics.judge import read_facts, read_ratings
+from scapo_eval.metrics.faithscore import read_facts
+from scapo_eval.metrics.mmhal import read_ratings
 
 
 def write(path: Path, value: Any) -> Path:

@@ -12,22 +12,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from scapo_eval.cli.main import main
-from scapo_eval.errors import InputError, InputErrors, ScapoError
 from scapo_eval.metrics.judge import (
     MMHAL_TYPES,
     SHARE_UNIT,
     Facts,
     Rating,
-    faithscore_metric,
-    faithscore_system,
-    mmhal_system,
     parse_rating,
     read_facts,
     read_ratings,
     settings_of,
 )
+
+from scapo_eval.cli.main import main
+from scapo_eval.errors import InputError, InputErrors, ScapoError
 from scapo_eval.results import results
 from scapo_eval.stats import figures
 
@@ -92,7 +89,7 @@ def test_the_papers_scores_are_ninety_sixths(
 ) -> None:
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps([completion(f"- Rating: {r}, x") for r in verdicts(total, hallucinated)]))
-    system = mmhal_system("x", read_ratings(path))
+    system = mmhal_run("x", read_ratings(path))
     found = figures(system.metric, system.table)
     assert found["mmhal_score"] == total / 96
     assert round(total / 96, 2) == score
@@ -108,7 +105,7 @@ def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
     path.write_text(json.dumps([f"rating: {rating}" for rating in ratings]))
     by_order = read_ratings(path)
     assert [rating.question_type for rating in by_order[:9]] == [*MMHAL_TYPES, "attribute"]
-    system = mmhal_system("x", by_order)
+    system = mmhal_run("x", by_order)
     found = figures(system.metric, system.table)
     assert [found[f"{t}_score"] for t in MMHAL_TYPES] == [0, 1, 2, 3, 4, 5, 6, 0]
     assert [found[f"{t}_hal"] for t in MMHAL_TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
@@ -120,7 +117,7 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
     texts = ["rating: 6"] * 94 + [None, "rating: 1 or rating: 2"]
     path = tmp_path / "texts.json"
     path.write_text(json.dumps(texts))
-    system = mmhal_system("x", read_ratings(path))
+    system = mmhal_run("x", read_ratings(path))
     assert figures(system.metric, system.table)["mmhal_score"] == 6
     assert system.counts == {"unparsed": 2, "missing": 0}
     assert system.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
@@ -128,7 +125,7 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_a_partial_run_says_its_share() -> None:
-    system = mmhal_system("x", [Rating(k, str(k), 5, None) for k in range(48)])
+    system = mmhal_run("x", [Rating(k, str(k), 5, None) for k in range(48)])
     assert system.counts["missing"] == 48
     assert system.notes == ("48 of MMHal-Bench's 96 questions (50%)",)
     assert not system.printed
@@ -224,7 +221,7 @@ def test_facts_that_cannot_be_used(tmp_path: Path, records: list[Any], reason: s
 
 def test_a_mean_of_ratios_not_a_ratio_of_sums() -> None:
     run_ = [Facts(1, "a", 10, 10), Facts(2, "b", 2, 1), Facts(3, "c", 0, 0)]
-    system = faithscore_system("x", run_, [])
+    system = faithscore_run("x", run_, [])
     assert figures(system.metric, system.table) == {"faithscore": 0.75, "avg_facts": 4.0}
     assert system.printed == {"faithscore": 0.5}  # the official script takes an answer without facts as 0
     assert system.counts == {"without_facts": 1}
@@ -234,7 +231,7 @@ def test_a_mean_of_ratios_not_a_ratio_of_sums() -> None:
 def test_fixed_point_agrees_with_fractions(answers: list[tuple[int, float]]) -> None:
     run_ = [Facts(k, f"i{k}", facts, round(facts * share)) for k, (facts, share) in enumerate(answers)]
     exact = sum((Fraction(f.verified, f.facts) for f in run_), Fraction()) / len(run_)
-    system = faithscore_system("x", run_, [])
+    system = faithscore_run("x", run_, [])
     found = figures(system.metric, system.table)["faithscore"]
     assert found == pytest.approx(float(exact), abs=1e-12)
     if all(f.facts <= 30 for f in run_):
@@ -243,16 +240,16 @@ def test_fixed_point_agrees_with_fractions(answers: list[tuple[int, float]]) -> 
 
 def test_answers_without_names_are_never_paired(tmp_path: Path) -> None:
     nameless = [Facts(k, None, 2, 1) for k in range(1, 41)]
-    systems = [faithscore_system(name, nameless, []) for name in "ab"]
+    systems = [faithscore_run(name, nameless, []) for name in "ab"]
     found = results(systems, resamples=50)
     assert {row["n_images"] for row in found["comparisons"]} == {0}
     assert "|ids:none|" in systems[0].signature
     numbered = read_facts(lines(tmp_path / "f.jsonl", [{"id": 7, "facts": 1, "verified": 1}]))
     assert numbered[0].image == "7"
     part = [Rating(k, None, 5, None) for k in range(1, 41)]
-    assert not set(mmhal_system("a", part).table.image_ids) & set(mmhal_system("b", part).table.image_ids)
+    assert not set(mmhal_run("a", part).table.image_ids) & set(mmhal_run("b", part).table.image_ids)
     full = [Rating(k, None, 5, None) for k in range(1, 97)]  # the benchmark's own order is an id
-    assert mmhal_system("a", full).table.image_ids == mmhal_system("b", full).table.image_ids
+    assert mmhal_run("a", full).table.image_ids == mmhal_run("b", full).table.image_ids
 
 
 def test_settings_side_by_side() -> None:
@@ -260,17 +257,17 @@ def test_settings_side_by_side() -> None:
     other = [Facts(1, "a", 8, 4, "detailed")]
     settings = settings_of([run_, other])
     assert settings == ["detailed", "coco_cap"]
-    systems = [faithscore_system("a", run_, settings), faithscore_system("b", other, settings)]
+    systems = [faithscore_run("a", run_, settings), faithscore_run("b", other, settings)]
     first, second = results(systems, resamples=0)["systems"]
     assert first["metrics"]["detailed_faithscore"]["value"] == 0.75
     assert first["metrics"]["detailed_avg_facts"]["value"] == 4
     assert first["metrics"]["coco_cap_faithscore"]["value"] == 0.5
     assert second["metrics"]["coco_cap_faithscore"]["value"] is None
-    assert faithscore_metric(settings).plain_numbers == {"avg_facts", "detailed_avg_facts", "coco_cap_avg_facts"}
+    assert faithscore_metrics(settings).plain_numbers == {"avg_facts", "detailed_avg_facts", "coco_cap_avg_facts"}
 
 
 def test_an_answer_without_facts_has_no_share() -> None:
-    system = faithscore_system("x", [Facts(1, "a", 0, 0)], [])
+    system = faithscore_run("x", [Facts(1, "a", 0, 0)], [])
     assert figures(system.metric, system.table) == {"faithscore": None, "avg_facts": 0.0}
     assert np.array_equal(system.table.total, [1, 0, 0, 0, 0])
 

@@ -13,7 +13,6 @@ from scapo_eval.errors import InputError
 from scapo_eval.metrics.join import join
 from scapo_eval.metrics.questions import Question
 from scapo_eval.metrics.yesno import part_of, systems, yesno_metric
-from scapo_eval.results import System, results
 from scapo_eval.stats import mcnemar
 from scapo_eval.types import Answer
 

@@ -10,23 +10,23 @@ from scapo_eval.counts import CountTable
 from scapo_eval.metric import MetricSet
 from scapo_eval.metrics import by_name
 from scapo_eval.metrics.amber import AMBER
-from scapo_eval.metrics.capscore import capscore_metric
+from scapo_eval.metrics.capscore import capscore_metrics
 from scapo_eval.metrics.chair import METRIC as CHAIR
-from scapo_eval.metrics.judge import MMHAL, faithscore_metric
+from scapo_eval.metrics.faithscore import faithscore_metrics
+from scapo_eval.metrics.mmhal import METRICS as MMHAL
 from scapo_eval.metrics.phd import metric_for as phd_metric_for
 from scapo_eval.metrics.pope import metric_for as pope_metric_for
-from scapo_eval.metrics.yesno import yesno_metric
 from scapo_eval.results import System, per_image, table_from
 
 METRICS = [
     AMBER,
     CHAIR,
     MMHAL,
-    capscore_metric(),
-    capscore_metric(dagger=True),
-    faithscore_metric([]),
-    faithscore_metric(["detailed", "coarse"]),
-    yesno_metric(["", "adversarial"]),
+    capscore_metrics(),
+    capscore_metrics(dagger=True),
+    faithscore_metrics([]),
+    faithscore_metrics(["detailed", "coarse"]),
+    yesno_metrics(["", "adversarial"]),
 ]
 
 
@@ -41,7 +41,7 @@ def test_metric_is_found_again(metric: MetricSet) -> None:
 @pytest.mark.parametrize("metric_for", [phd_metric_for, pope_metric_for])
 def test_grouped_metrics_rebuild_themselves(metric_for: object) -> None:
     name = "phd" if metric_for is phd_metric_for else "pope"
-    columns = yesno_metric(["base_attribute"] if name == "phd" else ["random"]).columns
+    columns = yesno_metrics(["base_attribute"] if name == "phd" else ["random"]).columns
     assert by_name(name, columns).columns == tuple(columns)
 
 

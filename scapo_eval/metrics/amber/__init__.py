@@ -13,17 +13,18 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from ...answers import Parser, Said
+from ...benchmark import Benchmark
 from ...counts import CountBuilder
 from ...errors import InputError
-from ...results import System
-from ...signature import digest, signature
-from .data import KINDS, AmberData, Description, Question
-from .figures import (
-    AMBER,
+from ...results import Resampling, Run
+from ...signature import Signature, digest
+from .data import KINDS, AmberData, Description, Query
+from .formulas import (
     COLUMNS,
     CORRECT,
     DISCRIMINATIVE,
     GENERATIVE,
+    METRICS,
     QUESTIONS,
     RIGHT_NO,
     SAID_NO,
@@ -32,21 +33,29 @@ from .figures import (
 )
 from .generative import Credit, credit
 from .nouns import NounFinder
-from .responses import ANSWERS, Response, Responses, coverage, read_responses
+from .responses import ANSWERS, Response, Responses, coverage, read_responses, recognize
 from .similarity import Similarity
 from .tagging import NltkNouns, Tagger
 
 __all__ = [
     "ANSWERS",
+    "BENCHMARK",
     "DEFAULT_ANSWERS",
     "Amber",
     "AmberData",
     "Mode",
     "NltkNouns",
-    "Run",
+    "ScoredResponses",
     "Similarity",
     "read_responses",
 ]
+
+BENCHMARK = Benchmark(
+    name="amber",
+    metric_set=lambda columns: METRICS,
+    frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
+    recognizes_file=recognize,
+)
 
 Mode = Literal["embedded", "parity"]
 
@@ -74,7 +83,7 @@ class Verdict:
         """As one line of evidence; descriptions with the names of the official script's lists."""
         found: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
         item = self.response.item
-        if isinstance(item, Question):
+        if isinstance(item, Query):
             found |= {"kind": item.kind, "truth": item.truth, "said": self.said, "correct": self.said == item.truth}
         elif self.credit:
             found |= {"n_nouns": self.nouns} if self.nouns is not None else {}
@@ -84,10 +93,10 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One system's scored answers."""
+class ScoredResponses:
+    """One system's run, with the verdict on every answer."""
 
-    system: System
+    run: Run
     verdicts: Sequence[Verdict]
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -137,16 +146,15 @@ class Amber:
         responses: Responses,
         name: str = "amber",
         *,
-        resamples: int | None = None,
-        seed: int | None = None,
+        resampling: Resampling | None = None,
         on_progress: Callable[[int], None] | None = None,
-    ) -> Run:
+    ) -> ScoredResponses:
         """Scores one system.
 
         Args:
             responses: see :func:`read_responses`; for parity mode read with ``official=True``.
             name: of the system.
-            resamples, seed: of the intervals, for the signature.
+            resampling: of the intervals.
             on_progress: see :meth:`NltkNouns.find_batch`.
         """
         verdicts = self.verdicts(responses.scored, on_progress)
@@ -163,10 +171,10 @@ class Amber:
         unparsed = sum(verdict.credit is None and verdict.said is None for verdict in verdicts)
         ids = [response.number for response in responses.scored]
         missing = self._missing(responses.scored)
-        return Run(
-            System(
+        return ScoredResponses(
+            Run(
                 name=name,
-                signature=signature(
+                signature=Signature.of(
                     "amber",
                     mode=self.mode,
                     nltk=self._tagger and self._tagger.version,
@@ -176,14 +184,12 @@ class Amber:
                     n=len(ids),
                     ids=digest(map(str, sorted(ids))),
                     missing=missing,
-                    skipped=responses.skipped or None,
-                    bs=resamples,
-                    seed=seed,
+                    skip=responses.skipped,
                 ),
-                metric=AMBER,
+                metric_set=METRICS,
                 table=table,
-                n_captions=len(ids),
-                counts={
+                n_records=len(ids),
+                other_counts={
                     "unparsed": unparsed,
                     "missing": missing,
                     "duplicate": responses.duplicate,
@@ -193,6 +199,7 @@ class Amber:
                 verdicts=_right_and_wrong(verdicts),
                 printed=printed(table.counts()) if self.mode == "parity" else {},
                 notes=tuple(self._notes(responses, unparsed)),
+                resampling=resampling or Resampling(),
             ),
             verdicts,
         )
@@ -207,7 +214,7 @@ class Amber:
         found = []
         for response in responses:
             item = response.item
-            if isinstance(item, Question):
+            if isinstance(item, Query):
                 found.append(Verdict(response, said=self._parse(response.text)))
                 continue
             spoken = next(nouns)
@@ -272,7 +279,7 @@ def _right_and_wrong(verdicts: Sequence[Verdict]) -> dict[str, dict[str, bool]]:
     right: dict[str, dict[str, bool]] = {}
     for verdict in verdicts:
         item = verdict.response.item
-        if isinstance(item, Question):
+        if isinstance(item, Query):
             dimension = "attribute" if item.kind in ("state", "number", "action") else item.kind
             for name in {"accuracy", f"{item.kind}_accuracy", f"{dimension}_accuracy"}:
                 right.setdefault(name, {})[str(verdict.response.number)] = verdict.said == item.truth

@@ -57,14 +57,14 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Query:
     """A yes/no question: its kind (one of KINDS) and its true answer."""
 
     kind: str
     truth: Said
 
 
-Item = Description | Question
+Item = Description | Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) ->
     if entry["type"] != "generative":
         if entry["truth"] not in ("yes", "no"):
             raise ValueError(f"the truth must be yes or no, not {entry['truth']!r}")
-        return Question(_KIND_OF_TYPE[entry["type"]], entry["truth"])
+        return Query(_KIND_OF_TYPE[entry["type"]], entry["truth"])
     truth, imagined = tuple(entry["truth"]), tuple(entry["hallu"])
     return Description(truth, imagined, _slots(truth, associations), _slots(imagined, associations))
 

@@ -13,10 +13,27 @@ from ...errors import InputError
 from ...ids import canonical_image_id
 from ...io.fields import split_by_import
 from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
+from ...io.formats import AMBER_DESCRIPTIONS
+from ...types import Answer
 from .data import AmberData, Description, Item
 
 FEW = 20
 """Answers of one task below which their look says nothing about the benchmark."""
+
+
+LAST_ID = 15220
+"""The highest id among AMBER's queries."""
+
+
+def recognize(answers: Sequence[Answer]) -> str | None:
+    """What a file of answers is, if its ids are AMBER's and its texts fit; None if not."""
+    numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
+    if not numbers or len(numbers) < len(answers):
+        return None
+    if min(numbers) > AMBER_DESCRIPTIONS and max(numbers) <= LAST_ID:
+        return "AMBER's discriminative answers"
+    length = sum(len(answer.response) for answer in answers) / len(answers)
+    return "AMBER's descriptions" if max(numbers) <= AMBER_DESCRIPTIONS and length > 60 else None
 
 
 @dataclass(frozen=True, slots=True)

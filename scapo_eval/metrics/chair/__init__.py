@@ -1,8 +1,22 @@
 """CHAIR (Rohrbach et al. 2018): how many mentioned objects are not in the image, per mention and per caption."""
 
+from ...benchmark import Benchmark
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
-from .scoring import METRIC, ChairScorer, score_chair
+from .scoring import METRICS, ChairScorer, score_chair
 from .synonyms import Synonyms
 
-__all__ = ["METRIC", "PROFILES", "ChairScorer", "Native", "Opera", "Profile", "Reference", "Synonyms", "score_chair"]
+BENCHMARK = Benchmark(name="chair", metric_set=lambda columns: METRICS)
+
+__all__ = [
+    "BENCHMARK",
+    "METRICS",
+    "PROFILES",
+    "ChairScorer",
+    "Native",
+    "Opera",
+    "Profile",
+    "Reference",
+    "Synonyms",
+    "score_chair",
+]

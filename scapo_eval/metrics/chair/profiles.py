@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...claims import Claims, cue_words, find_claims
 from ...columns import MentionColumns
 from ...matcher import BATCH, AliasMatcher
 from ...vocabulary import Vocabulary
@@ -70,18 +71,20 @@ class Native:
 
     Args:
         vocabulary: what is matched.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
     """
 
     name = "native"
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
         self.vocabulary = vocabulary
-        self.fields: Mapping[str, Any] = {"vocab": f"{vocabulary.name}@{vocabulary.fingerprint}"}
-        self._matcher = AliasMatcher(vocabulary)
+        self.claims = claims
+        self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims}
+        self._matcher = AliasMatcher(vocabulary, cue_words(claims))
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""
-        found = self._matcher.find_batch(texts)
+        found = self._matcher.find_batch(texts) if self.claims == "all" else find_claims(self._matcher, texts)
         return ObjectColumns(found.indptr, found.start, found.end, found.label_id, word_counts(texts))
 
 

@@ -68,7 +68,7 @@ def _amber_score(sums: Sums) -> Floats:
     return np.asarray(100 * (1 - _chair(sums) + _f1(KINDS)(sums)) / 2)
 
 
-def _metric() -> MetricSet:
+def _metrics() -> MetricSet:
     formulas: dict[str, Formula] = {
         "chair": _chair,
         "cover": _cover,
@@ -86,7 +86,7 @@ def _metric() -> MetricSet:
     )
 
 
-AMBER = _metric()
+METRICS = _metrics()
 
 START = 0.001
 """Where the official script's denominators start, so that nothing divides by 0 and little scores 100."""

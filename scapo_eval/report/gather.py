@@ -1,0 +1,125 @@
+"""From files and folders to a :class:`~scapo_eval.report.data.Report`: every input is recognized by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from ..compare import compare
+from ..errors import InputError
+from ..io.containers import Warn, warn_user
+from ..io.files import STDIN, input_size
+from ..oracle import PresenceOracle, Truth
+from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
+from ..scoring import ScoringOptions
+from ..vocabulary import Vocabulary
+from .data import METRICS_FILE, Report, TrainingRun, read_caption_run, read_training_run
+
+Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
+"""``(what, bytes)`` -> context whose value is called with the bytes that are done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the inputs of a report are judged and named.
+
+    Attributes:
+        truth: truth file, to judge captions and training samples by; None: captions' own ``objects``.
+        vocabulary: name or file.
+        dopa, dopa_vocabulary: a DOPA matrix for the ``*_dagger`` metrics, and its vocabulary.
+        scoring: how captions are scored.
+        trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
+        names: old -> new name of a system.
+        resampling: of every interval.
+    """
+
+    truth: str | None = None
+    vocabulary: str = "coco80"
+    dopa: str | None = None
+    dopa_vocabulary: str = "dopa160"
+    scoring: ScoringOptions = field(default_factory=ScoringOptions)
+    trails: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    resampling: Resampling = field(default_factory=Resampling)
+
+
+def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, warn: Warn = warn_user) -> Report:
+    """Reads every input: a training run's folder, a results file, or captions.
+
+    Args:
+        inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
+        settings: how they are judged and named.
+        progress: shows how far a caption file has been read.
+        warn: told what a reader of the values must know.
+
+    Raises:
+        InputError, InputErrors: as the readers do.
+    """
+    folders = [path for path in inputs if path != STDIN and Path(path).is_dir()]
+    files = [path for path in inputs if path not in folders]
+    saved = {path for path in files if path != STDIN and is_results_file(path)}
+    for path in folders:
+        if not (Path(path) / METRICS_FILE).is_file():
+            raise InputError(f"not a training run's folder: {METRICS_FILE} not found in it", path=path)
+    captions_at_hand = len(saved) < len(files)
+    labels = Vocabulary.load(settings.vocabulary) if captions_at_hand or folders else None
+    oracle = PresenceOracle.load(settings.truth) if settings.truth and labels else None
+    any_fingerprint = settings.scoring.any_fingerprint
+    dagger = None
+    if settings.dopa and captions_at_hand:
+        matrix, second = PresenceOracle.load(settings.dopa), Vocabulary.load(settings.dopa_vocabulary)
+        dagger = Truth.of(matrix, second, any_fingerprint=any_fingerprint)
+    runs: list[Run] = []
+    captions = []
+    names = dict(zip(files, system_names(files), strict=True)) if files else {}
+    for path in files:
+        if path in saved:
+            runs += [replace(run, name=settings.names.get(run.name, run.name)) for run in load_results(path)]
+            continue
+        assert labels is not None
+        with progress(names[path], input_size(path)) as advance:
+            caption_run = read_caption_run(
+                path,
+                labels,
+                oracle,
+                name=settings.names.get(names[path], names[path]),
+                dagger=dagger,
+                options=settings.scoring,
+                resampling=settings.resampling,
+                on_progress=advance,
+            )
+        captions.append(caption_run)
+        runs.append(caption_run.scores)
+    for old, new in settings.names.items():
+        if new not in (run.name for run in runs):
+            known = ", ".join(run.name for run in runs)
+            raise InputError(f"system '{old}' not found, so it cannot be renamed (there are {known})")
+    for run in runs:
+        for note in run.notes:
+            warn(f"{run.name}: {note}")
+    truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
+    return Report(
+        groups=tuple(compare(unique_names(members), resampling=settings.resampling) for members in _by_benchmark(runs)),
+        captions=tuple(captions),
+        runs=_named_apart([read_training_run(path) for path in folders]),
+        trails=settings.trails,
+        vocabulary=labels,
+        truth=truth,
+    )
+
+
+def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
+    order = list(dict.fromkeys(run.metric_set.name for run in runs))
+    ordered = sorted(runs, key=lambda run: order.index(run.metric_set.name))
+    return [list(members) for _, members in groupby(ordered, key=lambda run: run.metric_set.name)]
+
+
+def _named_apart(runs: Sequence[TrainingRun]) -> tuple[TrainingRun, ...]:
+    names = [run.name for run in runs]
+    return tuple(
+        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
+        for k, run in enumerate(runs)
+    )
