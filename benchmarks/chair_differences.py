@@ -22,7 +22,7 @@ from scapo_eval.metrics.chair import METRICS, Native, Reference, Synonyms, score
 from scapo_eval.metrics.chair.singular import singularize
 from scapo_eval.metrics.chair.tokens import tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 from scapo_eval.vocabulary import Vocabulary
 
 FIGURES = ("chair_s", "chair_i", "recall")
@@ -45,7 +45,7 @@ def main() -> None:
     print(f"| file | {' | '.join(FIGURES)} |\n| --- |{' --- |' * len(FIGURES)}")
     for path in arguments.captions:
         ours, theirs = (
-            figures(METRICS, score_chair(path, profile, oracle).table)
+            values(METRICS, score_chair(path, profile, oracle).table)
             for profile in (Native(vocabulary), Reference(synonyms))
         )
         cells = [f"{100 * (ours[n] or 0):.1f} ({100 * ((ours[n] or 0) - (theirs[n] or 0)):+.1f})" for n in FIGURES]

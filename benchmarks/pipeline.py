@@ -54,7 +54,7 @@ def score_once(path: str, truth: str, vocabulary: str, workers: int) -> dict[str
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     to_mib = 1 / (1 << 20 if sys.platform == "darwin" else 1 << 10)
     return {
-        "captions": scores.n_captions,
+        "captions": scores.n_records,
         "wall": wall,
         "cpu": sum(part.ru_utime + part.ru_stime for part in parts),
         "parent": parts[0].ru_maxrss * to_mib,

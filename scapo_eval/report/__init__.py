@@ -1,7 +1,7 @@
 """Looking at hallucination: reports, plots and tables of what was scored.
 
-``gather`` reads the inputs, ``data`` holds what is shown, ``html`` makes one self-contained page of it, ``plots`` makes figures for
-papers, ``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) are imported when used.
+``gather`` reads the inputs, ``data`` holds what is shown, ``html`` makes one self-contained page of it, ``plots``
+figures for papers, ``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) are imported when used.
 """
 
 from __future__ import annotations

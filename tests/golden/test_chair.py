@@ -18,7 +18,7 @@ from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS
 from scapo_eval.metrics.chair.tokens import sentence_tokens
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.scoring import ScoredBlock
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 from scapo_eval.vocabulary import Vocabulary
 
 FILES = [f"{model}_{decoder}" for model in ("llava-1.5", "instructblip") for decoder in ("greedy", "beam5", "ours")]
@@ -82,7 +82,7 @@ def check(path: Path, profile: Profile, truth: PresenceOracle, expected: dict[st
     counts = system.table.counts()
     assert {name: counts[own] for name, own in COUNTS.items()} == expected["counts"]
     assert lists == expected["per_caption"]
-    values = figures(METRICS, system.table)
+    values = values(METRICS, system.table)
     for name, own in FIGURES.items():
         if name in expected:
             assert values[own] == pytest.approx(expected[name], abs=1e-12)

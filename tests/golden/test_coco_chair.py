@@ -74,8 +74,8 @@ def test_the_tables_become_a_vocabulary_of_80_labels(vocabulary: Vocabulary, ora
 def test_set_based_figures(shared: Path, vocabulary: Vocabulary, oracle: PresenceOracle, name: str) -> None:
     folder = shared / "data" / "coco_chair"
     expected = json.loads((folder / "expected.json").read_text())["files"][f"{name}.jsonl"]["set_based"]
-    scores = score_file(folder / "captions" / f"{name}.jsonl", vocabulary, oracle, resamples=0)
-    assert scores.n_captions == 500
+    scores = score_file(folder / "captions" / f"{name}.jsonl", vocabulary, oracle, resampling=Resampling(0))
+    assert scores.n_records == 500
     assert scores.counts["truth"] == expected["counts"]["ground_truth"]
     assert scores.counts["unknown"] == 0
     for ours, theirs in (("hal_rate", "hal_rate"), ("cover_rate", "cover_rate"), ("cap_score", "caption_score")):
@@ -87,6 +87,6 @@ def test_set_based_figures(shared: Path, vocabulary: Vocabulary, oracle: Presenc
 def test_mentions_and_sets_are_different_figures(shared: Path, vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     """SPEC section 5: 23.8 (sets) against 12.8 (mentions) on LLaVA-1.5 greedy."""
     path = shared / "data" / "coco_chair" / "captions" / "llava-1.5_greedy.jsonl"
-    scores = score_file(path, vocabulary, oracle, resamples=0)
+    scores = score_file(path, vocabulary, oracle, resampling=Resampling(0))
     assert scores.hal_rate == pytest.approx(0.238, abs=0.003)
     assert scores.chair_i == pytest.approx(0.128, abs=0.01)

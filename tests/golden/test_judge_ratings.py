@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scapo_eval.metrics.mmhal import TYPES as MMHAL_TYPES
 from scapo_eval.metrics.mmhal import mmhal_run, parse_rating, read_ratings
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 
 
 def test_the_rule_agrees_with_every_published_rating(shared: Path, tmp_path: Path) -> None:
@@ -15,14 +15,14 @@ def test_the_rule_agrees_with_every_published_rating(shared: Path, tmp_path: Pat
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [parse_rating(row["judge_text"]) for row in rows] == [row["rating"] for row in rows]
     system = mmhal_run("x", read_ratings(path))
-    found = figures(system.metric, system.table)
+    found = values(system.metric_set, system.table)
     assert found["mmhal_score"] == sum(row["rating"] for row in rows) / 96 == 359 / 96
     assert found["mmhal_hal"] == 44 / 96
 
     bare = tmp_path / "evaluation.json"  # the official output has neither ratings nor types
     bare.write_text(json.dumps([{"choices": [{"message": {"content": row["judge_text"]}}]} for row in rows]))
     again = mmhal_run("x", read_ratings(bare))
-    assert figures(again.metric, again.table) == found
+    assert values(again.metric_set, again.table) == found
     for question_type in MMHAL_TYPES:
         ratings = [row["rating"] for row in rows if row["question_type"] == question_type]
         assert found[f"{question_type}_score"] == sum(ratings) / 12

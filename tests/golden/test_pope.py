@@ -14,8 +14,8 @@ from scapo_eval.answers import PARSERS
 from scapo_eval.metrics.pope import CATEGORIES, pope_metric, read_pope, read_pope_questions
 from scapo_eval.metrics.questions import Question
 from scapo_eval.metrics.yesno import FIGURES, part_of, systems
-from scapo_eval.results import System
-from scapo_eval.stats import bootstrap, figures
+from scapo_eval.results import Run
+from scapo_eval.stats import bootstrap, values
 
 ANSWERS = "llava-v1.5-13b.answers.jsonl"
 
@@ -36,7 +36,7 @@ def questions(pope: Path) -> list[Question]:
     return read_pope_questions([pope / f"coco_pope_{category}.json" for category in CATEGORIES])
 
 
-def score(path: Path, questions: list[Question], parser: str = "pope") -> System:
+def score(path: Path, questions: list[Question], parser: str = "pope") -> Run:
     runs = {"llava": read_pope(path, questions, PARSERS[parser])}
     return systems(runs, pope_metric, part_of, parser=parser, resamples=0, seed=0)[0]
 
@@ -45,7 +45,7 @@ def score(path: Path, questions: list[Question], parser: str = "pope") -> System
 def test_figures(pope: Path, wanted: dict[str, Any], questions: list[Question], parser: str) -> None:
     """These answers are one word each, so all rules agree."""
     system = score(pope / ANSWERS, questions, parser)
-    values = figures(system.metric, system.table)
+    values = values(system.metric_set, system.table)
     for name in FIGURES:
         assert round(values[name] or 0, 12) == wanted["pooled"][name]
         for category in CATEGORIES:
@@ -57,13 +57,13 @@ def test_figures(pope: Path, wanted: dict[str, Any], questions: list[Question], 
             cells[cell] for cell in ("TP", "FP", "TN", "FN")
         ]
     assert system.counts == {"unparsed": 0, "missing": 0, "duplicate": 0, "unknown": 0}
-    assert (system.n_captions, len(system.table.image_ids)) == (8910, 500)
+    assert (system.n_records, len(system.table.image_ids)) == (8910, 500)
 
 
 def test_the_bootstrap_resamples_images(pope: Path, wanted: dict[str, Any], questions: list[Question]) -> None:
     """Its width is the cluster-robust standard error's, not that of 8,910 independent answers."""
     system = score(pope / ANSWERS, questions)
-    intervals = bootstrap(system.table, system.metric, resamples=20_000, seed=1)
+    intervals = bootstrap(system.table, system.metric_set, resamples=20_000, seed=1)
     for name, cells in {"accuracy": wanted["pooled"], "random_accuracy": wanted["per_category"]["random"]}.items():
         low, high = intervals[name].low, intervals[name].high
         assert low is not None
@@ -86,7 +86,7 @@ def test_order_of_lines_and_type_of_ids_do_not_matter(pope: Path, questions: lis
 
 def test_one_category_alone(pope: Path, wanted: dict[str, Any]) -> None:
     system = score(pope / ANSWERS, read_pope_questions([pope / "coco_pope_random.json"]))
-    values = figures(system.metric, system.table)
+    values = values(system.metric_set, system.table)
     assert round(values["f1"] or 0, 12) == wanted["per_category"]["random"]["f1"]
     assert "mean_f1" not in values
     assert system.counts["unknown"] == 6000

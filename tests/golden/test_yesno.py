@@ -12,7 +12,7 @@ from scapo_eval.answers import PARSERS
 from scapo_eval.metrics.join import Run
 from scapo_eval.metrics.pope import read_pope, read_pope_questions
 from scapo_eval.metrics.yesno import part_of, read_yesno, systems, yesno_metric
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 
 RULES = {
     "pope": "pope_official",
@@ -47,7 +47,7 @@ def check(run: Run, wanted: dict[str, Any]) -> None:
     assert [totals["tp"], totals["fp"], totals["tn"], totals["fn"], unparsed] == [
         wanted[key] for key in ("TP", "FP", "TN", "FN", "unknown")
     ]
-    values = figures(system.metric, system.table)
+    values = values(system.metric_set, system.table)
     for name in FIGURES:
         value = values[name]
         assert (None if value is None else round(value, 12)) == wanted[name], name

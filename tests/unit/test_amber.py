@@ -19,7 +19,7 @@ from scapo_eval.metrics.amber.data import Description
 from scapo_eval.metrics.amber.formulas import COLUMNS, METRICS, printed
 from scapo_eval.metrics.amber.generative import credit
 from scapo_eval.metrics.amber.responses import first_letters
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 
 RELATION = {"beach": ["sand", "shore"], "dog": [], "sand": ["beach"], "cat": [], "sky": [], "line": ["rope"]}
 DESCRIPTIONS = [
@@ -104,8 +104,8 @@ def test_without_queries_every_item_is_its_own_unit(folder: Path, write: Write) 
     data = AmberData.load(folder)
     assert data.images is None
     run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
-    assert run.system.table.image_ids == ("item 1", "item 4")
-    assert any("query" in note for note in run.system.notes)
+    assert run.run.table.image_ids == ("item 1", "item 4")
+    assert any("query" in note for note in run.run.notes)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_similar_words(data: AmberData) -> None:
 def test_values_and_digits(data: AmberData, write: Write) -> None:
     path = write(answer((1, "sand cat"), (2, "dog"), (4, "No"), (5, "No"), (6, "Yes"), (9, "Yes"), (10, "No")))
     run = parity(data, path)
-    found = dict(figures(run.system.metric, run.system.table))
+    found = dict(values(run.run.metric_set, run.run.table))
     assert found["chair"] == pytest.approx(2 / 3)
     assert found["cover"] == pytest.approx(1 / 4)
     assert found["hal"] == 1
@@ -179,7 +179,7 @@ def test_values_and_digits(data: AmberData, write: Write) -> None:
     assert found["number_accuracy"] is None
     assert found["attribute_accuracy"] == 0
     assert found["state_precision"] == 0
-    digits = run.system.printed
+    digits = run.run.printed
     assert [digits[name] for name in ("chair", "cover", "hal", "cog")] == [66.6, 25.0, 100.0, 25.0]
     assert {digits[f"existence_{name}"] for name in ("accuracy", "precision", "recall", "f1")} == {99.9}
     assert digits["number_accuracy"] == 0.0
@@ -189,12 +189,12 @@ def test_values_and_digits(data: AmberData, write: Write) -> None:
 def test_no_value_over_nothing(data: AmberData, write: Write) -> None:
     """No mention at all: the official script prints 0.0, here CHAIR has no value."""
     run = parity(data, write(answer((1, "nothing here"))))
-    found = dict(figures(run.system.metric, run.system.table))
+    found = dict(values(run.run.metric_set, run.run.table))
     assert found["chair"] is None
     assert found["cap_score"] is None
     assert found["hal"] == 0
     assert found["accuracy"] is None
-    assert (run.system.printed["chair"], run.system.printed["hal"], run.system.printed["accuracy"]) == (0.0, 0.1, 0.0)
+    assert (run.run.printed["chair"], run.run.printed["hal"], run.run.printed["accuracy"]) == (0.0, 0.1, 0.0)
 
 
 def test_names_of_the_figures() -> None:
@@ -211,8 +211,8 @@ def test_names_of_the_figures() -> None:
 def test_the_unit_is_the_image(data: AmberData, write: Write) -> None:
     """Items 1, 4 and 7 ask about the same image."""
     run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"), (7, "Yes"))), data))
-    assert run.system.table.image_ids == ("2",)
-    assert run.system.n_captions == 3
+    assert run.run.table.image_ids == ("2",)
+    assert run.run.n_captions == 3
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_equal_repetitions_count_once_and_officially_each_time(data: AmberData, 
     assert (len(once.scored), once.duplicate) == (2, 1)
     assert Amber(data).score(once).system.counts["missing"] == 2 + 6
     run = parity(data, path)
-    assert run.system.table.counts()["descriptions"] == 2
-    assert run.system.counts["duplicate"] == 1
-    assert run.system.counts["missing"] == 2 + 6
+    assert run.run.table.counts()["descriptions"] == 2
+    assert run.run.counts["duplicate"] == 1
+    assert run.run.counts["missing"] == 2 + 6
 
 
 def test_official_reading_of_strange_ids(data: AmberData, write: Write) -> None:
@@ -328,16 +328,16 @@ def test_an_empty_list_is_a_run_only_for_the_official_script(data: AmberData, tm
 
 def test_partial_runs_say_their_share(data: AmberData, write: Write) -> None:
     run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
-    assert "partial run: 1 of 3 generative items answered (33.3 %)" in run.system.notes
-    assert "partial run: 1 of 7 discriminative items answered (14.3 %)" in run.system.notes
-    assert run.system.counts["missing"] == 8
-    assert "|missing:8|" in run.system.signature + "|"
+    assert "partial run: 1 of 3 generative items answered (33.3 %)" in run.run.notes
+    assert "partial run: 1 of 7 discriminative items answered (14.3 %)" in run.run.notes
+    assert run.run.counts["missing"] == 8
+    assert "|missing:8|" in run.run.signature + "|"
 
 
 def test_a_task_that_is_absent_is_not_missing(data: AmberData, write: Write) -> None:
     run = Amber(data).score(read_responses(write(answer((1, "A dog."), (2, "A sky."), (3, "A dog."))), data))
-    assert run.system.counts["missing"] == 0
-    assert run.system.notes == ()
+    assert run.run.counts["missing"] == 0
+    assert run.run.notes == ()
 
 
 # --- files of other benchmarks --------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_counts_and_figures_equal_a_loop_over_sets(seed: int) -> None:
     scores = score_captions(records, VOCABULARY, oracle)
     expected = by_sets(records, states)
     assert scores.counts == expected
-    assert scores.n_captions == 120
+    assert scores.n_records == 120
     assert scores.n_images == len({record["image_id"] for record in records})
     hal, cover = expected["hallucinated"] / expected["generated"], expected["covered"] / expected["truth"]
     assert scores.hal_rate == pytest.approx(hal, abs=1e-15)
@@ -148,7 +148,7 @@ def test_sets_for_hal_rate_and_mentions_for_chair() -> None:
 
 def test_several_captions_of_one_image_are_several_samples() -> None:
     scores = score(("1", "dog"), ("000000000001", "dog"), ("COCO_val2014_000000000001.jpg", "cat"))
-    assert (scores.n_captions, scores.n_images) == (3, 1)
+    assert (scores.n_records, scores.n_images) == (3, 1)
     assert scores.counts["truth"] == 6
     assert scores.cover_rate == 2 / 6
     assert scores.hal_rate == 1 / 3
@@ -257,7 +257,7 @@ def test_a_record_that_is_no_mapping() -> None:
 def test_unknown_images_can_be_skipped_and_are_counted() -> None:
     records = [{"image_id": 1, "caption": "a dog"}, {"image_id": 77, "caption": "a dog"}]
     scores = score_captions(records, VOCABULARY, TRUTH, skip_unknown_images=True)
-    assert (scores.n_captions, scores.unknown_images) == (1, 1)
+    assert (scores.n_records, scores.unknown_images) == (1, 1)
     assert "skip:1" in scores.signature
 
 

@@ -21,7 +21,7 @@ from scapo_eval.metrics.chair.singular import ENDINGS, IRREGULAR, PLURALS_IN_IES
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, WordReader
 from scapo_eval.metrics.chair.tokens import sentence_tokens, split_chunk, tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 from scapo_eval.vocabulary import Vocabulary
 
 WORDS = {
@@ -338,7 +338,7 @@ def test_counts_and_figures(captions: Path) -> None:
     assert (counts["captions"], counts["hallucinated_captions"]) == (3, 2)
     assert (counts["mentions"], counts["hallucinated_mentions"]) == (5, 2)
     assert (counts["covered"], counts["truth"], counts["generated"], counts["hallucinated"]) == (2, 4, 4, 2)
-    assert figures(METRICS, system.table) == {
+    assert values(METRICS, system.table) == {
         "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2
     }  # fmt: skip
     assert system.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
@@ -349,7 +349,7 @@ def test_counts_and_figures(captions: Path) -> None:
 def test_no_object_means_no_value(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", [{"image_id": 3, "caption": ""}])
     system = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
-    assert figures(METRICS, system.table) == {
+    assert values(METRICS, system.table) == {
         "chair_s": 0.0, "chair_i": None, "recall": None, "len": 0.0, "hal_rate": None
     }  # fmt: skip
     assert system.printed == {"chair_s": 0.0}
@@ -367,7 +367,7 @@ def test_unknown_images_stop_or_are_counted(captions: Path) -> None:
     with pytest.raises(InputErrors, match=r"captions.jsonl:1: unknown image id '1'"):
         score_chair(captions, Reference(SYNONYMS), truth)
     system = score_chair(captions, Reference(SYNONYMS), truth, skip_unknown_images=True)
-    assert system.n_captions == 2
+    assert system.n_records == 2
     assert system.counts == {"skipped": 0, "unknown_images": 1}
     assert "|skip:1|" in system.signature
 

@@ -26,7 +26,7 @@ from scapo_eval.metrics.judge import (
 from scapo_eval.cli.main import main
 from scapo_eval.errors import InputError, InputErrors, ScapoError
 from scapo_eval.results import results
-from scapo_eval.stats import figures
+from scapo_eval.stats import values
 
 
 def lines(path: Path, records: list[Any]) -> Path:
@@ -90,7 +90,7 @@ def test_the_papers_scores_are_ninety_sixths(
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps([completion(f"- Rating: {r}, x") for r in verdicts(total, hallucinated)]))
     system = mmhal_run("x", read_ratings(path))
-    found = figures(system.metric, system.table)
+    found = values(system.metric_set, system.table)
     assert found["mmhal_score"] == total / 96
     assert round(total / 96, 2) == score
     assert found["mmhal_hal"] == hallucinated / 96
@@ -106,7 +106,7 @@ def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
     by_order = read_ratings(path)
     assert [rating.question_type for rating in by_order[:9]] == [*MMHAL_TYPES, "attribute"]
     system = mmhal_run("x", by_order)
-    found = figures(system.metric, system.table)
+    found = values(system.metric_set, system.table)
     assert [found[f"{t}_score"] for t in MMHAL_TYPES] == [0, 1, 2, 3, 4, 5, 6, 0]
     assert [found[f"{t}_hal"] for t in MMHAL_TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
     named = lines(tmp_path / "named.jsonl", [{"rating": 4, "question_type": "Holistic"}, {"rating": 2}])
@@ -118,7 +118,7 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
     path = tmp_path / "texts.json"
     path.write_text(json.dumps(texts))
     system = mmhal_run("x", read_ratings(path))
-    assert figures(system.metric, system.table)["mmhal_score"] == 6
+    assert values(system.metric_set, system.table)["mmhal_score"] == 6
     assert system.counts == {"unparsed": 2, "missing": 0}
     assert system.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
     assert "2 verdicts" in system.notes[0]
@@ -129,7 +129,7 @@ def test_a_partial_run_says_its_share() -> None:
     assert system.counts["missing"] == 48
     assert system.notes == ("48 of MMHal-Bench's 96 questions (50%)",)
     assert not system.printed
-    assert figures(system.metric, system.table)["attribute_score"] is None
+    assert values(system.metric_set, system.table)["attribute_score"] is None
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_facts_that_cannot_be_used(tmp_path: Path, records: list[Any], reason: s
 def test_a_mean_of_ratios_not_a_ratio_of_sums() -> None:
     run_ = [Facts(1, "a", 10, 10), Facts(2, "b", 2, 1), Facts(3, "c", 0, 0)]
     system = faithscore_run("x", run_, [])
-    assert figures(system.metric, system.table) == {"faithscore": 0.75, "avg_facts": 4.0}
+    assert values(system.metric_set, system.table) == {"faithscore": 0.75, "avg_facts": 4.0}
     assert system.printed == {"faithscore": 0.5}  # the official script takes an answer without facts as 0
     assert system.counts == {"without_facts": 1}
 
@@ -232,7 +232,7 @@ def test_fixed_point_agrees_with_fractions(answers: list[tuple[int, float]]) -> 
     run_ = [Facts(k, f"i{k}", facts, round(facts * share)) for k, (facts, share) in enumerate(answers)]
     exact = sum((Fraction(f.verified, f.facts) for f in run_), Fraction()) / len(run_)
     system = faithscore_run("x", run_, [])
-    found = figures(system.metric, system.table)["faithscore"]
+    found = values(system.metric_set, system.table)["faithscore"]
     assert found == pytest.approx(float(exact), abs=1e-12)
     if all(f.facts <= 30 for f in run_):
         assert Fraction(system.table.counts()["share"], SHARE_UNIT) / len(run_) == exact
@@ -268,7 +268,7 @@ def test_settings_side_by_side() -> None:
 
 def test_an_answer_without_facts_has_no_share() -> None:
     system = faithscore_run("x", [Facts(1, "a", 0, 0)], [])
-    assert figures(system.metric, system.table) == {"faithscore": None, "avg_facts": 0.0}
+    assert values(system.metric_set, system.table) == {"faithscore": None, "avg_facts": 0.0}
     assert np.array_equal(system.table.total, [1, 0, 0, 0, 0])
 
 

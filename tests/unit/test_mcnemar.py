@@ -65,6 +65,6 @@ def test_no_test_below_30_images() -> None:
 
 def test_runs_without_verdicts_say_so() -> None:
     system = run_of(np.ones(80, dtype=bool), "a")
-    bare = System("b", system.signature, system.metric, system.table, system.n_captions)
+    bare = System("b", system.signature, system.metric_set, system.table, system.n_records)
     with pytest.raises(InputError, match="a yesno run has none"):
         results([system, bare], test="mcnemar")

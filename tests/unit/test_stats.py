@@ -16,7 +16,7 @@ from scapo_eval.counts import CountBuilder, CountTable
 from scapo_eval.errors import InputError
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.results import System, per_image, results, table_from
-from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, figures, holm, mcnemar
+from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, values, holm, mcnemar
 
 Counts = NDArray[np.int64]
 
@@ -58,7 +58,7 @@ def plain_figures(rows: Sequence[Sequence[int]]) -> dict[str, float | None]:
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=6))
 def test_figures_equal_plain_arithmetic(rows: list[tuple[int, int, int, int]]) -> None:
     rows = [(min(h, a), a, min(c, t), t) for h, a, c, t in rows]
-    found = figures(METRIC, table(np.array(rows, dtype=np.int64).reshape(-1, 4)))
+    found = values(METRIC, table(np.array(rows, dtype=np.int64).reshape(-1, 4)))
     for name, value in plain_figures(rows).items():
         assert found[name] == pytest.approx(value, abs=1e-15) if value is not None else found[name] is None
 
@@ -114,7 +114,7 @@ def test_figures_without_value_have_no_interval() -> None:
     intervals = bootstrap(table(rows), METRIC)
     assert (intervals["rate"].low, intervals["rate"].high) == (None, None)
     assert (intervals["cover"].low, intervals["cover"].high) == (0.5, 0.5)
-    assert figures(METRIC, table(rows)) == {"rate": None, "cover": 0.5, "both": None}
+    assert values(METRIC, table(rows)) == {"rate": None, "cover": 0.5, "both": None}
 
 
 def test_resamples_without_value_are_left_out_of_the_interval() -> None:
@@ -125,7 +125,7 @@ def test_resamples_without_value_are_left_out_of_the_interval() -> None:
 
 def test_no_images_and_no_resamples() -> None:
     empty = table(np.zeros((0, 4), dtype=np.int64))
-    assert figures(METRIC, empty) == {"rate": None, "cover": None, "both": None}
+    assert values(METRIC, empty) == {"rate": None, "cover": None, "both": None}
     assert bootstrap(empty, METRIC)["rate"].low is None
     assert bootstrap(table(some_rows(40, 4)), METRIC, resamples=0)["rate"].low is None
     compared = compare(table(some_rows(40, 4)), table(some_rows(40, 5)), METRIC, resamples=0)
