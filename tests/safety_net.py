@@ -24,6 +24,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -691,7 +692,8 @@ def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
             yield from differences(a.get(key, "(absent)"), b.get(key, "(absent)"), f"{path}/{key}")
     elif isinstance(a, list) and isinstance(b, list):
         if len(a) != len(b):
-            yield f"{path}: {len(a)} -> {len(b)} entries"
+            extra = max(a, b, key=len)[min(len(a), len(b))]
+            yield f"{path}: {len(a)} -> {len(b)} entries, the first without a counterpart: {_brief(extra)}"
         for k, (one, other) in enumerate(zip(a, b, strict=False)):
             yield from differences(one, other, f"{path}/{k}")
     elif type(a) is not type(b) or a != b:
@@ -774,6 +776,7 @@ def main() -> int:
     verbs.add_parser("golden", help="renew tests/golden/figures.json")
     options = parser.parse_args()
     if options.verb == "compare":
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # | head
         return compare(options.before, options.after, [*options.ignore, "command"], options.show)
     if not (SHARED / "data").is_dir():
         sys.exit(f"no real data at {SHARED}")
