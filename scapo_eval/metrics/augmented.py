@@ -12,7 +12,7 @@ from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, iter_records
 from ..results import Resampling, Run
 from .amber import ANSWERS, Amber, AmberData, read_responses
-from .yesno import YesNoBenchmark
+from .yesno import YesNoBenchmark, part_of, yesno_metrics
 
 METRICS = ("accuracy", "precision", "recall", "f1")
 
@@ -85,7 +85,8 @@ def _yesno(record: YesNoBenchmark) -> _Score:
             name: record.read_answers(path, questions, parser(parser_name), model=None, warn=warn)
             for name, path in answers.items()
         }
-        return record.runs(read, parser=parser_name, resampling=resampling)
+        four = replace(record, metrics_of=yesno_metrics, group_of=part_of)
+        return four.runs(read, parser=parser_name, resampling=resampling)
 
     return runs
 
