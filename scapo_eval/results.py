@@ -14,7 +14,7 @@ from .benchmark import metric_set_of
 from .counts import CountTable
 from .errors import InputError, ScapoError
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
-from .io.formats import recognise
+from .io.formats import recognize
 from .metric import MetricSet
 from .signature import Signature
 from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
@@ -242,7 +242,7 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
 
 def _looks_like(path: str | Path) -> str:
     try:
-        return "" if str(path) == STDIN else f" but {recognise(path).title}"
+        return "" if str(path) == STDIN else f" but {recognize(path).title}"
     except ScapoError:
         return ""
 

@@ -5,7 +5,7 @@ A resample of images is a draw of ROW TYPES: images with equal counts are interc
 how often each distinct row occurs (multinomial) has exactly the distribution of drawing images one by
 one, costs less, and does not depend on the order of the input.
 
-Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomisation),
+Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization),
 Holm 1979, McNemar 1947; p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
 """
 
@@ -109,7 +109,7 @@ def paired_differences(
         metric: the figures.
         resamples, seed, confidence: as in :func:`bootstrap`.
         test: where the p-value comes from; the interval is always the paired bootstrap's. ``mcnemar`` (exact) takes
-            items as independent, also those of one image; figures without verdicts fall back to randomisation,
+            items as independent, also those of one image; figures without verdicts fall back to randomization,
             and ``Comparison.test`` says which test it was.
         verdicts: of system and baseline, for McNemar's test.
 

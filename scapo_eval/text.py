@@ -81,7 +81,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
 
 
 def _combines(text: str, begin: int, at: int) -> bool:
-    """Whether the character at ``at`` is normalised together with ``text[begin:at]``."""
+    """Whether the character at ``at`` is normalized together with ``text[begin:at]``."""
     if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
         return True
     before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))

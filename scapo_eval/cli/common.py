@@ -110,7 +110,7 @@ def output_options(command: Command) -> Command:
             help="Exit with 3 if a system's figure is above VALUE.",
         ),
         click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
-        click.option("--no-color", is_flag=True, help="No colours (NO_COLOR works, too)."),
+        click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too)."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
     return with_options(command, options, "output", Output)
@@ -194,11 +194,11 @@ _CAPTION_LAYOUTS = ("captions", "coco-results", "rollouts")
 
 
 def _no_captions(path: str) -> str | None:
-    from ..io.formats import recognise
+    from ..io.formats import recognize
     from ..metrics.provenance import file_looks_like
 
     try:
-        layout = None if path == STDIN else recognise(path)
+        layout = None if path == STDIN else recognize(path)
     except ScapoError:
         return None
     if layout is None or layout.name in _CAPTION_LAYOUTS:

@@ -30,7 +30,7 @@ from ..types import Answer
 @click.option("--labels", metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognised.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
 def command(
     files: tuple[str, ...],
     output: str,
@@ -42,7 +42,7 @@ def command(
 ) -> int:
     """Converts captions or answers of another tool to JSON Lines, or its finished results to a results file.
 
-    FILES are recognised by content: COCO results, LLaVA, AMBER and POPE answers, samples of lmms-eval,
+    FILES are recognized by content: COCO results, LLaVA, AMBER and POPE answers, samples of lmms-eval,
     VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
     VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
     """

@@ -123,7 +123,7 @@ def command(
     """Makes one HTML page (or a table) of INPUTS.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects') and folders of training runs, in any mixture, recognised by content. The first system of each
+    'objects') and folders of training runs, in any mixture, recognized by content. The first system of each
     benchmark is its baseline.
     """
     if thumbnails and not images:

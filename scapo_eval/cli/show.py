@@ -1,4 +1,4 @@
-"""``scapo-eval show``: one image's captions with coloured mentions, verdicts and missed objects."""
+"""``scapo-eval show``: one image's captions with colored mentions, verdicts and missed objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 @click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
-@click.option("--no-color", is_flag=True, help="No colours; verdicts stay as marks.")
+@click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
 def command(
     captions: tuple[str, ...],
     image: str,

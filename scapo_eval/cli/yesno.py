@@ -12,7 +12,7 @@ import click
 
 from ..answers import PARSERS, parser
 from ..io.files import STDIN
-from ..io.formats import recognise
+from ..io.formats import recognize
 from ..metrics.join import Graded
 from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark
 from ..results import system_names
@@ -68,7 +68,7 @@ def sorted_out(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tu
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
     if not questions:
         return answers, questions
-    moved = tuple(path for path in answers if path != STDIN and recognise(path).name == QUESTIONS_LAYOUT)
+    moved = tuple(path for path in answers if path != STDIN and recognize(path).name == QUESTIONS_LAYOUT)
     rest = tuple(path for path in answers if path not in moved)
     if not rest:
         raise click.UsageError("no answers: every file given holds questions")

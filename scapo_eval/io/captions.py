@@ -1,7 +1,7 @@
 """Caption files: blocks of raw lines, so that one process reads and any number parse and score.
 
 Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files
-are recognised and converted by :mod:`scapo_eval.io.formats`.
+are recognized and converted by :mod:`scapo_eval.io.formats`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files as bytes and as JSON records, with every fault named by file and line.
 
-Read without complaint: ``.gz`` and ``.zst`` (recognised by content, not by name), standard input
+Read without complaint: ``.gz`` and ``.zst`` (recognized by content, not by name), standard input
 (``-``), a byte-order mark, CRLF, blank lines, NUL and lone surrogates inside strings, and a JSON array in
 place of lines.
 """

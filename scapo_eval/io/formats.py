@@ -1,4 +1,4 @@
-"""The layouts of other people's files: how each is recognised, and where it keeps id, image, question and answer.
+"""The layouts of other people's files: how each is recognized, and where it keeps id, image, question and answer.
 
 Layouts as written by: lmms-eval v0.1 to v0.7 (``loggers/evaluation_tracker.py``), VLMEvalKit
 (``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and POPE (their READMEs), COCO's result
@@ -78,13 +78,13 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A recognised file, its rows not read yet."""
+    """A recognized file, its rows not read yet."""
 
     format: Format
     rows: Rows
 
 
-def recognise(path: str | Path) -> Format:
+def recognize(path: str | Path) -> Format:
     """The layout of a file, by its content.
 
     Raises:
@@ -94,7 +94,7 @@ def recognise(path: str | Path) -> Format:
 
 
 def open_source(path: str | Path, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
-    """Opens and recognises a file in one pass, so that standard input works too.
+    """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:
         path: file or ``-``.
@@ -532,5 +532,5 @@ def wrong_kind(source: Source, wanted: str) -> InputError:
         source: the file.
         wanted: ``answers`` or ``captions``.
     """
-    reason = f"recognised as {source.format.title}: it holds no {wanted}"
+    reason = f"recognized as {source.format.title}: it holds no {wanted}"
     return InputError(f"{reason}; {source.format.use}" if source.format.use else reason, path=source.rows.path)

@@ -109,7 +109,7 @@ def handed_over(source: Source, path: str | Path) -> HandedOver:
     else:
         raise wrong_kind(source, "finished figures")
     if not run.figures:
-        raise InputError(f"recognised as {source.format.title}, but without any number", path=run.path)
+        raise InputError(f"recognized as {source.format.title}, but without any number", path=run.path)
     run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
     return run
 

@@ -101,7 +101,7 @@ def join(
     strangers: list[Answer] = []
     named_by_id: Counter[str] = Counter()
     differing: dict[str, list[tuple[Answer, Question]]] = {}
-    relabelled = 0
+    relabeled = 0
     for answer in answers:
         if benchmark and benchmark_of(answer) not in (None, benchmark):
             strangers.append(answer)
@@ -117,7 +117,7 @@ def join(
         elif question.id in found:
             duplicates.append(answer)
         else:
-            relabelled += answer.label is not None and parse_label(answer.label) not in (None, question.label)
+            relabeled += answer.label is not None and parse_label(answer.label) not in (None, question.label)
             found[question.id] = Graded(question, answer, parse(answer.response))
     for part, pairs in differing.items():
         if len(pairs) > MISMATCHES * named_by_id[part]:
@@ -134,7 +134,7 @@ def join(
         questions=tuple(questions),
         duplicate=len(duplicates),
         unknown=len(strangers) + out_of_scope,
-        notes=(*notes, *_notes(questions, graded, strangers, duplicates, relabelled)),
+        notes=(*notes, *_notes(questions, graded, strangers, duplicates, relabeled)),
     )
 
 
@@ -189,7 +189,7 @@ def _notes(
     graded: Sequence[Graded],
     strangers: Sequence[Answer],
     duplicates: Sequence[Answer],
-    relabelled: int,
+    relabeled: int,
 ) -> Iterable[str]:
     if len(graded) < len(questions):
         asked = Counter(question.part for question in questions)
@@ -203,8 +203,8 @@ def _notes(
     if duplicates:
         repeated = _many(len(duplicates), "repeated answer")
         yield f"left out: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
-    if relabelled:
-        yield f"{_many(relabelled, 'answer')} with another label than the question's, which counts"
+    if relabeled:
+        yield f"{_many(relabeled, 'answer')} with another label than the question's, which counts"
     if graded and not any(item.question.image for item in graded):
         yield "no image is named, so every question is resampled on its own"
 

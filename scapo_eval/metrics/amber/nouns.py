@@ -228,7 +228,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Neighbours beside which a form is no noun."""
+    """Neighbors beside which a form is no noun."""
 
     before: frozenset[str]
     after: frozenset[str]

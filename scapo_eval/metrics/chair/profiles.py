@@ -1,7 +1,7 @@
 """Three ways from a caption to its ordered object list; each is a profile of the ``chair`` benchmark.
 
-``native`` is the project's own matcher. ``reference`` is the standalone CHAIR script (own tokeniser and
-singulariser, no NLTK). ``opera`` is OPERA's script, which the published tables of vision-language models use:
+``native`` is the project's own matcher. ``reference`` is the standalone CHAIR script (own tokenizer and
+singularizer, no NLTK). ``opera`` is OPERA's script, which the published tables of vision-language models use:
 part-of-speech tagger and WordNet lemmatiser, through NLTK. The lemmatiser alone moves CHAIR_s by up to
 3.4 points, so the profile is part of every signature.
 """

@@ -1,6 +1,6 @@
 """Singular forms as the reference CHAIR sees them: pattern.en 3.6's ``singularize``, with its faults.
 
-The rules are the project's own description of that function's behaviour. Words whose treatment there is the
+The rules are the project's own description of that function's behavior. Words whose treatment there is the
 regular one anyway are not listed, so each list below is the least that still gives the same answer for
 every lower-case word. The faults are what makes the published figures: ``bus`` -> ``bu`` (so no caption
 that says "a bus" mentions one), ``glass`` -> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``,
@@ -26,7 +26,7 @@ PLURALS_IN_IES = (
     "reveries", "rookies", "softies", "sorties", "stoolies", "sweeties", "techies", "toughies", "valkyries",
     "veggies", "weenies", "yuppies", "zombies",
 )  # fmt: skip
-"""Recognised as words in -ie, and then returned in the plural: ``cookies`` stays, and so never meets ``cookie``."""
+"""Recognized as words in -ie, and then returned in the plural: ``cookies`` stays, and so never meets ``cookie``."""
 
 IRREGULAR = {
     "atlantes": "atlas", "atlases": "atlas", "axes": "axe", "beeves": "beef", "brethren": "brother",

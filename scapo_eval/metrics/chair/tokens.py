@@ -1,6 +1,6 @@
 """Words of a caption as the CHAIR scripts see them: NLTK 3.8.1's ``word_tokenize`` of lower-cased text, without NLTK.
 
-The project's own description of that behaviour. ``sentence_tokens`` takes a sentence; ``split_chunk`` also
+The project's own description of that behavior. ``sentence_tokens`` takes a sentence; ``split_chunk`` also
 decides where sentences end. There NLTK asks its trained splitter, and here every ``.`` at the end of a
 white-space chunk ends one, except behind a number or a single letter: abbreviations (``mr.``) are cut too, which
 no object list of 7,161 real captions notices. In return the tokens of a chunk depend on the chunk and on what
