@@ -1,4 +1,4 @@
-"""The protocol's exact prompts: what a measured system is asked (SPEC section 5, the paper's appendix).
+"""The protocol's exact prompts: what a measured system is asked (the paper's appendix; docs/specification.md#protocol).
 
 These strings are inputs of the measured system, so a changed character is another measurement.
 """

@@ -31,7 +31,7 @@ MIN_SHARED_IMAGES = 30
 Test = Literal["approximate_randomization", "paired_bootstrap", "mcnemar"]
 
 Verdicts = Mapping[str, Mapping[str, bool]]
-"""Figure that is a share of right items -> item id -> whether this system has it right."""
+"""Metric that is a share of right items -> item id -> whether this system has it right."""
 
 _MANY_TYPES = 20_000  # above this a multinomial draw costs more than drawing every image
 _CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memory of a resampling
@@ -39,10 +39,10 @@ _CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memo
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of a system against the baseline, on the images that both have.
+    """One metric of a system against the baseline, on the images that both have.
 
     Attributes:
-        metric: name of the figure.
+        metric: its name.
         difference: system minus baseline; None where one of them has no value.
         interval: of the difference, by the paired bootstrap.
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
@@ -60,41 +60,41 @@ class Comparison:
 
 def bootstrap(
     table: CountTable,
-    metric: MetricSet,
+    metrics: MetricSet,
     *,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     confidence: float = CONFIDENCE,
 ) -> dict[str, Interval]:
-    """Percentile bootstrap interval of every figure of ``metric``, resampled by image.
+    """Percentile bootstrap interval of every metric of a set, resampled by image.
 
     Args:
-        table: per-image counts with the metric's columns.
-        metric: the figures.
+        table: per-image counts with the set's columns.
+        metrics: the metric set.
         resamples: number of resamples R; 0 gives empty intervals.
         seed: seed of numpy's default generator.
         confidence: share of the resamples inside the interval.
 
     Returns:
-        Figure name -> Interval; bounds are None where the figure has no value.
+        Metric -> Interval; bounds are None where the metric has no value.
     """
     types, frequency = _row_types(table.rows)
-    values = metric.score(_bootstrap_sums(types, frequency, resamples, seed))
-    point = metric.score(table.total)
-    return {name: _percentile(values[name], point[name], confidence) for name in metric.formulas}
+    values = metrics.score(_bootstrap_sums(types, frequency, resamples, seed))
+    point = metrics.score(table.total)
+    return {name: _percentile(values[name], point[name], confidence) for name in metrics.formulas}
 
 
 def resampled_totals(
     table: CountTable, *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED
 ) -> NDArray[np.float64]:
-    """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its figures of."""
+    """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its values of."""
     return _bootstrap_sums(*_row_types(table.rows), resamples, seed)
 
 
 def paired_differences(
     system: CountTable,
     baseline: CountTable,
-    metric: MetricSet,
+    metrics: MetricSet,
     *,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
@@ -102,36 +102,36 @@ def paired_differences(
     test: Test = "approximate_randomization",
     verdicts: tuple[Verdicts, Verdicts] = ({}, {}),
 ) -> list[Comparison]:
-    """Differences of every figure on the shared images, with interval and p-value.
+    """Differences of every metric on the shared images, with interval and p-value.
 
     Args:
         system, baseline: per-image counts of two systems.
-        metric: the figures.
+        metrics: the metric set.
         resamples, seed, confidence: as in :func:`bootstrap`.
         test: where the p-value comes from; the interval is always the paired bootstrap's. ``mcnemar`` (exact) takes
-            items as independent, also those of one image; figures without verdicts fall back to randomization,
+            items as independent, also those of one image; metrics without verdicts fall back to randomization,
             and ``Comparison.test`` says which test it was.
         verdicts: of system and baseline, for McNemar's test.
 
     Returns:
-        One Comparison per figure, in the metric's order.
+        One Comparison per metric, in the set's order.
     """
     shared = sorted(set(system.image_ids) & set(baseline.image_ids))
     a, b = system.select(shared).rows, baseline.select(shared).rows
     width = a.shape[1]
-    difference = _difference(metric, a.sum(axis=0), b.sum(axis=0))
+    difference = _difference(metrics, a.sum(axis=0), b.sum(axis=0))
     tested = len(shared) >= MIN_SHARED_IMAGES and resamples > 0
     drawn: dict[str, Floats] = {}
-    p_values: dict[str, float | None] = dict.fromkeys(metric.formulas)
+    p_values: dict[str, float | None] = dict.fromkeys(metrics.formulas)
     if tested:
         types, frequency = _row_types(np.hstack([a, b]))
         sums = _bootstrap_sums(types, frequency, resamples, seed)
-        drawn = _difference(metric, sums[:, :width], sums[:, width:])
+        drawn = _difference(metrics, sums[:, :width], sums[:, width:])
         if test == "paired_bootstrap":
             null = {name: values - difference[name] for name, values in drawn.items()}
         else:
-            null = _randomized_differences(types, frequency, metric, resamples, seed)
-        p_values = {name: _p_value(null[name], difference[name]) for name in metric.formulas}
+            null = _randomized_differences(types, frequency, metrics, resamples, seed)
+        p_values = {name: _p_value(null[name], difference[name]) for name in metrics.formulas}
     exact = _mcnemar_p_values(*verdicts) if tested and test == "mcnemar" else {}
     p_values |= exact
     fallback = "approximate_randomization" if test == "mcnemar" else test
@@ -144,7 +144,7 @@ def paired_differences(
             test=None if p_values[name] is None else "mcnemar" if name in exact else fallback,
             n_images=len(shared),
         )
-        for name in metric.formulas
+        for name in metrics.formulas
     ]
 
 
@@ -223,7 +223,7 @@ def _draws(frequency: NDArray[np.int64], size: int, rng: np.random.Generator) ->
 
 
 def _randomized_differences(
-    types: NDArray[np.int64], frequency: NDArray[np.int64], metric: MetricSet, resamples: int, seed: int
+    types: NDArray[np.int64], frequency: NDArray[np.int64], metrics: MetricSet, resamples: int, seed: int
 ) -> dict[str, Floats]:
     """Differences after each image's two rows have been swapped with probability 1/2."""
     width = types.shape[1] // 2
@@ -235,12 +235,12 @@ def _randomized_differences(
     swapped = np.concatenate(
         [rng.binomial(times, 0.5, size=(size, len(times))) @ gap for size in _chunks(resamples, len(times))]
     )
-    return _difference(metric, frequency @ a - swapped, frequency @ b + swapped)
+    return _difference(metrics, frequency @ a - swapped, frequency @ b + swapped)
 
 
-def _difference(metric: MetricSet, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
-    ours, theirs = metric.score(system), metric.score(baseline)
-    return {name: ours[name] - theirs[name] for name in metric.formulas}
+def _difference(metrics: MetricSet, system: NDArray[Any], baseline: NDArray[Any]) -> dict[str, Floats]:
+    ours, theirs = metrics.score(system), metrics.score(baseline)
+    return {name: ours[name] - theirs[name] for name in metrics.formulas}
 
 
 def _p_value(null: Floats, observed: Floats) -> float | None:
@@ -265,6 +265,6 @@ def _number(value: Floats) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def values(metric_set: MetricSet, table: CountTable) -> Mapping[str, float | None]:
+def values(metrics: MetricSet, table: CountTable) -> Mapping[str, float | None]:
     """Metric -> value over the whole table, None where it has none."""
-    return {name: _number(value) for name, value in metric_set.score(table.total).items()}
+    return {name: _number(value) for name, value in metrics.score(table.total).items()}

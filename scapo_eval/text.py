@@ -1,6 +1,6 @@
 """How text is read for matching: folding, word characters, and the joins between the words of an alias.
 
-One definition for vocabularies and captions alike (SPEC section 2): letters, digits, combining marks and
+One definition for vocabularies and captions alike: letters, digits, combining marks and
 ``_`` make words; everything else is a border. Text is compared case-folded in NFC, but every span
 indexes the original string.
 """

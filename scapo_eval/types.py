@@ -9,7 +9,7 @@ State = Literal[1, 0, -1]
 """What an oracle says of (image, label): present, absent, unknown."""
 
 Rule = Literal["subsentence", "sentence", "clause", "object", "response"]
-"""How a response is cut into pieces (SPEC section 3)."""
+"""How a response is cut into pieces (docs/specification.md#subsentences)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``scapo-eval amber RESPONSES --data AMBER_DIR``: AMBER's generative and discriminative figures."""
+"""``scapo-eval amber RESPONSES --data AMBER_DIR``: AMBER's generative and discriminative metrics."""
 
 from __future__ import annotations
 

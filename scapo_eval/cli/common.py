@@ -23,7 +23,7 @@ from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
 from .main import GATE_MISSED
 
 MANY_FIGURES = 8
-"""From more figures than this on, a table has them as rows."""
+"""From more metrics than this on, a table has them as rows."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -101,13 +101,13 @@ def output_options(command: Command) -> Command:
             "--fail-under",
             multiple=True,
             metavar="METRIC=VALUE",
-            help="Exit with 3 if a system's figure (a fraction) is below VALUE.",
+            help="Exit with 3 if a system's metric (a fraction) is below VALUE.",
         ),
         click.option(
             "--fail-above",
             multiple=True,
             metavar="METRIC=VALUE",
-            help="Exit with 3 if a system's figure is above VALUE.",
+            help="Exit with 3 if a system's metric is above VALUE.",
         ),
         click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
         click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too)."),
@@ -273,7 +273,7 @@ def _check_gates(found: dict[str, Any], gates: list[Gate], output: Output) -> in
 
 
 def number(value: float | None, plain: bool = False, digits: int = 1) -> str:
-    """A figure for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    """A value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
     if value is None:
         return "n/a"
     return f"{value:.2f}" if plain else f"{100 * value:.{digits}f}"
@@ -354,8 +354,8 @@ def _show_table(found: dict[str, Any], output: Output, plain_numbers: frozenset[
             table.add_column(heading(name), justify="right")
         for system in found["systems"]:
             table.add_row(Text(system["name"]), *(cell(system, name, "\n") for name in names))
-    else:  # figures as rows: a wide table would be cut
-        table.add_column("figure")
+    else:  # metrics as rows: a wide table would be cut
+        table.add_column("metric")
         for system in found["systems"]:
             table.add_column(Text(system["name"]), overflow="fold")
         for name in names:

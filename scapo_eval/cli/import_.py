@@ -62,7 +62,7 @@ def command(
         with atomic_write(output) as stream:
             stream.write(dump_json(results_object(runs, name)) + b"\n")
         for source, run in zip(sources, runs, strict=True):
-            say(f"{run.path}: {source.format.title}: {len(run.figures):,} figures handed over -> {_shown(output)}")
+            say(f"{run.path}: {source.format.title}: {len(run.values):,} values imported -> {_shown(output)}")
         return 0
     if name:
         raise click.UsageError("--name is for finished results")

@@ -39,7 +39,7 @@ BAD_INPUT, GATE_MISSED, SOME_FAILED, INTERRUPTED = 2, 3, 4, 130
 
 
 class Verbs(click.Group):
-    """Loads verbs lazily and takes a first word that is no verb as the file to score."""
+    """Loads verbs lazily and takes a first word that is not a verb as the file to score."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order of their table."""
@@ -64,7 +64,7 @@ class Verbs(click.Group):
             word = args[0]
             close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if close and word.isalpha() and not Path(word).exists():
-                raise click.UsageError(f"no file or verb '{word}'; did you mean '{close[0]}'?", ctx)
+                raise click.UsageError(f"file or verb '{word}' not found; did you mean '{close[0]}'?", ctx)
             args = [DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
 

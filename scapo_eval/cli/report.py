@@ -104,7 +104,7 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     type=click.Choice(["scores", "1", "2", "3", "4"]),
     default="scores",
     show_default=True,
-    help="With latex, markdown, csv: every figure, or the layout of the paper's table of that number.",
+    help="With latex, markdown, csv: every metric, or the layout of the paper's table of that number.",
 )
 @click.option("--title", default="scapo report", show_default=True, help="Of the page.")
 @click.option("--images", metavar="DIR", help="Show the pictures of this folder, from where they lie.")

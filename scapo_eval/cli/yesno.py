@@ -39,7 +39,7 @@ def reading_options(command: Command) -> Command:
             type=click.Choice(["wrong", "drop"]),
             default="wrong",
             show_default=True,
-            help="An answer that says neither is wrong, or left out of every figure.",
+            help="An answer that says neither is wrong, or left out of every metric.",
         ),
         click.option("--model", metavar="NAME", help="The model to score where a file mixes several."),
         click.option("--per-answer", metavar="FILE", help="Write what each answer says as JSON Lines (one file only)."),

@@ -208,7 +208,7 @@ def _record_reason(record: Any, error: Exception) -> str:
 
 
 class FileChecks:
-    """Finds what only a whole file shows: an explicit ``id`` that stands twice, and several models.
+    """Finds what only a whole file shows: duplicate ``id``s, and several models.
 
     Costs 16 bytes per id, whatever the ids look like.
     """
@@ -242,7 +242,7 @@ class FileChecks:
         if faults:
             raise InputErrors(
                 [
-                    InputError(f"the id of line {first} stands here again", path=self._name, line=second)
+                    InputError(f"the same id appears twice (lines {first} and {second})", path=self._name, line=second)
                     for second, first in faults
                 ]
             )

@@ -70,8 +70,8 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         warn: told what can be read but is damaged (cells of a workbook that were cut).
 
     Raises:
-        InputError: the file is of no such kind, empty, or damaged.
-        InputErrors: some of its lines are no JSON objects.
+        InputError: not a file of this kind, empty, or damaged.
+        InputErrors: some of its lines are not JSON objects.
         MissingExtra: a workbook or parquet without the package that reads it.
     """
     name = display_name(path)

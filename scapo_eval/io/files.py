@@ -25,7 +25,7 @@ import orjson
 from ..errors import InputError, InputErrors
 
 MAX_LINE = 16 * 2**20
-"""Bytes; a longer line is no caption but a broken file (SPEC section 8)."""
+"""Bytes; a longer line is a broken file, not a caption."""
 
 STDIN = "-"
 _BOM = b"\xef\xbb\xbf"
@@ -42,7 +42,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Opens a file, or standard input for ``-``, as plain bytes, decompressing gzip and zstandard.
 
     Raises:
-        InputError: there is no such file, it is a directory, or it may not or cannot be read.
+        InputError: file not found, a directory, or it may not or cannot be read.
     """
     name = display_name(path)
     if str(path) == STDIN and sys.stdin is None:
@@ -110,7 +110,7 @@ class _ZstdFrames(io.RawIOBase):
 
 def _os_reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        return "file not found"
     if isinstance(error, IsADirectoryError):
         return "is a directory, not a file"
     if isinstance(error, PermissionError):
@@ -148,7 +148,7 @@ def parse_json(data: bytes) -> Any:
     """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
 
     Raises:
-        ValueError: the bytes are no JSON.
+        ValueError: not valid JSON.
     """
     try:
         return orjson.loads(data)
@@ -223,7 +223,7 @@ def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[int, bytes]]
             if data.find(b"\n") > MAX_LINE or len(rest) > MAX_LINE:
                 number = following if len(rest) > MAX_LINE else first
                 raise InputError(
-                    f"a line of more than {MAX_LINE >> 20} MiB is no caption record", path=name, line=number
+                    f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number
                 )
             if data:
                 yield first, data
@@ -267,7 +267,7 @@ def iter_records(
             20 faults are collected and raised together at the end of the file.
 
     Raises:
-        InputErrors: lines that are no JSON object (without ``on_error``).
+        InputErrors: lines that are not JSON objects (without ``on_error``).
         InputError: the file cannot be read or holds no record at all.
     """
     yield from _records(display_name(path), iter_lines(path), FaultList(on_error))
@@ -367,7 +367,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     stamp, so that equal content gives equal bytes).
 
     Raises:
-        InputError: the target cannot be written (no such directory, no permission, disk full).
+        InputError: the target cannot be written (folder not found, no permission, disk full).
     """
     if str(path) == STDIN:
         yield sys.stdout.buffer

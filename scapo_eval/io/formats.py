@@ -420,10 +420,10 @@ LMMS_EVAL_RESULTS = Format(
     "lmms-eval-results",
     "lmms-eval results ('results' per task)",
     lambda rows, found: isinstance(rows.first.get("results"), dict) and bool(found & {"configs", "versions", "config"}),
-    use="hand its figures over with scapo-eval import",
+    use="import its values with scapo-eval import",
 )
 VLMEVALKIT_SCORES = Format(
-    "vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, use="hand its figures over with scapo-eval import"
+    "vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, use="import its values with scapo-eval import"
 )
 FORMATS: tuple[Format, ...] = (
     LMMS_EVAL_LOG,

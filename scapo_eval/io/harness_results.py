@@ -1,8 +1,8 @@
-"""Finished figures of other harnesses, handed over into a results file and not computed again.
+"""Finished values of other harnesses, imported into a results file and not computed again.
 
 lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``;
 VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns tell the benchmark. The paper's general
-benchmarks get one name and one unit whichever harness they come from; ``printed`` keeps the harness's own number.
+benchmarks get one name and one scale whichever harness they come from; ``printed`` keeps the harness's own number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NORMAL_95 = 1.959963984540054
 """Half-width of a 95 % interval in standard errors."""
 
 PLAIN, PERCENT, FRACTION = None, 100.0, 1.0
-"""How a harness writes a figure: points of its own scale, percent, or a fraction already."""
+"""How a harness writes a value: points of its own scale, percent, or a fraction already."""
 
 _LMMS_KNOWN: dict[tuple[str, str], tuple[str, float | None]] = {
     ("mme", "mme_perception_score"): ("mme_perception", PLAIN),
@@ -43,14 +43,14 @@ _MAIN_SPLITS = ("validation", "val", "dev", "none", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure as a results file carries it.
+class HarnessValue:
+    """A value as a results file carries it.
 
     Attributes:
         value: a fraction where ``plain`` is false, else the harness's own scale.
         printed: the harness's own number.
         plain: not a fraction.
-        stderr: standard error in the unit of ``value``, None where the file has none.
+        stderr: standard error on the scale of ``value``, None where the file has none.
     """
 
     value: float
@@ -59,7 +59,7 @@ class Figure:
     stderr: float | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """The figure in SPEC section 7's shape; without a standard error it has no interval."""
+        """The value as in a results file; without a standard error it has no interval."""
         half = None if self.stderr is None else NORMAL_95 * self.stderr
         return {
             "value": self.value,
@@ -78,7 +78,7 @@ class HandedOver:
         path: the file.
         tool: ``lmms-eval`` or ``vlmevalkit``.
         model: who was measured, None where the file does not say.
-        figures: name -> figure; names of no known benchmark are ``task/metric``.
+        values: metric -> value; names of no known benchmark are ``task/metric``.
         n: answers behind them, None where the file does not say.
         details: further fields of the signature.
     """
@@ -86,43 +86,43 @@ class HandedOver:
     path: str
     tool: str
     model: str | None
-    figures: dict[str, Figure]
+    values: dict[str, HarnessValue]
     n: int | None
     details: dict[str, str] = field(default_factory=dict)
 
 
 def is_results(source: Source) -> bool:
-    """Whether a file holds finished figures."""
+    """Whether a file holds finished values."""
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
 def handed_over(source: Source, path: str | Path) -> HandedOver:
-    """The figures of an opened file.
+    """The values of an opened file.
 
     Raises:
-        InputError: the file holds no number, or is no results file of a harness.
+        InputError: the file holds no number, or is not a results file of a harness.
     """
     if source.format is LMMS_EVAL_RESULTS:
         run = _lmms_eval(source.rows)
     elif source.format is VLMEVALKIT_SCORES:
         run = _vlmevalkit(source.rows)
     else:
-        raise wrong_kind(source, "finished figures")
-    if not run.figures:
+        raise wrong_kind(source, "finished values")
+    if not run.values:
         raise InputError(f"recognized as {source.format.title}, but without any number", path=run.path)
     run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
     return run
 
 
 def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
-    """A results file of finished figures: runs of one system are merged, several systems stand side by side.
+    """A results file of finished values: runs of one system are merged, several systems stand side by side.
 
     Args:
         runs: the files, at least one.
         name: makes all of them one system of this name; without it a run belongs to its model, or to its file.
 
     Raises:
-        InputError: two files of one system give the same figure.
+        InputError: two files of one system give the same metric.
     """
     systems: dict[str, list[HandedOver]] = {}
     for run in runs:
@@ -136,12 +136,12 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
 
 
 def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
-    figures: dict[str, tuple[Figure, str]] = {}
+    values: dict[str, tuple[HarnessValue, str]] = {}
     for run in runs:
-        for key, figure in run.figures.items():
-            if key in figures:
-                raise InputError(f"gives {key!r} for {name!r}, as {figures[key][1]} does already", path=run.path)
-            figures[key] = figure, run.path
+        for key, found in run.values.items():
+            if key in values:
+                raise InputError(f"gives {key!r} for {name!r}, as {values[key][1]} does already", path=run.path)
+            values[key] = found, run.path
     tools = "+".join(dict.fromkeys(run.tool for run in runs))
     details: dict[str, str] = {}
     for run in runs:
@@ -153,7 +153,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
         "signature": str(Signature.of(f"handed-over:{tools}", **details, n=n or None)),
         "n_captions": n,
         "n_images": 0,
-        "metrics": {key: figure.as_object() for key, (figure, _) in figures.items()},
+        "metrics": {key: found.as_object() for key, (found, _) in values.items()},
         "counts": {},
     }
 
@@ -163,10 +163,10 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
 
 def _lmms_eval(rows: Rows) -> HandedOver:
     document = rows.first
-    figures: dict[str, Figure] = {}
+    values: dict[str, HarnessValue] = {}
     for task, metrics in document["results"].items():
         if isinstance(metrics, dict):
-            figures.update(_lmms_task(task, metrics))
+            values.update(_lmms_task(task, metrics))
     samples = document.get("n-samples")
     effective = [
         count["effective"]
@@ -181,13 +181,13 @@ def _lmms_eval(rows: Rows) -> HandedOver:
         path=rows.path,
         tool="lmms-eval",
         model=_lmms_model_name(document),
-        figures=figures,
+        values=values,
         n=sum(effective) if effective else None,
         details={key: value.replace("|", "/") for key, value in details.items() if value},
     )
 
 
-def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, Figure]]:
+def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, HarnessValue]]:
     for key, value in metrics.items():
         metric, _, rule = key.partition(",")
         number = _number(value)
@@ -195,7 +195,7 @@ def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, Figure]]:
             continue
         known = _LMMS_KNOWN.get((task, metric))
         name, scale = known or (f"{task}/{metric}" + (f"@{rule}" if rule not in ("", "none") else ""), PLAIN)
-        yield name, _figure(number, scale, _number(metrics.get(f"{metric}_stderr,{rule}")))
+        yield name, _harness_value(number, scale, _number(metrics.get(f"{metric}_stderr,{rule}")))
 
 
 def _lmms_model_name(document: Record) -> str | None:
@@ -219,21 +219,21 @@ def _vlmevalkit(rows: Rows) -> HandedOver:
     known: Known
     if {"perception", "reasoning"} <= columns:
         known = {"perception": ("mme_perception", PLAIN), "reasoning": ("mme_cognition", PLAIN)}
-        figures = _columns("MME", table, known, key=None)
+        values = _columns("MME", table, known, key=None)
     elif "Relative Score (main)" in columns:
         known = {"overall/Relative Score (main)": ("llava_bench_relative", PERCENT)}
-        figures = _columns("LLaVABench", table, known, key="split")
+        values = _columns("LLaVABench", table, known, key="split")
     elif {"Category", "tot", "acc"} <= columns:
         benchmark = "MMVet" if any("rec" in str(row["Category"]) for row in table) else "VLMEvalKit"
         known = {"Overall/acc": ("mmvet_total", PERCENT)} if benchmark == "MMVet" else {}
-        figures = _columns(benchmark, table, known, key="Category")
+        values = _columns(benchmark, table, known, key="Category")
     elif columns & _MMMU_COLUMNS:
-        figures = _columns("MMMU", table, _main_split(table, "mmmu_accuracy"), key="split")
+        values = _columns("MMMU", table, _main_split(table, "mmmu_accuracy"), key="split")
     elif columns & _MMBENCH_COLUMNS:
-        figures = _columns("MMBench", table, _mmbench_splits(table, rows.path), key="split")
+        values = _columns("MMBench", table, _mmbench_splits(table, rows.path), key="split")
     else:
-        figures = _columns("VLMEvalKit", table, {}, key="split" if "split" in columns else None)
-    return HandedOver(rows.path, "vlmevalkit", None, figures, None)
+        values = _columns("VLMEvalKit", table, {}, key="split" if "split" in columns else None)
+    return HandedOver(rows.path, "vlmevalkit", None, values, None)
 
 
 def _as_table(rows: Rows) -> Iterator[Record]:
@@ -249,9 +249,9 @@ def _as_table(rows: Rows) -> Iterator[Record]:
 Known = Mapping[str, tuple[str, float | None]]
 
 
-def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, Figure]:
-    """Every number of a table, as ``benchmark/row/column`` unless it is a known figure."""
-    figures: dict[str, Figure] = {}
+def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
+    """Every number of a table, as ``benchmark/row/column`` unless it is a known metric."""
+    values: dict[str, HarnessValue] = {}
     for row in table:
         group = str(row.get(key) or "") if key else ""
         for column, value in row.items():
@@ -260,8 +260,8 @@ def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str 
                 continue
             place = f"{group}/{column}" if group and group != "none" else column
             name, scale = known.get(place, (f"{benchmark}/{place}", PLAIN))
-            figures[name] = _figure(number, scale, None)
-    return figures
+            values[name] = _harness_value(number, scale, None)
+    return values
 
 
 def _main_split(table: Sequence[Record], name: str) -> Known:
@@ -287,9 +287,9 @@ def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
     return both or _main_split(table, "mmbench_vanilla" if "vanilla" in Path(path).name else "mmbench_circular")
 
 
-def _figure(number: float, scale: float | None, stderr: float | None) -> Figure:
-    unit = scale or 1.0
-    return Figure(number / unit, number, scale is PLAIN, None if stderr is None else stderr / unit)
+def _harness_value(number: float, scale: float | None, stderr: float | None) -> HarnessValue:
+    divisor = scale or 1.0
+    return HarnessValue(number / divisor, number, scale is PLAIN, None if stderr is None else stderr / divisor)
 
 
 def _number(value: object) -> float | None:

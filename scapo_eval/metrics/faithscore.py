@@ -25,10 +25,10 @@ from ..signature import Signature
 from .judged import digest_of, judged_records, raise_faults
 
 SHARE_UNIT = lcm(*range(1, 31))
-"""Fixed-point unit of one answer's share of verified facts.
+"""Fixed-point scale of one answer's share of verified facts.
 
 FaithScore is a mean of ratios, and counts must be integers: each answer adds ``verified / facts`` in this
-unit, 2.3e12, which is exact up to 30 facts and within 1e-12 beyond, and sums 4 million answers in 64 bits.
+scale, 2.3e12, which is exact up to 30 facts and within 1e-12 beyond, and sums 4 million answers in 64 bits.
 """
 
 _FACT_COLUMNS = ("answers", "scored", "facts", "verified", "share")
@@ -82,7 +82,7 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
             earlier = seen.setdefault((facts.setting, identity), line)
             if earlier != line:
                 faults.add(
-                    InputError(f"id {identity!r} stands here again (first on line {earlier})", path=name, line=line)
+                    InputError(f"id {identity!r} appears twice (lines {earlier} and {line})", path=name, line=line)
                 )
         found.append(facts)
     raise_faults(path, faults, "facts", nothing=not found)
@@ -174,7 +174,7 @@ def faithscore_run(
     """One system's run of FaithScore.
 
     An answer without facts has no share: it counts in Avg. Facts, not in FaithScore, and is counted as
-    ``without_facts``; ``printed`` holds the official figure, which takes its share as 0.
+    ``without_facts``; ``printed`` holds the official value, which takes its share as 0.
 
     Args:
         name: of the system.

@@ -43,7 +43,7 @@ class JoinedAnswers:
         questions: all that were to be answered.
         duplicate: further answers to an answered question; the first counts.
         unknown: answers to no question of the set, left out.
-        notes: what a reader of the figures should know, one sentence each.
+        notes: what a reader of the values should know, one sentence each.
     """
 
     graded: tuple[Graded, ...]

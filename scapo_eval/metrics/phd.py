@@ -42,7 +42,7 @@ def read_phd(path: str | Path) -> list[Question]:
     counted per mode in the file's order.
 
     Raises:
-        InputErrors: records that are no PhD record, by element.
+        InputErrors: records that are not valid PhD records, by element.
     """
     source = display_name(path)
     faults = FaultList()
@@ -105,7 +105,7 @@ def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
     given = record.get("image_id")
     path = record.get("image_path")
     if given is None and path is None:
-        raise ValueError(f"no record of PhD's data.json: missing key 'image_id' (found: {', '.join(record)})")
+        raise ValueError(f"not a valid record of PhD's data.json: missing key 'image_id' (found: {', '.join(record)})")
     image = str(given) if given is not None else canonical_image_id(path)
     if path is not None:
         return image, str(path)
@@ -114,7 +114,7 @@ def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
 
 def _text(record: Mapping[str, Any], key: str) -> str:
     if not isinstance(record.get(key), str):
-        raise ValueError(f"no record of PhD's data.json: missing key {key!r} (found: {', '.join(record)})")
+        raise ValueError(f"not a valid record of PhD's data.json: missing key {key!r} (found: {', '.join(record)})")
     return str(record[key])
 
 
@@ -126,12 +126,12 @@ def parse_mode(value: str) -> str:
     """``sec`` for ``sec``, ``iac``, ``PhD-iac``...
 
     Raises:
-        ValueError: none of the four modes.
+        ValueError: not a PhD mode.
     """
     name = re.sub(r"^phd[-_ /]?", "", value.strip().casefold())
     mode = "sec" if name == "iac" else name
     if mode not in MODES:
-        raise ValueError(f"no PhD mode {value!r}; there are base, sec (or iac), icc, ccs")
+        raise ValueError(f"unknown PhD mode {value!r}; known: base, sec (or iac), icc, ccs")
     return mode
 
 
@@ -222,8 +222,8 @@ def phd_metrics(groups: Sequence[str]) -> MetricSet:
         "accuracy": over(groups, accuracy),
     }
     for mode, own in of_mode.items():
-        for name, figure in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
-            formulas[f"{mode}_{name}"] = over(own, figure)
+        for name, formula in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
+            formulas[f"{mode}_{name}"] = over(own, formula)
     return MetricSet("phd", columns(groups), formulas, dict.fromkeys(formulas, True))
 
 

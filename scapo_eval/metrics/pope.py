@@ -129,7 +129,7 @@ def _number(identifier: str) -> int | None:
 
 
 def pope_metrics(groups: Sequence[str]) -> MetricSet:
-    """Figures over all questions, the categories' plain mean of accuracy and F1, then figures per category."""
+    """Metrics over all questions, the categories' plain mean of accuracy and F1, then metrics per category."""
     metric = yesno_metrics(groups, "pope")
     named = [group for group in groups if group]
     if len(named) < 2:

@@ -46,8 +46,8 @@ class Question:
         return self.category or self.mode or ""
 
     @property
-    def unit(self) -> str:
-        """What is resampled: the image, or the question itself where no image is named."""
+    def image_id(self) -> str:
+        """The image, which is resampled; the question itself where no image is named."""
         return image_key(self.image, self.mode) or f"question {self.id}"
 
 
@@ -140,7 +140,7 @@ def read_questions(path: str | Path, category: str | None = None) -> list[Questi
         The questions, ids ``category/id``, or ``id`` where there is no category.
 
     Raises:
-        InputErrors: records that are no such question, two questions with one id.
+        InputErrors: records that are not valid questions, two questions with one id.
     """
     source = display_name(path)
     faults = FaultList()
@@ -155,7 +155,7 @@ def read_questions(path: str | Path, category: str | None = None) -> list[Questi
             faults.add(fault)
             continue
         if questions.setdefault(question.id, question) is not question:
-            faults.add(InputError(f"the id {question.id!r} occurs twice", path=source, line=line))
+            faults.add(InputError(f"the id {question.id!r} appears twice", path=source, line=line))
     faults.raise_if_any()
     return list(questions.values())
 

@@ -27,7 +27,7 @@ from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
 
 Unparsed = Literal["wrong", "drop"]
-"""What becomes of an answer that says neither yes nor no: wrong, or left out of every figure."""
+"""What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
 
 GroupOf = Callable[[Question], str]
 """Question -> the group whose counts it adds to."""
@@ -97,23 +97,25 @@ FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
 }
 
 
-def over(groups: Sequence[str], figure: Callable[[Cells], Floats]) -> Formula:
-    """A figure of several groups' counts, pooled; no value where there is no group."""
+def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
+    """A formula of several groups' counts, pooled; no value where there is no group."""
 
     def measure(sums: Sums) -> Floats:
         zero = np.zeros(np.shape(next(iter(sums.values()))))
-        return figure(Cells(*(sum((sums[_column(group, cell)] for group in groups), zero) for cell in _CELLS.values())))
+        return formula(
+            Cells(*(sum((sums[_column(group, cell)] for group in groups), zero) for cell in _CELLS.values()))
+        )
 
     return measure
 
 
 def mean(formulas: Sequence[Formula]) -> Formula:
-    """The plain mean of figures; no value where one of them has none, or where there are none."""
+    """The plain mean of formulas; no value where one of them has none, or where there are none."""
 
     def measure(sums: Sums) -> Floats:
         if not formulas:
             return np.full(np.shape(next(iter(sums.values()))), np.nan)
-        return np.asarray(np.mean([figure(sums) for figure in formulas], axis=0))
+        return np.asarray(np.mean([formula(sums) for formula in formulas], axis=0))
 
     return measure
 
@@ -127,19 +129,19 @@ def columns(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
 
 
-def yesno_metrics(groups: Sequence[str], name: str = "yesno") -> MetricSet:
+def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
 
     Args:
         groups: the categories; ``""`` holds questions without one.
-        name: the benchmark.
+        benchmark: its name.
     """
     groups = sorted(groups)
-    formulas = {figure: over(groups, function) for figure, function in FORMULAS.items()}
+    formulas = {name: over(groups, formula) for name, formula in FORMULAS.items()}
     for group in filter(None, groups):
-        formulas |= {f"{group}_{figure}": over([group], function) for figure, function in FORMULAS.items()}
-    better = {figure: True for figure in formulas if not figure.endswith("yes_ratio")}
-    return MetricSet(name, columns(groups), formulas, better)
+        formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
+    better = {name: True for name in formulas if not name.endswith("yes_ratio")}
+    return MetricSet(benchmark, columns(groups), formulas, better)
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
@@ -155,18 +157,18 @@ def part_of(question: Question) -> str:
 
 def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
     """Counts per image: every answer adds one to one column of ``metrics``."""
-    units = [item.question.unit for item in items]
-    ids = sorted(set(units))
-    row = {unit: k for k, unit in enumerate(ids)}
+    images = [item.question.image_id for item in items]
+    ids = sorted(set(images))
+    row = {image: k for k, image in enumerate(ids)}
     position = {name: k for k, name in enumerate(metrics.columns)}
     where = [position[_column(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
     rows = np.zeros((len(ids), len(metrics.columns)), dtype=np.int64)
-    np.add.at(rows, ([row[unit] for unit in units], where), 1)
+    np.add.at(rows, ([row[image] for image in images], where), 1)
     return CountTable(metrics.columns, tuple(ids), rows)
 
 
 def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
-    """For every accuracy among the figures: question id -> answered right (what McNemar's test compares)."""
+    """For every accuracy among the metrics: question id -> answered right (what McNemar's test compares)."""
     right: dict[str, dict[str, bool]] = {"accuracy": {}}
     for item in items:
         right["accuracy"][item.question.id] = item.correct

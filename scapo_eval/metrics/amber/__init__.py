@@ -116,7 +116,7 @@ class Amber:
 
     Raises:
         MissingExtra: parity mode without NLTK.
-        InputError: no such mode or rule.
+        InputError: unknown mode or rule.
     """
 
     def __init__(
@@ -129,13 +129,13 @@ class Amber:
         tagger: Tagger | None = None,
     ) -> None:
         if mode not in get_args(Mode):
-            raise InputError(f"no mode {mode!r}; there are {', '.join(get_args(Mode))}")
+            raise InputError(f"unknown mode {mode!r}; known: {', '.join(get_args(Mode))}")
         self.data = data
         self.mode = mode
         self.similarity = similarity or Similarity()
         self.answers = answers or DEFAULT_ANSWERS[mode]
         if self.answers not in ANSWERS:
-            raise InputError(f"no rule {self.answers!r}; there are {', '.join(ANSWERS)}")
+            raise InputError(f"unknown rule {self.answers!r}; known: {', '.join(ANSWERS)}")
         self._parse: Parser = ANSWERS[self.answers]
         self._tagger: Tagger | None = (tagger or NltkNouns()) if mode == "parity" else None
         self._finder = NounFinder(data.words)

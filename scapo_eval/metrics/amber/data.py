@@ -100,7 +100,7 @@ class AmberData:
         """
         root = Path(folder)
         if not root.is_dir():
-            raise InputError(f"no such folder; AMBER's data come with its repository, {OFFICIAL}", path=str(folder))
+            raise InputError(f"folder not found; AMBER's data come with its repository, {OFFICIAL}", path=str(folder))
         if _find(root / "data", "annotations.json"):
             root = root / "data"
         associations = _associations(root)
@@ -154,7 +154,7 @@ def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str)
 
 def _item(entry: Any, number: int, associations: Mapping[str, Sequence[str]]) -> Item:
     if entry["id"] != number:
-        raise ValueError(f"id {entry['id']} stands at place {number}")
+        raise ValueError(f"id {entry['id']} is at position {number}")
     if entry["type"] != "generative":
         if entry["truth"] not in ("yes", "no"):
             raise ValueError(f"the truth must be yes or no, not {entry['truth']!r}")
@@ -185,7 +185,7 @@ def _images(root: Path, n: int) -> tuple[str, ...] | None:
             try:
                 position = query["id"] - 1
                 if not 0 <= position < n:
-                    raise ValueError(f"there is no item {query['id']}")
+                    raise ValueError(f"item {query['id']} not found")
                 images[position] = canonical_image_id(query["image"])
             except (KeyError, TypeError, ValueError) as error:
                 reason = f"no AMBER query ({type(error).__name__}: {error})"

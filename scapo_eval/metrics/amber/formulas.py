@@ -1,4 +1,4 @@
-"""AMBER's figures as functions of summed counts, and the digits that the official script prints for them.
+"""AMBER's metrics as functions of summed counts, and the digits that the official script prints for them.
 
 The positive class of precision and recall is "no": a "no" said to a question about what is not there.
 """
@@ -55,7 +55,7 @@ def _f1(kinds: Sequence[str]) -> Formula:
     return lambda sums: divide(2 * right(sums), said(sums) + true(sums))
 
 
-def _yes_no_figures(kinds: Sequence[str], prefix: str = "") -> dict[str, Formula]:
+def _yes_no_formulas(kinds: Sequence[str], prefix: str = "") -> dict[str, Formula]:
     return {
         f"{prefix}accuracy": _share(kinds, CORRECT, QUESTIONS),
         f"{prefix}precision": _share(kinds, RIGHT_NO, SAID_NO),
@@ -75,11 +75,11 @@ def _metrics() -> MetricSet:
         "hal": ratio("hallucinated_captions", "descriptions"),
         "cog": ratio("imagined", "expected"),
         "cap_score": _cap_score,
-        **_yes_no_figures(KINDS),
+        **_yes_no_formulas(KINDS),
         "amber_score": _amber_score,
     }
     for dimension, kinds in DIMENSIONS.items():
-        formulas |= _yes_no_figures(kinds, f"{dimension}_")
+        formulas |= _yes_no_formulas(kinds, f"{dimension}_")
     lower = {"chair", "hal", "cog"}
     return MetricSet(
         "amber", COLUMNS, formulas, {name: name not in lower for name in formulas}, frozenset({"amber_score"})

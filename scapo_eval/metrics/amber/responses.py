@@ -60,10 +60,10 @@ class Responses:
     Attributes:
         scored: the answers in the file's order.
         duplicate: answers to an item answered before; left out, or (official reading) scored like any other.
-        unknown: answers whose id is no AMBER id; left out, or (official reading) scored as Python's negative
+        unknown: answers whose id is not AMBER's; left out, or (official reading) scored as Python's negative
             index makes of them.
         skipped: faulty records that were left out.
-        notes: what a reader of the figures should know.
+        notes: what a reader of the values should know.
     """
 
     scored: list[Response] = field(default_factory=list)
@@ -96,14 +96,14 @@ def read_responses(path: str | Path, data: AmberData, *, official: bool = False,
         return found
     for line, record in iter_records(path, on_error=faults.add):
         if not (found.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
-            raise InputError(f"these are no AMBER answers{hint}", path=name, line=line)
+            raise InputError(f"not valid AMBER answers{hint}", path=name, line=line)
         try:
             reader.take(line, record)
         except ValueError as error:
             faults.add(InputError(str(error), path=name, line=line))
     if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
         line, value = reader.strangers[0]
-        raise InputError(f"none of the ids is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
+        raise InputError(f"not one id is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
     faults.raise_if_any()
     if not found.scored:
         raise InputError(f"no answer can be scored, {found.skipped:,} records are faulty", path=name)
@@ -158,7 +158,7 @@ class _Reader:
         self._found.unknown += 1
         if number is None or not -n < number < 1 or not self._official:
             self.strangers.append((line, repr(value)))
-            raise ValueError(f"id {value!r} is none of AMBER's (1 to {n:,})")
+            raise ValueError(f"id {value!r} is not one of AMBER's (1 to {n:,})")
         note = f"ids below 1 count from the end (0 is {n:,}), as in the official script"
         if note not in self._found.notes:
             self._found.notes.append(note)
@@ -193,7 +193,7 @@ def _value(record: Mapping[str, Any], key: str) -> Any:
 
 
 def _whole_number(value: object) -> int | None:
-    """``7``, ``7.0``, ``"7"`` and ``"007"`` are 7; None for what is no whole number."""
+    """``7``, ``7.0``, ``"7"`` and ``"007"`` are 7; None for what is not a whole number."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value, re.ASCII):
         return int(value)
     if isinstance(value, float) and value.is_integer():

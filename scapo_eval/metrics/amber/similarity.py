@@ -49,7 +49,7 @@ class Similarity:
             words: the closed vocabulary.
 
         Raises:
-            InputError: no such file or model, or a file of another kind.
+            InputError: file or model not found, or a file of another kind.
             MissingExtra: spaCy is not installed and the model's matrix has not been computed yet.
         """
         if source == "none":
@@ -128,7 +128,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
     elif Path(model).is_dir():
         folder = Path(model)
     else:
-        get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "there is no such folder"
+        get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
         raise InputError(f"no spaCy model '{model}'; {get}")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
     states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)

@@ -95,7 +95,9 @@ class NltkNouns:
         records = iter_records(self._cache_file)
         _, header = next(records)
         if header.get("format") != _CACHE_FORMAT:
-            raise InputError("is no file of nouns that --noun-cache has written", path=str(self._cache_file), line=1)
+            raise InputError(
+                "not a valid noun cache: --noun-cache did not write it", path=str(self._cache_file), line=1
+            )
         return {record["text"]: record["nouns"] for _, record in records} if header == self._header else {}
 
     def _write_cache(self, path: Path) -> None:

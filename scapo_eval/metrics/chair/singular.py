@@ -2,7 +2,7 @@
 
 The rules are the project's own description of that function's behavior. Words whose treatment there is the
 regular one anyway are not listed, so each list below is the least that still gives the same answer for
-every lower-case word. The faults are what makes the published figures: ``bus`` -> ``bu`` (so no caption
+every lower-case word. The faults are what makes the published values: ``bus`` -> ``bu`` (so no caption
 that says "a bus" mentions one), ``glass`` -> ``glas``, ``ties`` -> ``ty``, ``canoes`` -> ``cano``,
 ``hour`` -> ``hmy``.
 """
@@ -83,7 +83,7 @@ def singularize(word: str) -> str:
     """The singular of a lower-case word, right or wrong, as pattern.en 3.6 gives it.
 
     Args:
-        word: one token of a lower-cased caption; anything that is no plural comes back as it is.
+        word: one token of a lower-cased caption; anything that is not a plural comes back as it is.
     """
     noun, hyphen, rest = word.partition("-")
     if hyphen and rest.partition("-")[0] in PREPOSITIONS:
