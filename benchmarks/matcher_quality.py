@@ -25,7 +25,8 @@ import numpy as np
 from scapo_eval.claims import Claims, claim_mask, cue_words, find_claims, forget
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.matcher import BATCH, AliasMatcher
+from scapo_eval.matcher import AliasMatcher
+from scapo_eval.matcher_batch import BATCH
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.stats import bootstrap
 from scapo_eval.types import Mention

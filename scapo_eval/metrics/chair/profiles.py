@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...columns import MentionColumns
-from ...matcher import BATCH, AliasMatcher
+from ...matcher import AliasMatcher
+from ...matcher_batch import BATCH
 from ...vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader
