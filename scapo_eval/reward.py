@@ -24,7 +24,8 @@ from .errors import InputError, InputErrors
 from .matcher import AliasMatcher
 from .metric import harmonic_mean
 from .oracle import PresenceOracle, Truth
-from .segment import RULES, split_batch
+from .segment import RULES
+from .segment_batch import split_batch
 from .signature import signature
 from .types import Rule
 from .vocabulary import Vocabulary

@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputError, Mention, Vocabulary, split_subsentences
-from scapo_eval.segment import RULES, split_batch
+from scapo_eval.segment import RULES
+from scapo_eval.segment_batch import split_batch
 from scapo_eval.types import Rule
 
 MATCHER = AliasMatcher(
