@@ -14,7 +14,7 @@ from .errors import InputError
 from .types import Mention, Rule, Subsentence
 
 MIN_WORDS = 5
-"""A piece with fewer white-space chunks is merged into its neighbour (rule ``subsentence``)."""
+"""A piece with fewer white-space chunks is merged into its neighbor (rule ``subsentence``)."""
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
@@ -58,8 +58,9 @@ def split_subsentences(
 
 
 def check_rule(rule: str, has_mentions: bool) -> None:
+    """Raises InputError for an unknown rule, or ``object`` without mentions."""
     if rule not in RULES:
-        raise InputError(f"unknown segmentation rule '{rule}' (there are {', '.join(RULES)})")
+        raise InputError(f"unknown segmentation rule '{rule}'; known: {', '.join(RULES)}")
     if rule == "object" and not has_mentions:
         raise InputError("the rule 'object' needs the mentions of the text")
 
