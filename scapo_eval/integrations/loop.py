@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..reward import Eos, RewardColumns, SubsentenceReward, Truncated
+from ..reward import RewardColumns, SubsentenceReward
+from ..token_credit import Eos, Truncated
 from ..tokens import decode_batch
 
 
