@@ -21,7 +21,7 @@ def canonical_image_id(value: object) -> str:
         value: a JSON value: an integer, a float without fraction (as pandas writes ids), or a string.
 
     Raises:
-        ValueError: no such value, with the reason.
+        ValueError: any other value, with the reason.
     """
     if isinstance(value, str):
         match = _NUMBERED.fullmatch(value.strip())

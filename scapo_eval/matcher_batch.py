@@ -201,7 +201,7 @@ class _TrieTables:
 
     @staticmethod
     def _words(joined: bytes) -> tuple[Ints, Ints]:
-        """Start and end of every word, by comparing each byte's class with its neighbour's."""
+        """Start and end of every word, by comparing each byte's class with its neighbor's."""
         byte = np.frombuffer(joined, dtype=np.uint8)
         # lower-cased ASCII; unsigned differences wrap, so that each range is one comparison
         inside = (byte - ord("a") < 26) | (byte - ord("0") < 10) | (byte == ord("_"))

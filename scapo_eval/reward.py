@@ -340,8 +340,8 @@ class SubsentenceReward:
         vocabulary: what counts as an object.
         oracle: what is in the images.
         config: the settings of Eq. 1.
-        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is no
-            string), or give it no reward, count it and log a warning: one bad row then does not end a run.
+        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
+            a string), or give it no reward, count it and log a warning: one bad row then does not end a run.
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -366,8 +366,8 @@ class SubsentenceReward:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, cue_words(self.config.claims))
         most = len(vocabulary.labels)
-        self._lam_g = _table("lam_g", self.config.lam_g, most)
-        self._lam_h = _table("lam_h", self.config.lam_h, most)
+        self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
+        self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.truth.vocabulary, self.truth.oracle, self.config, self.on_error, self.any_fingerprint)
@@ -434,12 +434,12 @@ class SubsentenceReward:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         mentions, cues = self.matcher.find_watched(texts)
         whole = self.config.level != "subsentence"
-        spans = _whole(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
+        spans = _whole_responses(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
         if self.matcher.watch:  # after the cut: no boundary falls inside a mention, claim or not
             mentions = mentions.only(claim_mask_batch(texts, mentions, cues))
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
 
-        # the claim set of each piece: (piece, label) without doubles, in the order of the text
+        # the claim set of each piece: (piece, label) without duplicates, in the order of the text
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
         base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
         caption = mentions.caption
@@ -524,7 +524,7 @@ def _rebuilt(
     return SubsentenceReward(vocabulary, oracle, config, on_error=on_error, any_fingerprint=any_fingerprint)
 
 
-def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
+def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
     """The scaling of 0 ... most labels."""
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
@@ -539,7 +539,7 @@ def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64
     return table
 
 
-def _whole(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
+def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
     """One piece per response, an empty one included: it has a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)

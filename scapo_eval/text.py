@@ -1,8 +1,8 @@
 """How text is read for matching: folding, word characters, and the joins between the words of an alias.
 
-One definition for vocabularies and captions alike (SPEC section 2): letters, digits, combining marks and
-``_`` make words; everything else is a border. Text is compared case-folded in NFC, but every span
-indexes the original string.
+One definition for vocabularies and captions alike (``docs/specification.md#matching``): letters, digits,
+combining marks and ``_`` make words; everything else is a border. Text is compared case-folded in NFC, but
+every span indexes the original string.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:
 
 
 def _combines(text: str, begin: int, at: int) -> bool:
-    """Whether the character at ``at`` is normalised together with ``text[begin:at]``."""
+    """Whether the character at ``at`` is normalized together with ``text[begin:at]``."""
     if unicodedata.combining(unicodedata.normalize("NFD", text[at])[0]):
         return True
     before, character = (unicodedata.normalize("NFC", part) for part in (text[begin:at], text[at]))

@@ -412,7 +412,9 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
     assert len(message.splitlines()) == 3
     assert message.count(str(tmp_path / "v.yaml")) == 3
     refused(
-        run("a.jsonl", "--truth", "truth.json", "--vocabulary", "coco08", cwd=world), "no vocabulary 'coco08'", "coco80"
+        run("a.jsonl", "--truth", "truth.json", "--vocabulary", "coco08", cwd=world),
+        "unknown vocabulary 'coco08'",
+        "coco80",
     )
 
 
