@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scapo_eval.claims import Claims, claim_mask, cue_words, find_claims, forget
+from scapo_eval.claims import Claims, claim_mask, clear_cache, cue_words, find_claims
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.matcher import BATCH, AliasMatcher
+from scapo_eval.matcher import AliasMatcher
+from scapo_eval.matcher_batch import BATCH
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.stats import bootstrap
 from scapo_eval.types import Mention
@@ -349,7 +350,7 @@ def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Cla
     added = []
     for _ in range(15):
         if not remembering:
-            forget()
+            clear_cache()
         matching = both = 0.0
         for part in parts:
             times = [time.process_time()]

@@ -28,7 +28,7 @@ from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
 from scapo_eval.integrations.loop import rewards_for_batch
 from scapo_eval.io.files import iter_records
 from scapo_eval.metrics.chair import Synonyms
-from scapo_eval.segment import split_batch
+from scapo_eval.segment_batch import split_batch
 from scapo_eval.tokens import decode_batch, token_offsets
 
 RESPONSES = 1024

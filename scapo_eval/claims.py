@@ -11,10 +11,10 @@ The paper counts every mention. A reading of the claims leaves some out:
 A cue reaches forward to the end of its clause: a full stop, a semicolon, a line end, a dash, a bracket, ``but``,
 ``except``, ``while``, ``which``..., or a comma, unless a list goes on behind it ("no cars, buses, or trucks"). Things
 that are taken for granted stay claims: "no people on THE bench", "possibly checking HIS phone". "Not only", "no
-longer", "nothing but", "no doubt" and the like are no negations.
+longer", "nothing but", "no doubt" and the like are not negations.
 
 Rules only: no model, no data, always the same answer. The matcher reports cue words from the pass in which it finds the
-mentions (``AliasMatcher(vocabulary, watch=cue_words(claims))``), and only what stands behind one is read.
+mentions (``AliasMatcher(vocabulary, watch=cue_words(claims))``), and only the text behind one is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .errors import InputError
+from .errors import check_choice
 from .matcher import AliasMatcher
 from .vocabulary import Vocabulary
 
@@ -45,7 +45,7 @@ PHRASE_REACH = 40
 
 Ints = NDArray[Any]  # of some integer type
 
-_NEAR = 40  # characters from a mention within which "is not visible" is looked for
+_DENIAL_REACH = 40  # characters from a mention within which "is not visible" is looked for
 
 
 class Span(Protocol):
@@ -61,13 +61,12 @@ class Span(Protocol):
 
 
 def cue_words(claims: Claims) -> tuple[str, ...]:
-    """The words at which a cue of the reading may stand, for a matcher to watch.
+    """The words that may be a cue of the reading, for a matcher to watch.
 
     Raises:
-        InputError: there is no such reading.
+        InputError: an unknown reading.
     """
-    if claims not in CLAIMS:
-        raise InputError(f"claims must be one of {', '.join(CLAIMS)}, got {claims!r}")
+    check_choice("claims", claims, CLAIMS)
     return {"all": (), "asserted": tuple(_NEGATIONS), "certain": (*_NEGATIONS, *_HEDGES)}[claims]
 
 
@@ -94,7 +93,7 @@ def claim_mask(text: str, mentions: Sequence[Span], claims: Claims) -> NDArray[n
         (mentions,) bool, False for what the reading leaves out.
 
     Raises:
-        InputError: there is no such reading.
+        InputError: an unknown reading.
     """
     start = np.array([mention.start for mention in mentions], dtype=np.int32)
     end = np.array([mention.end for mention in mentions], dtype=np.int32)
@@ -123,20 +122,20 @@ def claim_mask_batch(texts: Sequence[str], mentions: MentionColumns, cues: Menti
     if not len(cues.start) or not len(mask):
         return mask
     caption = cues.caption
-    start = np.maximum(cues.start - 2 * (cues.label_id == _T), 0)  # "n't" is watched as its "t"
+    start = np.maximum(cues.start - 2 * (cues.label_id == _POSITION_OF_T), 0)  # "n't" is watched as its "t"
     following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
-    mask[_behind(texts, mentions, cues, start, following)] = False
-    mask[_ahead(texts, mentions, cues, start, following)] = False
+    mask[_denied_before(texts, mentions, cues, start, following)] = False
+    mask[_in_scope(texts, mentions, cues, start, following)] = False
     return mask
 
 
-def _behind(
+def _denied_before(
     texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
 ) -> list[int]:
     """The mentions right before a cue that denies them: "the dog is not visible"."""
     caption, before = cues.caption, np.maximum(following - 1, 0)
     end = mentions.end[before]
-    near = (start - end < _NEAR) & _REACHES_BACK[cues.label_id] & (following > mentions.indptr[caption])
+    near = (start - end < _DENIAL_REACH) & _REACHES_BACK[cues.label_id] & (following > mentions.indptr[caption])
     found = []
     for k, position, row, last in zip(
         *(column[near].tolist() for column in (caption, start, before, end)), strict=True
@@ -147,7 +146,7 @@ def _behind(
     return found
 
 
-def _ahead(
+def _in_scope(
     texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
 ) -> list[int]:
     """The mentions in the scope of a cue before them."""
@@ -161,7 +160,7 @@ def _ahead(
         text = texts[k]
         step = window = text[first : starts[row]]
         while "." not in step:
-            state = _read(window)
+            state = _scope_state(window)
             if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
                 break
             if state != "definite":
@@ -174,13 +173,13 @@ def _ahead(
     return found
 
 
-_MENTION = "\0"  # stands for one in a window
+_MENTION = "\0"  # in place of each mention in a window
 _State = Literal["over", "inside", "listed", "definite"]
 
 
-@lru_cache(maxsize=1 << 14)  # between cues and mentions the same phrases stand again and again
-def _read(window: str) -> _State:
-    """Where a mention stands, from the text between the beginning of a cue and the mention.
+@lru_cache(maxsize=1 << 14)  # the same phrases recur between cues and mentions
+def _scope_state(window: str) -> _State:
+    """Whether a mention is in the scope of a cue, from the text between the beginning of a cue and the mention.
 
     Returns:
         "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
@@ -214,17 +213,17 @@ def _read(window: str) -> _State:
     return "listed" if item and not item["last"] else "inside"
 
 
-def forget() -> None:
-    """Empties the memory of phrases between cues and mentions, for measurements; no verdict depends on it."""
-    _read.cache_clear()
+def clear_cache() -> None:
+    """Empties the cache of phrases between cues and mentions, for measurements; no result depends on it."""
+    _scope_state.cache_clear()
 
 
 def _article(words: Sequence[str]) -> int:
-    """Where in the words before a mention its definite article or possessive stands; -1 without one."""
+    """Position of the definite article or possessive among the words before a mention; -1 without one."""
     for k in range(len(words) - 1, max(len(words) - 6, -1), -1):
         if words[k] in _DEFINITE:
             return k
-        if words[k] in _NO_NOUN_PHRASE:
+        if words[k] in _ENDS_NOUN_PHRASE:
             break
     return -1
 
@@ -241,7 +240,7 @@ class _Cue(NamedTuple):
     """What a cue word begins.
 
     Attributes:
-        after: what must stand behind the word, up to where its scope begins.
+        after: what must follow the word, up to where its scope begins.
         is_phrase: the scope is a noun phrase only: "appears to be a bakery with a man in it" guesses at the bakery.
     """
 
@@ -308,7 +307,7 @@ _HEDGES = {
 
 _CUES = {**_NEGATIONS, "n't": _NEGATIONS["not"], "n’t": _NEGATIONS["not"], **_HEDGES}
 # by position in the cue words; those of a negation come first in every reading
-_T = list(_NEGATIONS).index("t")
+_POSITION_OF_T = list(_NEGATIONS).index("t")
 _REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in (*_NEGATIONS.values(), *_HEDGES.values())])
 _REACHES_BACK = np.array(
     [word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in (*_NEGATIONS, *_HEDGES)]
@@ -353,7 +352,7 @@ _LIST_GOES_ON = re.compile(
 )
 
 _DEFINITE = frozenset("the this that these those his her hers its their my your our both each every".split())
-_NO_NOUN_PHRASE = frozenset(
+_ENDS_NOUN_PHRASE = frozenset(
     "of in on at with and or nor a an any no to by near for from like as than into onto over under is are be was were"
     " being that where which".split()
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -68,3 +68,22 @@ class MissingExtra(ScapoError):
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return type(self), (self.extra, self.needed_for)
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "") -> None:
+    """Raises InputError where a setting is none of the allowed values.
+
+    Args:
+        name: of the setting.
+        value: its value.
+        allowed: the values that there are.
+        more: what else is allowed, for the message.
+    """
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
+
+
+def short_repr(value: object) -> str:
+    """The ``repr`` of a value, cut to 60 characters for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

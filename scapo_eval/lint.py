@@ -1,4 +1,4 @@
-"""What can be wrong with a vocabulary that loads: twice-written aliases, missing plurals, look-alikes, traps.
+"""What can be wrong with a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
 
 A finding that its author has looked at and wants to keep is listed under ``reviewed`` in the vocabulary
 file, so that a clean check means: everything was either mended or read by a person.
@@ -17,7 +17,7 @@ from .vocabulary import Vocabulary, tokenize_alias
 SIMILAR = 92
 """rapidfuzz ratio from which aliases of two labels count as look-alikes."""
 
-# English words that name an object in one use and something else in another (a colour, a material, a verb...).
+# English words that name an object in one use and something else in another (a color, a material, a verb...).
 AMBIGUOUS = frozenset(
     """
     apple back ball band bank bar bark bat bear bed bill board bolt book bowl box bow bridge brush bus can cap car
@@ -36,7 +36,7 @@ class Finding:
     """One thing to look at.
 
     Attributes:
-        kind: ``twice``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
+        kind: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
         subject: the alias (or ``alias / alias``) that a ``reviewed`` list would name.
         text: a sentence for people.
     """
@@ -55,19 +55,19 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
     Raises:
         MissingExtra: inflect, which knows English plurals, is not installed.
     """
-    found = [*_twice(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
+    found = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
     found += [*_similar(vocabulary), *_ambiguous(vocabulary)]
     return [finding for finding in found if finding.subject not in vocabulary.reviewed.get(finding.kind, ())]
 
 
-def _twice(vocabulary: Vocabulary) -> Iterator[Finding]:
+def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Aliases (and ignore phrases) that another spelling already covers."""
     for entries in (vocabulary.aliases, vocabulary.ignore):
         seen: dict[tuple[str, ...], str] = {}
         for entry in entries:
             first = seen.setdefault(tokenize_alias(entry), entry)
             if first != entry:
-                yield Finding("twice", entry, f"'{entry}' is matched as '{first}' already")
+                yield Finding("duplicate", entry, f"'{entry}' is matched as '{first}' already")
 
 
 def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 
 _IRREGULAR = {"man": "men", "woman": "women", "child": "children", "person": "people", "thief": "thieves"}
-_NO_MEN = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
+_PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
 
 
 def plural_of(engine: Any, alias: str) -> str | None:
@@ -114,7 +114,7 @@ def plural_of(engine: Any, alias: str) -> str | None:
     if last.endswith((*_IRREGULAR.values(), "folk", "by", "staff", "personnel")) or engine.singular_noun(last):
         return None
     irregular = next((ending for ending in ("woman", *_IRREGULAR) if last.endswith(ending)), None)
-    if last.endswith(_NO_MEN):
+    if last.endswith(_PLURAL_IN_MANS):
         plural = f"{last}s"
     else:
         plural = last.removesuffix(irregular) + _IRREGULAR[irregular] if irregular else str(engine.plural_noun(last))

@@ -1,7 +1,7 @@
 """What models mention and a vocabulary does not have: candidates from rollouts, and a draft made of them.
 
-The paper builds its vocabulary from rollouts (section 3.1): extract entity mentions, normalise, cluster,
-curate by hand. ``mine`` extracts without any model or data: a noun phrase is what stands between a
+The paper builds its vocabulary from rollouts (section 3.1): extract entity mentions, normalize, cluster,
+curate by hand. ``mine`` extracts without any model or data: a noun phrase is the text between a
 determiner, number or preposition and the next function word, and its head is the last word. That finds
 frequent nouns reliably and rare ones roughly; a spaCy pipeline can be given instead.
 """
@@ -40,7 +40,7 @@ _CLOSERS = frozenset(
     enjoying resting waiting eating possibly likely perhaps probably
     """.split()
 )
-_NO_OBJECTS = frozenset(
+_NOT_OBJECTS = frozenset(
     """
     image picture photo photograph scene background foreground view side left right top bottom center centre middle
     front back edge corner part area space position direction distance way angle perspective time day moment event
@@ -86,7 +86,7 @@ def mine(
 
     Args:
         texts: captions or rollouts.
-        vocabulary: what is covered already; a phrase that overlaps a mention or an ignore phrase is none.
+        vocabulary: what is covered already; a phrase that overlaps a mention or an ignore phrase is left out.
         min_captions: phrases of fewer captions are left out.
         spacy_model: name or path of a spaCy pipeline whose noun chunks are used instead of the rules.
 
@@ -146,12 +146,12 @@ def _heads(chunk: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
     while len(chunk) > 1 and _ADJECTIVAL.match(chunk[-1].group().lower()):  # "a dog running" -> dog
         chunk = chunk[:-1]
     head = chunk[-1].group().lower()
-    if head in _NO_OBJECTS or len(head) < 3 or _ADJECTIVAL.match(head):
+    if head in _NOT_OBJECTS or len(head) < 3 or _ADJECTIVAL.match(head):
         return
     yield chunk[-1].start(), chunk[-1].end()
     if len(chunk) > 1:
         before = chunk[-2].group().lower()
-        if before not in _NO_OBJECTS and not _ADJECTIVAL.match(before):
+        if before not in _NOT_OBJECTS and not _ADJECTIVAL.match(before):
             yield chunk[-2].start(), chunk[-1].end()
 
 
@@ -170,7 +170,7 @@ def _spacy_phrases(model: str) -> Any:
 
     def phrases(text: str) -> Iterator[tuple[int, int]]:
         for chunk in pipeline(text).noun_chunks:
-            if chunk.root.pos_ == "NOUN" and chunk.root.lower_ not in _NO_OBJECTS:
+            if chunk.root.pos_ == "NOUN" and chunk.root.lower_ not in _NOT_OBJECTS:
                 yield chunk.root.idx, chunk.root.idx + len(chunk.root)
 
     return phrases

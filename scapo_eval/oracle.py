@@ -3,72 +3,40 @@
 A cell (image, label) is present, absent or unknown. Positive-only sources (COCO instances, AMBER's word
 lists, ``{id: [labels]}`` maps) are read as closed WITHIN their own label axis: what the source annotates
 and does not list is absent, a label outside the axis is unknown. DOPA matrices say every cell themselves.
+Files are read and written in ``io/truth*.py``.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InputError, MissingExtra
+from .errors import InputError
 from .ids import canonical_image_id
-from .io.files import (
-    FaultList,
-    atomic_write,
-    display_name,
-    dump_json,
-    json_fault,
-    json_type,
-    parse_json,
-    read_bytes,
-    records_of,
-)
+from .io.files import FaultList
+from .io.truth import read_truth, write_truth
+from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
 from .signature import digest
 from .types import State
 from .vocabulary import Vocabulary
 
-World = Literal["closed", "open-axis", "total"]
-"""``closed``: absent within the source's axis. ``open-axis``: any label not listed is absent (a map without
-an axis of its own). ``total``: every cell stands in a matrix."""
 
-MATRIX_VERSION = "1"
+class PresenceOracle(TruthColumns):
+    """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`."""
 
-
-@dataclass(frozen=True)
-class PresenceOracle:
-    """Present, absent or unknown for every image and label.
-
-    Attributes:
-        source: display name of the file.
-        world: how unlisted labels are read.
-        image_ids: canonical ids in the source's order.
-        labels: the source's label axis (for ``open-axis``: the labels that occur).
-        indptr, label_ids: CSR of the present labels, image ``i`` owning
-            ``label_ids[indptr[i]:indptr[i + 1]]``, sorted.
-        unknown: (image, label) positions of explicit unknown cells, shape (cells, 2).
-        vocabulary_fingerprint: of the vocabulary a matrix was made for, if it says so.
-    """
-
-    source: str
-    world: World
-    image_ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    indptr: NDArray[np.int64]
-    label_ids: NDArray[np.int32]
-    unknown: NDArray[np.int64]
-    vocabulary_fingerprint: str | None = None
+    @classmethod
+    def _of(cls, columns: TruthColumns) -> PresenceOracle:
+        return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
     def load(cls, path: str | Path) -> PresenceOracle:
-        """Reads any truth format, recognised by content.
+        """Reads any truth format, recognized by content.
 
         COCO ``instances_*.json``; DOPA ``.npz`` and ``.parquet``; ``{id: [labels]}`` or
         ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of ``{"image_id", "objects"}``;
@@ -77,15 +45,7 @@ class PresenceOracle:
         Raises:
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
         """
-        name = display_name(path)
-        data = read_bytes(path)
-        if not data.strip():
-            raise InputError("the file is empty", path=name)
-        if data[:4] == b"PK\x03\x04":
-            return _from_npz(data, name)
-        if data[:4] == b"PAR1":
-            return _from_parquet(data, name)
-        return _from_json(data, name)
+        return cls._of(read_truth(path))
 
     @classmethod
     def from_objects(
@@ -103,14 +63,12 @@ class PresenceOracle:
             source: name for messages.
 
         Raises:
-            InputErrors: image ids that are none, or two spellings of one image with different labels.
+            InputErrors: image ids that are not valid, or two spellings of one image with different labels.
         """
-        faults = FaultList()
-        rows = _Rows(source, faults)
+        rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
             rows.add(None, image_id, names)
-        faults.raise_if_any()
-        return rows.oracle(labels)
+        return cls._of(rows.columns(labels))
 
     @classmethod
     def from_matrix(
@@ -132,9 +90,9 @@ class PresenceOracle:
             source: name for messages.
 
         Raises:
-            InputError: shapes that do not fit, other values, an image or label that stands twice.
+            InputError: shapes that do not fit, other values, an image or label that appears twice.
         """
-        return _from_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source)
+        return cls._of(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -153,7 +111,7 @@ class PresenceOracle:
         """Row of an image in any spelling of its id.
 
         Raises:
-            InputError: the id is none, or the oracle does not know it.
+            InputError: the id is not valid, or the oracle does not know it.
         """
         try:
             return self.index[canonical_image_id(image_id)]
@@ -208,9 +166,8 @@ class PresenceOracle:
             if label in self._axis:
                 column[self._axis[label]] = k
                 states[:, k] = 0
-        owner = np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
         target = column[self.label_ids]
-        states[owner[target >= 0], target[target >= 0]] = 1
+        states[self.owner[target >= 0], target[target >= 0]] = 1
         if len(self.unknown):
             target = column[self.unknown[:, 1]]
             states[self.unknown[target >= 0, 0], target[target >= 0]] = -1
@@ -220,8 +177,7 @@ class PresenceOracle:
     def fingerprint(self) -> str:
         """Hash of the content: equal for the same truth in another order or file format."""
         label_rank, image_rank = _ranks(self.labels), _ranks(self.image_ids)
-        owner = np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
-        cells = image_rank[owner] * len(self.labels) + label_rank[self.label_ids]
+        cells = image_rank[self.owner] * len(self.labels) + label_rank[self.label_ids]
         unknown = image_rank[self.unknown[:, 0]] * len(self.labels) + label_rank[self.unknown[:, 1]]
         axis = "open" if self.world == "open-axis" else "closed"
         content = [np.sort(keys).astype("<i8").tobytes() for keys in (cells, unknown)]
@@ -230,10 +186,16 @@ class PresenceOracle:
     def restricted_to(self, vocabulary: Vocabulary) -> PresenceOracle:
         """A matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
         matrix = self.states(vocabulary.labels)
-        return _from_matrix(matrix, self.image_ids, vocabulary.labels, vocabulary.fingerprint, self.source)
+        return self.from_matrix(
+            matrix,
+            self.image_ids,
+            vocabulary.labels,
+            vocabulary_fingerprint=vocabulary.fingerprint,
+            source=self.source,
+        )
 
     def save(self, path: str | Path) -> None:
-        """Writes ``.npz``, ``.parquet`` (both int8 matrices, SPEC section 8) or ``.jsonl`` by the name's ending.
+        """Writes ``.npz``, ``.parquet`` (both int8 matrices), ``.json`` or ``.jsonl`` by the name's ending.
 
         An open-axis map becomes closed over the labels that occur in it when it is written as a matrix;
         JSON Lines hold no axis, so a truth written to them is read back as an open-axis map.
@@ -241,42 +203,7 @@ class PresenceOracle:
         Raises:
             InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
         """
-        name = str(path).removesuffix(".gz").removesuffix(".zst")
-        if name.endswith(".npz"):
-            arrays = {
-                "matrix": self.states(self.labels),
-                "image_ids": np.array(self.image_ids, dtype=np.str_),
-                "labels": np.array(self.labels, dtype=np.str_),
-                "vocabulary_fingerprint": np.array(self.vocabulary_fingerprint or ""),
-                "version": np.array(MATRIX_VERSION),
-            }
-            with atomic_write(path) as stream:
-                _save_npz(stream, arrays)
-        elif name.endswith(".parquet"):
-            self._save_parquet(path)
-        elif name.endswith((".jsonl", ".json")):
-            if len(self.unknown):
-                raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))
-            with atomic_write(path) as stream:
-                if name.endswith(".json"):
-                    objects = {image: sorted(self.present(image)) for image in self.image_ids}
-                    axis = {} if self.world == "open-axis" else {"labels": list(self.labels)}
-                    stream.write(dump_json({"objects": objects, **axis}) + b"\n")
-                else:
-                    for image in self.image_ids:
-                        stream.write(dump_json({"image_id": image, "objects": sorted(self.present(image))}) + b"\n")
-        else:
-            raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
-
-    def _save_parquet(self, path: str | Path) -> None:
-        pa, pq = _pyarrow("writing a parquet matrix")
-        states = self.states(self.labels)
-        columns = {"image_id": pa.array(self.image_ids)}
-        columns |= {label: pa.array(states[:, k]) for k, label in enumerate(self.labels)}
-        metadata = {"vocabulary_fingerprint": self.vocabulary_fingerprint or "", "version": MATRIX_VERSION}
-        table = pa.table(columns).replace_schema_metadata({"scapo": dump_json(metadata)})
-        with atomic_write(path) as stream:
-            pq.write_table(table, stream)
+        write_truth(self, path)
 
 
 @dataclass(frozen=True)
@@ -367,276 +294,8 @@ def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:
     return f"; did you mean {', '.join(hints)}?" if hints else ""
 
 
-class _Rows:
-    """Collects ``image id -> labels`` rows, refusing two different lists for one image."""
-
-    def __init__(self, source: str, faults: FaultList) -> None:
-        self.source = source
-        self.faults = faults
-        self.rows: dict[str, frozenset[str]] = {}
-
-    def add(self, line: int | None, image_id: object, objects: object) -> None:
-        try:
-            key = canonical_image_id(image_id)
-        except ValueError as error:
-            self.faults.add(InputError(f"image id {error}", path=self.source, line=line))
-            return
-        if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
-            reason = f"objects of image {key}: expected a list of labels, found {json_type(objects)}"
-            self.faults.add(InputError(reason, path=self.source, line=line))
-            return
-        labels = list(objects)
-        wrong = [label for label in labels if not isinstance(label, str)]
-        if wrong:
-            reason = f"objects of image {key}: a label is {json_type(wrong[0])}, not a string"
-            self.faults.add(InputError(reason, path=self.source, line=line))
-            return
-        present = frozenset(labels)
-        if self.rows.setdefault(key, present) != present:
-            self.faults.add(InputError(f"image {key} stands twice with different objects", path=self.source, line=line))
-
-    def oracle(self, labels: Sequence[str] | None, world: World | None = None) -> PresenceOracle:
-        if not self.rows:
-            raise InputError("the truth holds no image", path=self.source)
-        axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
-        position = {label: k for k, label in enumerate(axis)}
-        for image, present in self.rows.items():
-            outside = sorted(present - position.keys())
-            if outside:
-                raise InputError(f"image {image} lists '{outside[0]}', which is not in 'labels'", path=self.source)
-        ids = [sorted(position[label] for label in present) for present in self.rows.values()]
-        return PresenceOracle(
-            source=self.source,
-            world=world or ("closed" if labels is not None else "open-axis"),
-            image_ids=tuple(self.rows),
-            labels=axis,
-            indptr=_indptr(len(row) for row in ids),
-            label_ids=np.array([k for row in ids for k in row], dtype=np.int32),
-            unknown=np.zeros((0, 2), dtype=np.int64),
-        )
-
-
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:
     """(n,) rank of each name in sorted order."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return ranks
-
-
-def _indptr(lengths: Iterable[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.fromiter(lengths, dtype=np.int64))]).astype(np.int64)
-
-
-class _CocoImage(msgspec.Struct, gc=False):
-    id: int
-
-
-class _CocoCategory(msgspec.Struct, gc=False):
-    id: int
-    name: str
-
-
-class _CocoAnnotation(msgspec.Struct, gc=False):
-    image_id: int
-    category_id: int
-
-
-class _CocoInstances(msgspec.Struct, gc=False):
-    """Only the fields that matter: polygons, nine tenths of the file, are skipped and never built."""
-
-    images: list[_CocoImage]
-    annotations: list[_CocoAnnotation]
-    categories: list[_CocoCategory]
-
-
-def _from_json(data: bytes, name: str) -> PresenceOracle:
-    text = data.lstrip()
-    if text[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data:
-        return _from_coco(data, name)
-    first_line = text.split(b"\n", 1)[0].strip()
-    if text[:1] == b"[":
-        return _from_records(data, name)
-    if first_line[:1] == b"{" and (first_line.endswith(b"}") and b"image_id" in first_line):
-        return _from_records(data, name)
-    document = _parsed(data, name)
-    if not isinstance(document, dict):
-        raise InputError(f"no truth: expected an object or a list, found {json_type(document)}", path=name)
-    labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
-    objects = document["objects"] if isinstance(document.get("objects"), dict) else document
-    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
-        raise InputError("'labels' must be a list of strings", path=name)
-    if objects is document and any(not isinstance(value, list) for value in document.values()):
-        keys = ", ".join(list(document)[:5])
-        known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
-        raise InputError(f"no truth: expected {known} (found keys: {keys})", path=name)
-    faults = FaultList()
-    rows = _Rows(name, faults)
-    for image_id, present in objects.items():
-        rows.add(None, image_id, present)
-    faults.raise_if_any()
-    return rows.oracle(labels)
-
-
-def _parsed(data: bytes, name: str) -> Any:
-    try:
-        return parse_json(data)
-    except ValueError as error:
-        raise json_fault(name, data, error) from None
-
-
-def _from_records(data: bytes, name: str) -> PresenceOracle:
-    faults = FaultList()
-    rows = _Rows(name, faults)
-    amber_words: set[str] = set()
-    amber = False
-    for number, record in records_of(data, name, on_error=faults.add):
-        if "image_id" in record and "objects" in record:
-            rows.add(number, record["image_id"], record["objects"])
-        elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
-            amber = True
-            if record["type"] == "generative":
-                rows.add(number, record["id"], record.get("truth"))
-                hallu = record.get("hallu") or []
-                if isinstance(hallu, list) and all(isinstance(word, str) for word in hallu):
-                    amber_words.update(hallu)
-                else:
-                    faults.add(InputError("'hallu' must be a list of strings", path=name, line=number))
-        else:
-            found = ", ".join(map(str, list(record)[:6]))
-            missing = "'objects'" if "image_id" in record else "'image_id'"
-            faults.add(InputError(f"missing key {missing} (found: {found})", path=name, line=number))
-    faults.raise_if_any()
-    return rows.oracle(sorted(amber_words.union(*rows.rows.values())) if amber else None)
-
-
-def _from_coco(data: bytes, name: str) -> PresenceOracle:
-    try:
-        coco = msgspec.json.decode(data, type=_CocoInstances)
-    except msgspec.DecodeError as error:
-        raise InputError(f"no COCO instances file: {error}", path=name) from None
-    labels = [category.name for category in coco.categories]
-    position = {category.id: k for k, category in enumerate(coco.categories)}
-    _refuse_doubles("category", labels, name)
-    row_of = {image: k for k, image in enumerate(dict.fromkeys(image.id for image in coco.images))}
-    try:
-        cells = np.fromiter(
-            (row_of[a.image_id] * len(labels) + position[a.category_id] for a in coco.annotations),
-            dtype=np.int64,
-            count=len(coco.annotations),
-        )
-    except KeyError as error:
-        raise InputError(
-            f"an annotation names the image or category {error}, which the file does not list", path=name
-        ) from None
-    if not row_of:
-        raise InputError("the truth holds no image", path=name)
-    cells = np.unique(cells)
-    rows = cells // max(1, len(labels))
-    return PresenceOracle(
-        source=name,
-        world="closed",
-        image_ids=tuple(map(str, row_of)),
-        labels=tuple(labels),
-        indptr=np.searchsorted(rows, np.arange(len(row_of) + 1)),
-        label_ids=(cells % max(1, len(labels))).astype(np.int32),
-        unknown=np.zeros((0, 2), dtype=np.int64),
-    )
-
-
-def _from_matrix(
-    matrix: NDArray[Any], image_ids: Sequence[Any], labels: Sequence[Any], fingerprint: str, name: str
-) -> PresenceOracle:
-    names = tuple(map(str, labels))
-    if matrix.shape != (len(image_ids), len(names)):
-        raise InputError(
-            f"matrix of shape {matrix.shape} does not fit {len(image_ids)} images and {len(names)} labels", path=name
-        )
-    if not len(image_ids):
-        raise InputError("the truth holds no image", path=name)
-    if matrix.dtype.kind not in "iub" or not np.isin(matrix, (-1, 0, 1)).all():
-        raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=name)
-    plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
-    try:
-        ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in plain)
-    except ValueError as error:
-        raise InputError(f"image id {error}", path=name) from None
-    _refuse_doubles("image", ids, name)
-    _refuse_doubles("label", names, name)
-    rows, columns = np.nonzero(matrix == 1)
-    return PresenceOracle(
-        source=name,
-        world="total",
-        image_ids=ids,
-        labels=names,
-        indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
-        label_ids=columns.astype(np.int32),
-        unknown=np.argwhere(matrix == -1),
-        vocabulary_fingerprint=fingerprint or None,
-    )
-
-
-def _refuse_doubles(kind: str, values: Sequence[str], name: str) -> None:
-    if len(set(values)) != len(values):
-        twice = next(value for k, value in enumerate(values) if value in values[:k])
-        raise InputError(f"{kind} '{twice}' stands twice", path=name)
-
-
-def _from_npz(data: bytes, name: str) -> PresenceOracle:
-    import zipfile
-    import zlib
-
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
-            if missing:
-                raise InputError(f"no DOPA matrix: missing {', '.join(sorted(missing))}", path=name)
-            fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
-            return _from_matrix(arrays["matrix"], arrays["image_ids"], arrays["labels"], fingerprint, name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"damaged npz file: {error}", path=name) from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"unreadable npz file: {error}", path=name) from None
-
-
-def _save_npz(stream: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
-    import zipfile
-
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for key, array in arrays.items():
-            member = io.BytesIO()
-            np.lib.format.write_array(member, array, allow_pickle=False)
-            entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, member.getvalue())
-    stream.write(buffer.getvalue())
-
-
-def _pyarrow(needed_for: str) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("formats", needed_for) from None
-    return pyarrow, pyarrow.parquet
-
-
-def _from_parquet(data: bytes, name: str) -> PresenceOracle:
-    pa, pq = _pyarrow("reading a parquet matrix")
-    try:
-        table = pq.read_table(pa.BufferReader(data))
-        names = table.column_names
-        columns = [column.to_numpy() for column in table.columns]
-        metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
-    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
-        raise InputError(f"damaged parquet file: {str(error).splitlines()[0]}", path=name) from None
-    if "image_id" not in names:
-        raise InputError(f"no DOPA matrix: missing column 'image_id' (found: {', '.join(names[:5])})", path=name)
-    image_ids = columns.pop(names.index("image_id")).tolist()
-    names.remove("image_id")
-    matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
-    fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
-    return _from_matrix(matrix, image_ids, names, fingerprint, name)

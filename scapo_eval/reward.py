@@ -1,8 +1,8 @@
-"""SCAPO's reward: mentions, subsentences and the oracle become a reward per subsentence and per token.
+"""SCAPO's reward: mentions, subsentences and the oracle become a reward per subsentence.
 
-Equation 1 and Algorithm 1 of the paper, with what they leave open settled in SPEC section 4. Everything
-is computed for a whole batch in columns; the readable result of one response is a view of them. There is
-no model, no torch and no state: one object serves any number of threads and pickles.
+Equation 1 of the paper; what it leaves open is settled in ``docs/specification.md#reward``. Everything is computed for
+a whole batch in columns; the readable result of one response is a view of them, and ``token_credit.py`` hands the
+rewards on to tokens. There is no model, no torch and no state: one object serves any number of threads and pickles.
 """
 
 from __future__ import annotations
@@ -20,23 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from .claims import CLAIMS, Claims, claim_mask_batch, cue_words
 from .columns import SpanColumns
-from .errors import InputError, InputErrors
+from .errors import InputError, InputErrors, check_choice, short_repr
 from .matcher import AliasMatcher
 from .metric import harmonic_mean
 from .oracle import PresenceOracle, Truth
-from .segment import RULES, split_batch
+from .segment import RULES
+from .segment_batch import split_batch
 from .signature import Signature
+from .token_credit import Eos, TextCredit, Truncated
 from .types import Rule
 from .vocabulary import Vocabulary
 
 Level = Literal["subsentence", "hal", "cap"]
 """What is rewarded: each piece (Eq. 1), or the whole response by 1 - Hal. Rate or by its Cap. Score."""
-
-Eos = Literal["zero", "last", "own"]
-"""Credit of the end-of-sequence token: none, that of the last piece, or that of a piece without objects."""
-
-Truncated = Literal["score", "mask"]
-"""Whether the last piece of a response that was cut off counts, or gets no credit."""
 
 OnError = Literal["raise", "zero"]
 """What a faulty row does: stop the batch, or get no reward and be counted."""
@@ -67,7 +63,7 @@ class RewardConfig:
         r_h: penalty for hallucinated labels.
         r_reg: penalty of a piece without any label.
         lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
-        rule: how responses are cut (SPEC section 3).
+        rule: how responses are cut.
         level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; claiming
             nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
         additive: penalty and gain of a piece are summed, in place of the penalty alone.
@@ -97,10 +93,10 @@ class RewardConfig:
         for name in ("lam_g", "lam_h"):
             value = getattr(self, name)
             if not callable(value):
-                _one_of(name, value, tuple(LAMBDAS), " or a function")
-        _one_of("rule", self.rule, RULES)
-        _one_of("level", self.level, get_args(Level))
-        _one_of("claims", self.claims, CLAIMS)
+                check_choice(name, value, tuple(LAMBDAS), " or a function")
+        check_choice("rule", self.rule, RULES)
+        check_choice("level", self.level, get_args(Level))
+        check_choice("claims", self.claims, CLAIMS)
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
@@ -110,7 +106,7 @@ class RewardConfig:
             name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
             settings: further fields.
         """
-        _one_of("ablation", name, get_args(Ablation))
+        check_choice("ablation", name, get_args(Ablation))
         config = cls(**settings)
         if name == "additive":
             return replace(config, additive=True)
@@ -232,54 +228,12 @@ class RewardColumns:
         finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """As :meth:`token_advantages`, as one array and the (n + 1,) bounds of its responses."""
-        _check_choices(eos, truncated)
-        indptr, start, end = _flat_offsets(offsets)
-        n = len(self)
-        if len(indptr) - 1 != n:
-            raise InputError(f"offsets of {len(indptr) - 1} responses for {n} responses")
-        row = np.repeat(np.arange(n), np.diff(indptr))
-        written = np.flatnonzero(end > start)
-        if self.errors:  # a faulty row has tokens, but neither text nor credit
-            faulty = np.isin(row, list(self.errors))
-            start, end = np.where(faulty, 0, start), np.where(faulty, 0, end)
-            written = written[~faulty[written]]
-        _check_offsets(start, end, written, np.diff(self._bounds)[row], row, indptr)
-        owner = _owner(self._spaces, (start + self._bounds[row])[written], (end + self._bounds[row])[written] - 1)
-        advantages = np.zeros(len(row), dtype=np.float32)
-        advantages[written] = self._by_character[owner]
-
-        ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
-        has_parts = self.indptr[1:] > self.indptr[:-1]
-        last_part = self.indptr[1:] - 1
-        if truncated == "mask":
-            rows = np.flatnonzero(~ended & has_parts)
-            tail = np.full(n, len(self._spaces))  # where the last piece of a truncated response begins
-            tail[rows] = self._bounds[rows] + self.start[last_part[rows]]
-            advantages[written[owner >= tail[row[written]]]] = 0.0
-        if eos != "zero":
-            credited = ended & ~np.isin(np.arange(n), list(self.errors))
-            at = _end_of_sequence(written, indptr)
-            if eos == "last":
-                credited &= has_parts
-            rows = np.flatnonzero(credited & (at >= 0))
-            advantages[at[rows]] = -self.r_reg if eos == "own" else self.reward[last_part[rows]]
-        return advantages, indptr
-
-    # the texts laid end to end: bounds, white space, and the reward at every character
+        return self._credit.token_advantages(offsets, range(len(self)), eos=eos, truncated=truncated, finished=finished)
 
     @cached_property
-    def _bounds(self) -> NDArray[np.int64]:
-        bounds = np.zeros(len(self) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, self.responses), dtype=np.int64, count=len(self)), out=bounds[1:])
-        return bounds
-
-    @cached_property
-    def _spaces(self) -> NDArray[np.bool_]:
-        return _spaces("".join(self.responses))
-
-    @cached_property
-    def _by_character(self) -> NDArray[np.float32]:
-        return np.repeat(self.reward.astype(np.float32), self.end - self.start)
+    def _credit(self) -> TextCredit:
+        pieces = SpanColumns(self.indptr, self.start, self.end)
+        return TextCredit.of(self.responses, pieces, self.reward, r_reg=self.r_reg, faulty=self.errors)
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
@@ -348,9 +302,9 @@ class RewardResult:
     def token_advantages(
         self, offsets: ArrayLike, *, eos: Eos = "zero", truncated: Truncated = "score", finished: bool = True
     ) -> NDArray[np.float32]:
-        """The advantage of every generated token (Algorithm 1, line 17; SPEC section 4).
+        """The advantage of every generated token (Algorithm 1, line 17).
 
-        A token gets the reward of the piece that holds its last character that is no white space; a
+        A token gets the reward of the piece that holds its last character that is not white space; a
         token of white space alone, that of its first character. A token without text (an empty span: a
         special token, padding) gets 0.
 
@@ -369,29 +323,8 @@ class RewardResult:
         Raises:
             InputError: offsets that run backwards or leave the text, with index and value.
         """
-        _check_choices(eos, truncated)
-        columns, row = self.columns, self.row
-        spans = _pairs(row, offsets)
-        advantages = np.zeros(len(spans), dtype=np.float32)
-        if row in columns.errors:
-            return advantages
-        start, end = spans[:, 0], spans[:, 1]
-        base, bound = columns._bounds[row : row + 2].tolist()
-        written = (end > start).nonzero()[0]
-        _check_offsets(start, end, written, bound - base)
-        owner = _owner(columns._spaces, start[written] + base, end[written] + (base - 1))
-        advantages[written] = columns._by_character[owner]
-        own = self._own
-        if not finished:
-            if truncated == "mask" and own.stop > own.start:
-                advantages[written[owner >= base + columns.start[own.stop - 1]]] = 0.0
-        elif eos != "zero":
-            at = int(written[-1]) + 1 if len(written) else 0
-            if at < len(spans) and eos == "own":
-                advantages[at] = -columns.r_reg
-            elif at < len(spans) and own.stop > own.start:
-                advantages[at] = columns.reward[own.stop - 1]
-        return advantages
+        own = range(self.row, self.row + 1)
+        return self.columns._credit.token_advantages([offsets], own, eos=eos, truncated=truncated, finished=finished)[0]
 
     @property
     def _own(self) -> slice:
@@ -407,8 +340,8 @@ class SubsentenceReward:
         vocabulary: what counts as an object.
         oracle: what is in the images.
         config: the settings of Eq. 1.
-        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is no
-            string), or give it no reward, count it and log a warning: one bad row then does not end a run.
+        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
+            a string), or give it no reward, count it and log a warning: one bad row then does not end a run.
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -424,7 +357,7 @@ class SubsentenceReward:
         on_error: OnError = "raise",
         any_fingerprint: bool = False,
     ) -> None:
-        _one_of("on_error", on_error, get_args(OnError))
+        check_choice("on_error", on_error, get_args(OnError))
         self.config = config or RewardConfig()
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
@@ -433,8 +366,8 @@ class SubsentenceReward:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, cue_words(self.config.claims))
         most = len(vocabulary.labels)
-        self._lam_g = _table("lam_g", self.config.lam_g, most)
-        self._lam_h = _table("lam_h", self.config.lam_h, most)
+        self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
+        self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.truth.vocabulary, self.truth.oracle, self.config, self.on_error, self.any_fingerprint)
@@ -487,7 +420,7 @@ class SubsentenceReward:
                 if row is None:
                     row = self.truth.oracle.row(image.item() if isinstance(image, np.generic) else image)
                 if not isinstance(response, str):
-                    raise InputError(f"must be a string, got {_shown(response)}")
+                    raise InputError(f"must be a string, got {short_repr(response)}")
             except InputError as error:
                 place = "image_ids" if row is None else "responses"
                 errors[k] = InputError(f"{place}[{k}]: {error.reason}")
@@ -500,12 +433,12 @@ class SubsentenceReward:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         mentions, cues = self.matcher.find_watched(texts)
         whole = self.config.level != "subsentence"
-        spans = _whole(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
+        spans = _whole_responses(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
         if self.matcher.watch:  # after the cut: no boundary falls inside a mention, claim or not
             mentions = mentions.only(claim_mask_batch(texts, mentions, cues))
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
 
-        # the claim set of each piece: (piece, label) without doubles, in the order of the text
+        # the claim set of each piece: (piece, label) without duplicates, in the order of the text
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
         base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
         caption = mentions.caption
@@ -582,18 +515,6 @@ class SubsentenceReward:
 
 
 _VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
-_SPACES = bytes(chr(c).isspace() for c in range(256))
-_WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white space lies above U+3000
-
-
-def _one_of(name: str, value: object, allowed: Sequence[str], more: str = "") -> None:
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _rebuilt(
@@ -602,13 +523,13 @@ def _rebuilt(
     return SubsentenceReward(vocabulary, oracle, config, on_error=on_error, any_fingerprint=any_fingerprint)
 
 
-def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
+def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
     """The scaling of 0 ... most labels."""
     function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
     try:
         table = np.array([float(function(n)) for n in range(most + 1)])
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(f"{name} is no function of a count: {error}") from None
+        raise InputError(f"{name} must be a function of a count: {error}") from None
     falls = np.flatnonzero(~(table[1:] >= table[:-1]))
     if len(falls) or not np.isfinite(table).all():
         k = int(falls[0]) if len(falls) else 0
@@ -617,7 +538,7 @@ def _table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64
     return table
 
 
-def _whole(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
+def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
     """One piece per response, an empty one included: it has a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -643,103 +564,3 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         r_reg=columns.r_reg,
         errors={0: columns.errors[row]} if row in columns.errors else {},
     )
-
-
-def _flat_offsets(
-    offsets: SpanColumns | Sequence[ArrayLike],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Bounds of the responses, and start and end of all their tokens."""
-    if isinstance(offsets, SpanColumns):
-        return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
-    arrays = [_pairs(k, values) for k, values in enumerate(offsets)]
-    indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
-    np.cumsum([len(array) for array in arrays], out=indptr[1:])
-    flat = np.concatenate(arrays) if arrays else np.zeros((0, 2), dtype=np.int64)
-    return indptr, flat[:, 0], flat[:, 1]
-
-
-def _pairs(k: int, values: ArrayLike) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.zeros((1, 1))  # ragged: no pairs
-    if array.size == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        reason = f"expected (start, end) integers per token, got {_shown(values)}"
-        raise InputError(f"offsets of response {k}: {reason}")
-    return array.astype(np.int64, copy=False)
-
-
-def _check_choices(eos: str, truncated: str) -> None:
-    _one_of("eos", eos, get_args(Eos))
-    _one_of("truncated", truncated, get_args(Truncated))
-
-
-def _check_offsets(
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    written: NDArray[np.int64],
-    limit: NDArray[np.int64] | int,
-    row: NDArray[np.int64] | None = None,
-    indptr: NDArray[np.int64] | None = None,
-) -> None:
-    """Refuses spans that run backwards or leave their text; empty spans may lie anywhere in it.
-
-    Args:
-        start, end: (T,) of all tokens.
-        written: positions of the tokens with text.
-        limit: characters of each token's text.
-        row: (T,) response of each token, None where there is one.
-        indptr: bounds of the responses.
-    """
-    bad = (start < 0) | (end < start) | (end > limit)
-    first, last = start[written], end[written]
-    back = (first[1:] < first[:-1]) | (last[1:] < last[:-1])
-    if row is not None:
-        back &= row[written[1:]] == row[written[:-1]]
-    if not (bad.any() or back.any()):
-        return
-    behind = written[1:][back]
-    bad[behind] = True
-    k = int(np.argmax(bad))
-    length = int(np.broadcast_to(limit, start.shape)[k])
-    where = f"token {k}"
-    if row is not None and indptr is not None:
-        where = f"response {int(row[k])}, token {k - int(indptr[row[k]])}"
-    if start[k] < 0 or end[k] > length:
-        reason = f"leaves the text of {length} characters"
-    elif end[k] < start[k]:
-        reason = "ends before it starts"
-    else:
-        previous = int(written[np.searchsorted(written, k) - 1])
-        reason = f"runs back behind ({int(start[previous])}, {int(end[previous])})"
-    raise InputError(f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
-
-
-def _spaces(joined: str) -> NDArray[np.bool_]:
-    """Whether each character is white space."""
-    if joined.isascii():
-        return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    return np.take(_WIDE_SPACES, codes, mode="clip")
-
-
-def _owner(space: NDArray[np.bool_], begin: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The character that decides for each token: its last that is no white space, else its first."""
-    owner: NDArray[np.int64] = last.copy()
-    moving = space[owner].nonzero()[0]
-    while len(moving):
-        moving = moving[owner[moving] > begin[moving]]
-        owner[moving] -= 1
-        moving = moving[space[owner[moving]]]
-    return owner
-
-
-def _end_of_sequence(written: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) position of the first token without text after the last one with text; -1 where there is none."""
-    before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
-    last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
-    at: NDArray[np.int64] = np.maximum(last + 1, indptr[:-1])
-    at[at >= indptr[1:]] = -1
-    return at

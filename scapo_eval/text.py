@@ -1,8 +1,8 @@
 """How text is read for matching: folding, word characters, and the joins between the words of an alias.
 
-One definition for vocabularies and captions alike: letters, digits, combining marks and
-``_`` make words; everything else is a border. Text is compared case-folded in NFC, but every span
-indexes the original string.
+One definition for vocabularies and captions alike (``docs/specification.md#matching``): letters, digits,
+combining marks and ``_`` make words; everything else is a border. Text is compared case-folded in NFC, but
+every span indexes the original string.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from .columns import SpanColumns
 from .errors import InputError
 
 REPLACEMENT = "\ufffd"
-"""What bytes that are no UTF-8 are decoded to."""
+"""What bytes that are not UTF-8 are decoded to."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
-_CHECKED = 8  # decoded texts that are compared with the tokenizer's own at its first use
+_COMPARED = 8  # decoded texts that are compared with the tokenizer's own at its first use
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
@@ -65,9 +65,9 @@ def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np
         share a character share its span; special tokens have empty spans.
 
     Raises:
-        InputError: no such tokenizer, or a negative id, named with its index.
+        InputError: another kind of tokenizer, or a negative id, named with its index.
     """
-    flat, indptr = _laid_out([ids])
+    flat, indptr = _concatenated([ids])
     return _table_of(tokenizer, flat, indptr).decode_one(flat)
 
 
@@ -82,11 +82,11 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
         n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
         ``indptr[i]:indptr[i + 1]``.
     """
-    flat, indptr = _laid_out(sequences)
+    flat, indptr = _concatenated(sequences)
     return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
 
 
-def _laid_out(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sequences of ids end to end, and the bounds of each."""
     arrays = [_ids(k, ids) for k, ids in enumerate(sequences)]
     indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
@@ -95,7 +95,7 @@ def _laid_out(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArra
     if len(flat) and flat.min() < 0:
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
-        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, which is no token; leave padding out"
+        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, not a valid token id; leave padding out"
         raise InputError(f"token ids of response {k}: {reason}")
     return flat, indptr
 
@@ -146,7 +146,7 @@ class _TokenTable:
 
     def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.int64]]:
         """The bytes of every token, and how many they are."""
-        lengths = self.lengths.take(flat, mode="clip")  # the last entry stands for every id beyond
+        lengths = self.lengths.take(flat, mode="clip")  # the last entry is that of every id beyond
         top = len(self.pieces) - 1
         pieces = [self.pieces[k] if k < top else b"" for k in flat.tolist()]
         if self.first:
@@ -170,7 +170,7 @@ class _TokenTable:
             base = np.repeat(bounds[:-1], np.diff(indptr))
             texts = [text[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
             return texts, SpanColumns(indptr, (begins - base).astype(np.int32), (ends - base).astype(np.int32))
-        # a character begins at every byte that continues none; where bytes are illegal, see _legalised
+        # a character begins at every byte that continues none; where bytes are not UTF-8, see _with_replacements
         data = np.frombuffer(joined, dtype=np.uint8)
         leads = (data & 0xC0) != 0x80
         texts = []
@@ -179,7 +179,7 @@ class _TokenTable:
                 texts.append(joined[low:high].decode("utf-8"))
             except UnicodeDecodeError:
                 rows = slice(int(indptr[k]), int(indptr[k + 1]))
-                text, leads[low:high] = self._legalised(joined[low:high], flat[rows], lengths[rows])
+                text, leads[low:high] = self._with_replacements(joined[low:high], flat[rows], lengths[rows])
                 texts.append(text)
         # the index, in its own text, of the character that each byte belongs to
         character = np.append(np.cumsum(leads), 0)
@@ -192,21 +192,21 @@ class _TokenTable:
         return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
 
     def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
-        """Where the first token of each sequence that decoding does not skip stands."""
+        """Position of the first token of each sequence that decoding does not skip."""
         kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
         at = kept[np.searchsorted(kept, indptr[:-1])]
         return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
 
-    def _legalised(
+    def _with_replacements(
         self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[str, NDArray[np.bool_]]:
-        """Text of bytes that are no UTF-8, as the tokenizer decodes them, and where its characters begin.
+        """Text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
 
         A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
-        replaces every byte of a run of byte tokens that is not legal as a whole.
+        replaces every byte of a run of byte tokens that is not UTF-8 as a whole.
         """
         if self.fallback is None:
-            return _replaced(data)
+            return _byte_level_replacements(data)
         edges = np.append(0, np.cumsum(lengths))
         # skipped tokens write nothing and do not break a run of bytes
         rows = np.flatnonzero(lengths > 0)
@@ -225,7 +225,7 @@ class _TokenTable:
         return "".join(texts), np.concatenate(leads)
 
 
-def _replaced(data: bytes) -> tuple[str, NDArray[np.bool_]]:
+def _byte_level_replacements(data: bytes) -> tuple[str, NDArray[np.bool_]]:
     """``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
     leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
     texts: list[str] = []
@@ -249,7 +249,7 @@ _lock = Lock()
 def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
     """The table of a tokenizer, built at its first use and again when tokens were added to it.
 
-    A new one is held against the tokenizer's own decoding of the first sequences.
+    A new one is compared with the tokenizer's own decoding of the first sequences.
     """
     backend = _backend_of(tokenizer)
     size = backend.get_vocab_size(with_added_tokens=True)
@@ -258,11 +258,11 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
         if table is not None and table.size == size:
             return table
     with _lock:
-        table = _built(backend, size)
-        shown = min(_CHECKED, len(indptr) - 1)
+        table = _build_table(backend, size)
+        compared = min(_COMPARED, len(indptr) - 1)
         ids = np.minimum(flat, len(table.pieces) - 1)
-        own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(shown)])
-        texts, _ = table.decode(flat[: indptr[shown]], indptr[: shown + 1])
+        own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(compared)])
+        texts, _ = table.decode(flat[: indptr[compared]], indptr[: compared + 1])
         for ours, theirs in zip(texts, own, strict=True):
             if ours != theirs:
                 reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
@@ -280,11 +280,11 @@ def _backend_of(tokenizer: Any) -> Any:
         backend = getattr(holder, "backend_tokenizer", holder)
     if not all(hasattr(backend, name) for name in ("decode_batch", "decoder", "get_added_tokens_decoder")):
         kind = type(tokenizer).__name__
-        raise InputError(f"{kind} is no fast Hugging Face tokenizer (load it with use_fast=True)")
+        raise InputError(f"{kind} is not a fast Hugging Face tokenizer (load it with use_fast=True)")
     return backend
 
 
-def _built(backend: Any, size: int) -> _TokenTable:
+def _build_table(backend: Any, size: int) -> _TokenTable:
     added = backend.get_added_tokens_decoder()
     names = {k: token for token, k in backend.get_vocab(with_added_tokens=True).items()}
     names |= {k: token.content for k, token in added.items()}
@@ -300,7 +300,7 @@ def _built(backend: Any, size: int) -> _TokenTable:
         fallback = None
     else:
         is_byte = [bool(match) and "ByteFallback" in kinds for match in byte_tokens]
-        pieces, first = _probed(backend, skipped, is_byte)
+        pieces, first = _probe(backend, skipped, is_byte)
         for k, match in enumerate(byte_tokens):
             if match and is_byte[k]:
                 pieces[k] = bytes.fromhex(match.group(1))
@@ -346,7 +346,7 @@ def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
         return token.encode("utf-8")
 
 
-def _probed(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
+def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
     """What each token writes after another and, where it differs, as the first: the decoder is asked."""
     alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
     usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))

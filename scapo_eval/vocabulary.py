@@ -104,7 +104,7 @@ class Vocabulary:
         """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
 
         Raises:
-            InputError: no such vocabulary, or the file is no vocabulary.
+            InputError: an unknown name, or the file is not a valid vocabulary.
             InputErrors: every conflict of the alias map.
         """
         text = str(name_or_path)
@@ -112,7 +112,7 @@ class Vocabulary:
         if text in shipped:
             return _parse(shipped[text].read_bytes(), text)
         if not Path(text).exists() and Path(text).name == text and "." not in text:
-            raise InputError(f"no vocabulary '{text}' (shipped: {', '.join(shipped)}; or give a file)")
+            raise InputError(f"unknown vocabulary '{text}'; known: {', '.join(shipped)} (or give a file)")
         return _parse(read_bytes(name_or_path), display_name(name_or_path))
 
     @cached_property
@@ -192,7 +192,7 @@ def _texts(owner: str, aliases: object) -> list[str]:
     listed = list(aliases)
     for alias in listed:
         if not isinstance(alias, str):
-            raise InputError(f"'{owner}': alias {alias!r} is no text; put it in quotes")
+            raise InputError(f"'{owner}': alias {alias!r} is not text; put it in quotes")
     return listed
 
 
@@ -212,7 +212,7 @@ def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str]) -> lis
     for by_label in owners.values():
         if len(by_label) > 1:
             where = " and ".join(f"'{label}'" for label in by_label)
-            faults.append(f"alias '{next(iter(by_label.values()))}' stands under {where}")
+            faults.append(f"alias '{next(iter(by_label.values()))}' belongs to {where}")
     for phrase in ignore:
         try:
             owned = owners.get(tokenize_alias(phrase))
@@ -228,17 +228,17 @@ def _parse(data: bytes, name: str) -> Vocabulary:
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Refuses a key that stands twice, which YAML would silently overwrite."""
+        """Refuses a key that appears twice, which YAML would silently overwrite."""
 
     def mapping(loader: Any, node: Any) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        lines: dict[Any, int] = {}
         for key_node, _ in node.value:
-            key = loader.construct_object(key_node)
+            key, line = loader.construct_object(key_node), key_node.start_mark.line + 1
             if isinstance(key, (list, dict)):
-                raise InputError(f"a key must be text, not {key!r}", path=name, line=key_node.start_mark.line + 1)
-            if key in seen:
-                raise InputError(f"'{key}' stands twice", path=name, line=key_node.start_mark.line + 1)
-            seen.add(key)
+                raise InputError(f"a key must be text, not {key!r}", path=name, line=line)
+            if key in lines:
+                raise InputError(f"'{key}' appears twice (lines {lines[key]} and {line})", path=name, line=line)
+            lines[key] = line
         return dict(loader.construct_pairs(node, deep=True))
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
@@ -249,15 +249,17 @@ def _parse(data: bytes, name: str) -> Vocabulary:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InputError(f"broken YAML: {reason}", path=name, line=mark.line + 1 if mark else None) from None
+        raise InputError(f"not a valid YAML file: {reason}", path=name, line=mark.line + 1 if mark else None) from None
     if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
-        raise InputError("no vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name)
+        raise InputError(
+            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name
+        )
     table: dict[str, Any] = {}
     info: dict[str, LabelInfo] = {}
     try:
         for label, entry in document["labels"].items():
             if not isinstance(label, str):
-                raise InputError(f"label {label!r} is no text; put it in quotes")
+                raise InputError(f"label {label!r} is not text; put it in quotes")
             fields = entry if isinstance(entry, dict) else {"aliases": entry}
             table[label] = _texts(label, fields.get("aliases") or [])
             coco = fields.get("coco") or ()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scapo_eval.errors import InputError, InputErrors
-from scapo_eval.reward import Eos, RewardConfig, Truncated
+from scapo_eval.reward import RewardConfig
+from scapo_eval.token_credit import Eos, Truncated
 from scapo_eval.types import Rule
 
 if sys.version_info >= (3, 11):

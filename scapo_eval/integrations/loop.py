@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..reward import Eos, RewardColumns, SubsentenceReward, Truncated
+from ..reward import RewardColumns, SubsentenceReward
+from ..token_credit import Eos, Truncated
 from ..tokens import decode_batch
 
 
@@ -31,7 +32,7 @@ def rewards_for_batch(
         token_ids: (B, T) padded ids (array or tensor), or B lists of ids. Generated tokens only, no prompt.
         tokenizer: see :func:`scapo_eval.tokens.decode_with_offsets`.
         reward: what scores them.
-        mask: (B, T), true where a token was generated. Needed only where padding is no special token;
+        mask: (B, T), true where a token was generated. Needed only where padding is not a special token;
             special tokens get no credit anyway.
         finished: (B,) whether each response ended by itself. Left out, a response is finished if a
             special token follows its text.

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import InputError, MissingExtra
-from ..reward import Eos, RewardColumns, SubsentenceReward, Truncated
+from ..reward import RewardColumns, SubsentenceReward
+from ..token_credit import Eos, Truncated
 from .loop import advantages_for_batch
 
 try:

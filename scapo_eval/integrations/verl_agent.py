@@ -13,7 +13,7 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-from ..reward import Eos, Truncated
+from ..token_credit import Eos, Truncated
 from .loop import advantages_for_batch
 from .verl import image_id_of, load_reward
 

@@ -364,7 +364,7 @@ def test_disjointness_across_the_splits(cli: Cli, tmp_path: Path) -> None:
 def test_what_users_get_wrong(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, run, url = draw(tmp_path / "images", 2), tmp_path / "run", start()
     asked = ("annotate", "coarse", folder, "-o", run, "--model", "verdicts", "--base-url", url)
-    assert "no vocabulary 'coco'" in cli(*asked, "--vocabulary", "coco", code=2).stderr
+    assert "unknown vocabulary 'coco'" in cli(*asked, "--vocabulary", "coco", code=2).stderr
     assert "choose another folder" in cli(*asked, "--restart", code=2).stderr
     assert "no annotation run" in cli("annotate", "status", folder, code=2).stderr
     cli(*asked, "--vocabulary", "coco80")

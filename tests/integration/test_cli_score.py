@@ -393,7 +393,7 @@ def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, 
     [
         (b'{"1": ["zebra", "sofa"]}', "no label of this truth is in the vocabulary 'mini'"),
         (b'{"1": ["couchs"]}', "did you mean 'couch' for 'couchs'?"),
-        (b"{}", "the truth holds no image"),
+        (b"{}", "the truth has no images"),
         (b"", "the file is empty"),
         (b'{"1": ["dog"', "t:1: broken JSON"),
         (b"PK\x03\x04" + bytes(50), "npz file"),
@@ -412,7 +412,9 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
     assert len(message.splitlines()) == 3
     assert message.count(str(tmp_path / "v.yaml")) == 3
     refused(
-        run("a.jsonl", "--truth", "truth.json", "--vocabulary", "coco08", cwd=world), "no vocabulary 'coco08'", "coco80"
+        run("a.jsonl", "--truth", "truth.json", "--vocabulary", "coco08", cwd=world),
+        "unknown vocabulary 'coco08'",
+        "coco80",
     )
 
 

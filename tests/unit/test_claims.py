@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, cue_words, find_claims, forget
+from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, clear_cache, cue_words, find_claims
 from scapo_eval.errors import InputError
 
 THINGS = (
@@ -141,7 +141,7 @@ def test_reach() -> None:
 def test_remembered_phrases_change_nothing() -> None:
     texts = ["Possibly a dog.", "There is no cat, dog, or bird.", "It appears to be a dog with a cat."]
     matcher = AliasMatcher(VOCABULARY, cue_words("certain"))
-    forget()
+    clear_cache()
     first, again = (claim_mask_batch(texts, *matcher.find_watched(texts)) for _ in range(2))
     assert first.tolist() == again.tolist() == [False, False, False, False, False, True]
 

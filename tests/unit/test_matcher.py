@@ -1,4 +1,4 @@
-"""The matcher against a slow, obvious oracle, the examples of SPEC section 2, and vocabulary conflicts.
+"""The matcher against a slow, obvious oracle, the examples of the specification, and vocabulary conflicts.
 
 The oracle shares no code with the package: it tries every pair of word borders of the NFC text, compares
 case-folded spellings, and takes leftmost, then longest.
@@ -32,7 +32,7 @@ def is_word(character: str) -> bool:
 
 
 def spelling(text: str, of_alias: bool) -> str:
-    """Case-folded NFC text in which everything that SPEC calls equal looks the same."""
+    """Case-folded NFC text in which everything that the specification calls equal looks the same."""
     runs = re.findall(r"W+|N+", "".join("W" if is_word(c) else "N" for c in text))
     out, at = [], 0
     for run in runs:
@@ -256,7 +256,7 @@ def test_a_text_of_nothing_but_marks_takes_linear_time() -> None:
     assert len(mapped[0]) == 200_000
 
 
-# ---- the words of SPEC section 2 ----
+# ---- the words of the specification ----
 
 SPEC = {
     "dog": ["dog", "dogs"],
@@ -491,22 +491,22 @@ def test_a_vocabulary_in_json_equals_the_same_in_yaml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "no vocabulary"),
-        (b"[1, 2]", "no vocabulary"),
-        (b"labels: 3", "no vocabulary"),
-        (b"labels:\n  dog: [dog\n", "broken YAML"),
-        (b"labels:\n  dog: [a]\n  dog: [b]\n", r":3: 'dog' stands twice"),
+        (b"", "not a valid vocabulary"),
+        (b"[1, 2]", "not a valid vocabulary"),
+        (b"labels: 3", "not a valid vocabulary"),
+        (b"labels:\n  dog: [dog\n", "not a valid YAML file"),
+        (b"labels:\n  dog: [a]\n  dog: [b]\n", r":3: 'dog' appears twice \(lines 2 and 3\)"),
         (b"labels:\n  dog: dog\n", "expected a list of aliases"),
-        (b"labels:\n  dog: [1]\n", "is no text"),
-        (b"labels:\n  no: [x]\n", "is no text"),
+        (b"labels:\n  dog: [1]\n", "is not text"),
+        (b"labels:\n  no: [x]\n", "is not text"),
         (b"labels:\n  dog: [x]\nignore: x\n", "expected a list"),
         (b"labels:\n  dog: {aliases: [x], coco: 5}\n", "coco"),
         (b"labels:\n  dog: [x]\n? [a, b]\n: c\n", "key"),
         (b"labels:\n  dog: [\xe9]\n", "not UTF-8"),
         ("labels:\n  dog: [x]\n".encode("utf-16"), "UTF-16"),
-        (b'labels:\n  dog: ["\0"]\n', "broken YAML"),
-        (b"a: &a [*a]\nlabels: {}\n", "broken YAML"),
-        (b"labels: {dog: [x], cat: [X]}", "alias 'x' stands under 'dog' and 'cat'"),
+        (b'labels:\n  dog: ["\0"]\n', "not a valid YAML file"),
+        (b"a: &a [*a]\nlabels: {}\n", "not a valid YAML file"),
+        (b"labels: {dog: [x], cat: [X]}", "alias 'x' belongs to 'dog' and 'cat'"),
     ],
 )
 def test_a_vocabulary_that_is_none(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -518,5 +518,5 @@ def test_a_vocabulary_that_is_none(tmp_path: Path, content: bytes, reason: str) 
 
 
 def test_an_unknown_vocabulary_names_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no vocabulary 'coco08' \(shipped: coco80"):
+    with pytest.raises(ValueError, match=r"unknown vocabulary 'coco08'; known: coco80"):
         Vocabulary.load("coco08")

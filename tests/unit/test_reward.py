@@ -44,7 +44,7 @@ def algorithm_1(pieces, exists, r_g, r_rep, r_h, r_reg, lambda_g, lambda_h, *, a
         P_plus = {label for label in O if exists[label] == 1}
         P_minus = {label for label in O if exists[label] == 0}
         n_new, n_rep, n_hal = len(P_plus - H), len(P_plus & H), len(P_minus)
-        known = P_plus | P_minus  # cells that are neither count for nothing (SPEC section 4)
+        known = P_plus | P_minus  # cells that are neither count for nothing
         if n_hal > 0 and not additive:
             r = -r_h * lambda_h(n_hal)
         elif not known:
@@ -401,7 +401,7 @@ def test_bad_scalings_are_refused(vocabulary: Vocabulary, oracle: PresenceOracle
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_h=lambda n: [0, 1, 0.5, 1, 1, 1][n]))
     with pytest.raises(InputError, match="lam_g must be finite"):
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: float("inf") if n > 2 else n))
-    with pytest.raises(InputError, match="lam_g is no function of a count"):
+    with pytest.raises(InputError, match="lam_g must be a function of a count"):
         SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: n / 0))
     with pytest.raises(InputError, match="ablation must be one of additive, full_repeat, no_reg, got 'none'"):
         RewardConfig.ablation("none")  # type: ignore[arg-type]

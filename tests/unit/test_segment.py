@@ -1,4 +1,4 @@
-"""Segmentation: what SPEC section 3 promises of every rule, literal examples, and the batch way equal to the plain."""
+"""Segmentation: what every rule promises, literal examples, and the batch way equal to the plain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputError, Mention, Vocabulary, split_subsentences
-from scapo_eval.segment import RULES, split_batch
+from scapo_eval.segment import RULES
+from scapo_eval.segment_batch import split_batch
 from scapo_eval.types import Rule
 
 MATCHER = AliasMatcher(
@@ -108,7 +109,7 @@ def test_a_batch_equals_one_by_one(batch: list[str]) -> None:
 
 
 def merged_by_the_letter(text: str, mentions: list[Mention]) -> list[str]:
-    """SPEC's sentence on merging, done piece by piece on lists of strings."""
+    """The rule on merging short pieces, applied piece by piece on lists of strings."""
     sentence_cuts = [0, *cuts(text, "sentence", mentions), len(text)]
     clause_cuts = cuts(text, "clause", mentions)
     out: list[str] = []
@@ -253,7 +254,7 @@ def test_objects(text: str, expected: list[str]) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"unknown segmentation rule 'word' \(there are subsentence, sentence"):
+    with pytest.raises(InputError, match=r"unknown segmentation rule 'word'; known: subsentence, sentence"):
         split_subsentences("a", "word")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs the mentions"):
         split_subsentences("a", "object")

@@ -16,7 +16,7 @@ from scapo_eval.counts import CountBuilder, CountTable
 from scapo_eval.errors import InputError
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.results import System, per_image, results, table_from
-from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, values, holm, mcnemar
+from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, holm, mcnemar, values
 
 Counts = NDArray[np.int64]
 

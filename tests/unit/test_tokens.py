@@ -261,7 +261,7 @@ def test_bad_ids_are_named(ids: Any, message: str) -> None:
 
 
 def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(InputError, match="str is no fast Hugging Face tokenizer"):
+    with pytest.raises(InputError, match="str is not a fast Hugging Face tokenizer"):
         token_offsets("Qwen/Qwen2.5-VL-7B-Instruct", [1])
     clip = byte_level()
     clip.decoder = decoders.BPEDecoder()
@@ -281,7 +281,7 @@ def test_the_table_is_built_once_follows_added_tokens_and_dies_with_its_tokenize
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level())
     tables = []
     monkeypatch.setattr(
-        tokens_module, "_built", lambda *args, _real=tokens_module._built: tables.append(1) or _real(*args)
+        tokens_module, "_build_table", lambda *args, _real=tokens_module._build_table: tables.append(1) or _real(*args)
     )
     ids = tokenizer.encode("A dog.")
     for _ in range(3):

@@ -34,11 +34,11 @@ def test_each_kind_of_finding() -> None:
             "glass of wine": ["glass wine", "glass wines"],
         }
     )
-    assert ("twice", "t-shirt") in kinds(vocabulary)
+    assert ("duplicate", "t-shirt") in kinds(vocabulary)
     assert ("plural", "umbrella") in kinds(vocabulary)
     assert ("ambiguous", "orange") in kinds(vocabulary)
     assert ("similar", "wine glass / glass wine") in kinds(vocabulary)
-    assert {kind for kind, _ in kinds(vocabulary)} == {"twice", "plural", "ambiguous", "similar"}
+    assert {kind for kind, _ in kinds(vocabulary)} == {"duplicate", "plural", "ambiguous", "similar"}
 
 
 def test_reviewed_findings_are_silent() -> None:
@@ -124,10 +124,10 @@ def test_fingerprint_ignores_comments_order_and_reviewed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("labels:\n  dog: [dog]\n  dog: [dogs]\n", ":3: 'dog' stands twice"),
-        ("labels:\n  dog: [no]\n", "alias False is no text; put it in quotes"),
-        ("labels: [dog]\n", "no vocabulary"),
-        ("labels:\n  dog: [dog\n", "broken YAML"),
+        ("labels:\n  dog: [dog]\n  dog: [dogs]\n", ":3: 'dog' appears twice (lines 2 and 3)"),
+        ("labels:\n  dog: [no]\n", "alias False is not text; put it in quotes"),
+        ("labels: [dog]\n", "not a valid vocabulary"),
+        ("labels:\n  dog: [dog\n", "not a valid YAML file"),
         ("labels:\n  dog: dog\n", "expected a list of aliases"),
     ],
 )
@@ -146,7 +146,7 @@ def test_every_conflict_is_listed() -> None:
     assert all(
         part in text
         for part in (
-            "'x' stands under 'a' and 'b'",
+            "'x' belongs to 'a' and 'b'",
             "'y' of 'a' is also the ignore phrase",
             "is empty",
             "'c' has no alias",

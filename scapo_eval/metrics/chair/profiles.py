@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ...claims import Claims, cue_words, find_claims
 from ...columns import MentionColumns
-from ...matcher import BATCH, AliasMatcher
+from ...matcher import AliasMatcher
+from ...matcher_batch import BATCH
 from ...vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader

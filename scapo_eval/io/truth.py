@@ -1,0 +1,44 @@
+"""Truth files of every format, recognized by content when they are read and by name when they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import InputError
+from .files import display_name, read_bytes
+from .truth_coco import is_coco, read_coco
+from .truth_columns import TruthColumns
+from .truth_json import read_json_truth, write_json, write_json_lines
+from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
+
+_WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
+
+
+def read_truth(path: str | Path) -> TruthColumns:
+    """Reads a truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+
+    Raises:
+        InputError: the file is not a valid truth, with the reason; InputErrors: faults by line.
+    """
+    source = display_name(path)
+    data = read_bytes(path)
+    if not data.strip():
+        raise InputError("the file is empty", path=source)
+    if data[:4] == b"PK\x03\x04":
+        return read_npz(data, source)
+    if data[:4] == b"PAR1":
+        return read_parquet(data, source)
+    return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+
+
+def write_truth(truth: TruthColumns, path: str | Path) -> None:
+    """Writes a truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, by the ending of the name.
+
+    Raises:
+        InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
+    """
+    name = str(path).removesuffix(".gz").removesuffix(".zst")
+    writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)
+    if writer is None:
+        raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
+    writer(truth, path)

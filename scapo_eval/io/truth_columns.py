@@ -1,0 +1,185 @@
+"""A truth as columns: what every reader of a truth file returns and every writer takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..ids import canonical_image_id
+from ..types import LabelSet
+from .files import FaultList, json_type
+
+
+@dataclass(frozen=True)
+class TruthColumns:
+    """Which labels are present in which images, and which cells are unknown.
+
+    Attributes:
+        source: display name of the file.
+        world: how unlisted labels are read.
+        image_ids: canonical ids in the source's order.
+        labels: the source's label axis (``open-axis``: the labels that occur).
+        indptr, label_ids: CSR of the present labels, image ``i`` owning
+            ``label_ids[indptr[i]:indptr[i + 1]]``, sorted.
+        unknown: (image, label) positions of explicit unknown cells, shape (cells, 2).
+        vocabulary_fingerprint: of the vocabulary a matrix was made for, if it says so.
+    """
+
+    source: str
+    world: LabelSet
+    image_ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    indptr: NDArray[np.int64]
+    label_ids: NDArray[np.int32]
+    unknown: NDArray[np.int64]
+    vocabulary_fingerprint: str | None = None
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """(present cells,) the image of each entry of ``label_ids``."""
+        return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
+
+    def matrix(self) -> NDArray[np.int8]:
+        """(images, labels) of 1 present, 0 absent, -1 unknown."""
+        states = np.zeros((len(self.image_ids), len(self.labels)), dtype=np.int8)
+        states[self.owner, self.label_ids] = 1
+        states[self.unknown[:, 0], self.unknown[:, 1]] = -1
+        return states
+
+    def objects(self) -> dict[str, list[str]]:
+        """Image id -> its present labels, sorted."""
+        bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
+        rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
+        return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
+
+
+def columns_of_matrix(
+    matrix: NDArray[Any], image_ids: Sequence[Any], labels: Sequence[Any], fingerprint: str, source: str
+) -> TruthColumns:
+    """The columns of a matrix of every cell.
+
+    Args:
+        matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
+        image_ids: ids in any spelling.
+        labels: the axis.
+        fingerprint: of the vocabulary it was made for, empty if unknown.
+        source: name for messages.
+
+    Raises:
+        InputError: shapes that do not fit, other values, an image or label that appears twice.
+    """
+    names = tuple(map(str, labels))
+    if matrix.shape != (len(image_ids), len(names)):
+        fitting = f"{len(image_ids)} images and {len(names)} labels"
+        raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)
+    if not len(image_ids):
+        raise InputError("the truth has no images", path=source)
+    if matrix.dtype.kind not in "iub" or not np.isin(matrix, (-1, 0, 1)).all():
+        raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=source)
+    plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
+    try:
+        ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in plain)
+    except ValueError as error:
+        raise InputError(f"image id {error}", path=source) from None
+    refuse_duplicates("image", ids, source)
+    refuse_duplicates("label", names, source)
+    rows, columns = np.nonzero(matrix == 1)
+    return TruthColumns(
+        source=source,
+        world="total",
+        image_ids=ids,
+        labels=names,
+        indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
+        label_ids=columns.astype(np.int32),
+        unknown=np.argwhere(matrix == -1),
+        vocabulary_fingerprint=fingerprint or None,
+    )
+
+
+class TruthRows:
+    """Collects rows ``image id -> present labels`` and checks them.
+
+    Args:
+        source: name for messages.
+        faults: takes the faults of rows.
+    """
+
+    def __init__(self, source: str, faults: FaultList) -> None:
+        self.source = source
+        self.faults = faults
+        self.rows: dict[str, frozenset[str]] = {}
+
+    def add(self, line: int | None, image_id: object, objects: object) -> None:
+        """Takes one row; an image may come again with the same labels only.
+
+        Args:
+            line: 1-based line of the row, None where there are no lines.
+            image_id: in any spelling.
+            objects: its labels, a list of strings.
+        """
+        try:
+            image = canonical_image_id(image_id)
+        except ValueError as error:
+            self._refuse(f"image id {error}", line)
+            return
+        if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
+            self._refuse(f"objects of image {image}: expected a list of labels, found {json_type(objects)}", line)
+            return
+        labels = list(objects)
+        wrong = [label for label in labels if not isinstance(label, str)]
+        if wrong:
+            self._refuse(f"objects of image {image}: a label is {json_type(wrong[0])}, not a string", line)
+            return
+        present = frozenset(labels)
+        if self.rows.setdefault(image, present) != present:
+            self._refuse(f"image {image} appears twice with different objects", line)
+
+    def _refuse(self, reason: str, line: int | None) -> None:
+        self.faults.add(InputError(reason, path=self.source, line=line))
+
+    def columns(self, labels: Sequence[str] | None) -> TruthColumns:
+        """The rows as columns.
+
+        Args:
+            labels: the axis, outside of which every label is unknown. Without it any unlisted label is absent.
+
+        Raises:
+            InputErrors: the faults of rows; InputError: no rows, or a label outside the axis.
+        """
+        self.faults.raise_if_any()
+        if not self.rows:
+            raise InputError("the truth has no images", path=self.source)
+        axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
+        position = {label: k for k, label in enumerate(axis)}
+        for image, present in self.rows.items():
+            outside = sorted(present - position.keys())
+            if outside:
+                raise InputError(f"image {image} lists '{outside[0]}', which is not in 'labels'", path=self.source)
+        ids = [sorted(position[label] for label in present) for present in self.rows.values()]
+        return TruthColumns(
+            source=self.source,
+            world="closed" if labels is not None else "open-axis",
+            image_ids=tuple(self.rows),
+            labels=axis,
+            indptr=np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            label_ids=np.array([k for row in ids for k in row], dtype=np.int32),
+            unknown=np.zeros((0, 2), dtype=np.int64),
+        )
+
+
+def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
+    """Raises InputError where a value appears twice.
+
+    Args:
+        kind: what the values are, for the message.
+        values: the values.
+        source: name for the message.
+    """
+    if len(set(values)) != len(values):
+        duplicate = next(value for k, value in enumerate(values) if value in values[:k])
+        raise InputError(f"{kind} '{duplicate}' appears twice", path=source)

@@ -1,0 +1,101 @@
+"""Truths in JSON: maps of image ids to labels, lines of ``image_id`` and ``objects``, AMBER's annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .files import FaultList, atomic_write, dump_json, json_fault, json_type, parse_json, records_of
+from .truth_columns import TruthColumns, TruthRows
+
+
+def read_json_truth(data: bytes, source: str) -> TruthColumns:
+    """Reads ``{id: [labels]}``, ``{"objects": {...}, "labels": [...]}``, or records (lines or an array).
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is none of these, with the reason; InputErrors: faults by line.
+    """
+    text = data.lstrip()
+    first_line = text.split(b"\n", 1)[0].strip()
+    if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
+        return _read_records(data, source)
+    try:
+        document = parse_json(data)
+    except ValueError as error:
+        raise json_fault(source, data, error) from None
+    if not isinstance(document, dict):
+        raise InputError(
+            f"not a valid truth file: expected an object or a list, found {json_type(document)}", path=source
+        )
+    labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
+    objects = document["objects"] if isinstance(document.get("objects"), dict) else document
+    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise InputError("'labels' must be a list of strings", path=source)
+    if objects is document and any(not isinstance(value, list) for value in document.values()):
+        keys = ", ".join(list(document)[:5])
+        known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
+        raise InputError(f"not a valid truth file: expected {known} (found keys: {keys})", path=source)
+    rows = TruthRows(source, FaultList())
+    for image_id, present in objects.items():
+        rows.add(None, image_id, present)
+    return rows.columns(labels)
+
+
+def _read_records(data: bytes, source: str) -> TruthColumns:
+    faults = FaultList()
+    rows = TruthRows(source, faults)
+    hallucinated: set[str] = set()  # AMBER's words for what its images do not show
+    is_amber = False
+    for number, record in records_of(data, source, on_error=faults.add):
+        if "image_id" in record and "objects" in record:
+            rows.add(number, record["image_id"], record["objects"])
+        elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
+            is_amber = True
+            if record["type"] == "generative":
+                rows.add(number, record["id"], record.get("truth"))
+                words = record.get("hallu") or []
+                if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                    hallucinated.update(words)
+                else:
+                    faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
+        else:
+            found = ", ".join(map(str, list(record)[:6]))
+            missing = "'objects'" if "image_id" in record else "'image_id'"
+            faults.add(InputError(f"missing key {missing} (found: {found})", path=source, line=number))
+    return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
+
+
+def write_json(truth: TruthColumns, path: str | Path) -> None:
+    """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
+
+    Raises:
+        InputError: the truth has unknown cells, or the file cannot be written.
+    """
+    _refuse_unknown(truth, path)
+    document: dict[str, Any] = {"objects": truth.objects()}
+    if truth.world != "open-axis":
+        document["labels"] = list(truth.labels)
+    with atomic_write(path) as stream:
+        stream.write(dump_json(document) + b"\n")
+
+
+def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
+    """Writes lines of ``{"image_id", "objects"}``; they hold no label axis.
+
+    Raises:
+        InputError: the truth has unknown cells, or the file cannot be written.
+    """
+    _refuse_unknown(truth, path)
+    with atomic_write(path) as stream:
+        for image, objects in truth.objects().items():
+            stream.write(dump_json({"image_id": image, "objects": objects}) + b"\n")
+
+
+def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
+    if len(truth.unknown):
+        raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))

@@ -1,0 +1,132 @@
+"""Truths as DOPA matrices of every cell, in ``.npz`` and ``.parquet`` files (``docs/specification.md#formats``)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, MissingExtra
+from .files import atomic_write, dump_json, parse_json
+from .truth_columns import TruthColumns, columns_of_matrix
+
+MATRIX_VERSION = "1"
+
+
+def read_npz(data: bytes, source: str) -> TruthColumns:
+    """Reads the arrays ``matrix``, ``image_ids``, ``labels`` and ``vocabulary_fingerprint`` (which may be missing).
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is not a valid DOPA matrix, with the reason.
+    """
+    import zipfile
+    import zlib
+
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
+            if missing:
+                raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
+            fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
+            return columns_of_matrix(arrays["matrix"], arrays["image_ids"], arrays["labels"], fingerprint, source)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"damaged npz file: {error}", path=source) from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"unreadable npz file: {error}", path=source) from None
+
+
+def write_npz(truth: TruthColumns, path: str | Path) -> None:
+    """Writes the arrays that :func:`read_npz` reads, and ``version``.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    arrays = {
+        "matrix": truth.matrix(),
+        "image_ids": np.array(truth.image_ids, dtype=np.str_),
+        "labels": np.array(truth.labels, dtype=np.str_),
+        "vocabulary_fingerprint": np.array(truth.vocabulary_fingerprint or ""),
+        "version": np.array(MATRIX_VERSION),
+    }
+    with atomic_write(path) as stream:
+        stream.write(_npz(arrays))
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
+    import zipfile
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, array, allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, member.getvalue())
+    return buffer.getvalue()
+
+
+def read_parquet(data: bytes, source: str) -> TruthColumns:
+    """Reads a column ``image_id`` and an int8 column for every label.
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is not a valid DOPA matrix, with the reason.
+        MissingExtra: pyarrow is not installed.
+    """
+    pa, pq = _pyarrow("reading a parquet matrix")
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        names = table.column_names
+        columns = [column.to_numpy() for column in table.columns]
+        metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
+    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
+        raise InputError(f"damaged parquet file: {str(error).splitlines()[0]}", path=source) from None
+    if "image_id" not in names:
+        found = ", ".join(names[:5])
+        raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {found})", path=source)
+    image_ids = columns.pop(names.index("image_id")).tolist()
+    names.remove("image_id")
+    matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
+    fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
+    return columns_of_matrix(matrix, image_ids, names, fingerprint, source)
+
+
+def write_parquet(truth: TruthColumns, path: str | Path) -> None:
+    """Writes the columns that :func:`read_parquet` reads, with fingerprint and version as metadata ``scapo``.
+
+    Raises:
+        InputError: the file cannot be written.
+        MissingExtra: pyarrow is not installed.
+    """
+    pa, pq = _pyarrow("writing a parquet matrix")
+    matrix = truth.matrix()
+    columns = {"image_id": pa.array(truth.image_ids)}
+    columns |= {label: pa.array(matrix[:, k]) for k, label in enumerate(truth.labels)}
+    metadata = {"vocabulary_fingerprint": truth.vocabulary_fingerprint or "", "version": MATRIX_VERSION}
+    table = pa.table(columns).replace_schema_metadata({"scapo": dump_json(metadata)})
+    with atomic_write(path) as stream:
+        pq.write_table(table, stream)
+
+
+def _pyarrow(needed_for: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("formats", needed_for) from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,266 @@
+"""The batch form of segmentation: plain cases (a letter, a full stop, a space) for a thousand texts at once in numpy.
+
+The rest it asks the definition in ``segment.py`` about, which it equals on every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import MentionColumns, SpanColumns
+from .segment import (
+    ABBREVIATIONS,
+    CLOSERS,
+    DASHES,
+    MAY_END_A_SENTENCE,
+    MIN_WORDS,
+    boundary_at,
+    check_rule,
+    cuts_of,
+)
+from .types import Rule
+
+_SPACES = bytes(chr(c).isspace() for c in range(128)) + bytes(128)
+_BLANKS = b"\1" + _SPACES[1:]  # white space, and the border between two texts
+_KIND = bytearray(256)  # 1 sentence mark, 2 clause mark, 3 dash, 4 line end
+for _c in b".!?":
+    _KIND[_c] = 1
+for _c in b",;:":
+    _KIND[_c] = 2
+_KIND[ord("-")] = 3
+for _c in b"\n\r":
+    _KIND[_c] = 4
+_KIND_TABLE = bytes(_KIND)
+_LOWER = np.array([97 <= c <= 122 for c in range(256)])
+_ALNUM = np.array([chr(c).isalnum() for c in range(128)] + [False] * 128)
+_CLOSER_BYTES = np.array([chr(c) in CLOSERS for c in range(128)] + [False] * 128)
+_SPACE_BYTES = np.frombuffer(_SPACES, dtype=np.bool_)
+_ALL_ABBREVIATIONS = sorted(word for word in ABBREVIATIONS | MAY_END_A_SENTENCE if "." not in word)
+_ABBREVIATION_KEYS = {
+    n: np.array([int.from_bytes(w.encode(), "little") for w in _ALL_ABBREVIATIONS if len(w) == n], dtype=np.uint64)
+    for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
+}
+_PAD = b"\0" * 8
+
+# Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
+# sentence, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
+_TO_ASCII = {
+    "\u2019": "'",
+    "\u201d": '"',
+    "\u2026": "!",
+    **dict.fromkeys("\u00a0\u202f", "\x0b"),
+    **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
+}
+
+
+def split_batch(
+    texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
+) -> SpanColumns:
+    """Cuts many texts, equal to :func:`split_subsentences` on each.
+
+    Args:
+        texts: n strings.
+        rule: as there.
+        mentions: of the texts.
+
+    Returns:
+        The pieces as columns.
+
+    Raises:
+        InputError: as there.
+    """
+    check_rule(rule, mentions is not None)
+    n = len(texts)
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
+    if rule == "response":
+        owner, offset = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    elif rule == "object":
+        assert mentions is not None
+        last = np.zeros(len(mentions.end), dtype=bool)
+        counts = np.diff(mentions.indptr)
+        last[mentions.indptr[1:][counts > 0] - 1] = True
+        owner, offset = mentions.caption[~last], mentions.end[~last].astype(np.int64)
+    else:
+        owner, offset = _batch_cuts(texts, lengths, rule, mentions)
+    return _spans(owner, offset, lengths)
+
+
+def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
+    """Pieces from cuts sorted by (text, offset); an empty text has none."""
+    pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
+    indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(pieces, out=indptr[1:])
+    start = np.zeros(indptr[-1], dtype=np.int32)
+    end = np.zeros(indptr[-1], dtype=np.int32)
+    filled = lengths > 0
+    first = np.zeros(indptr[-1], dtype=bool)
+    first[indptr[:-1][filled]] = True
+    start[~first] = offset
+    closing = np.zeros(indptr[-1], dtype=bool)
+    closing[indptr[1:][filled] - 1] = True
+    end[~closing] = offset
+    end[closing] = lengths[filled]
+    return SpanColumns(indptr, start, end)
+
+
+def _batch_cuts(
+    texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(text, offset)`` of every cut, sorted."""
+    simple, slow = _simplified(texts)
+    if len(slow) == len(texts):
+        owner = offset = np.zeros(0, dtype=np.int64)
+    else:
+        owner, offset = _plain_cuts(simple, texts, lengths, rule, mentions)
+    if not slow:
+        return owner, offset
+    found = []
+    for k in slow:
+        spans = []
+        if mentions is not None:
+            rows = mentions.row(k)
+            spans = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
+        found += [(k, at) for at, _ in cuts_of(texts[k], rule, spans)]
+    extra = np.array(found, dtype=np.int64).reshape(-1, 2)
+    owner = np.concatenate([owner, extra[:, 0]])
+    offset = np.concatenate([offset, extra[:, 1]])
+    order = np.argsort(owner * (int(lengths.max()) + 1) + offset, kind="stable")
+    return owner[order], offset[order]
+
+
+def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The texts in ASCII, character by character, and which are left to the readable way (empty here)."""
+    if len(texts) == 1:
+        return [""], [0]  # it is cut before the arrays would be made
+    simple = list(texts)
+    slow: list[int] = []
+    for k, text in enumerate(texts):
+        if not text.isascii():
+            for character, replacement in _TO_ASCII.items():
+                if character in text:
+                    text = text.replace(character, replacement)
+            for dash in DASHES[1:]:  # between spaces it is asked about, as a hyphen there is; elsewhere not
+                if dash in text and text.count(dash) == text.count(f" {dash} "):
+                    text = text.replace(dash, "-")
+            simple[k] = text
+        if not text.isascii() or "\0" in text:  # NUL parts the joined texts
+            simple[k] = ""
+            slow.append(k)
+    return simple, slow
+
+
+def _plain_cuts(
+    simple: Sequence[str],
+    texts: Sequence[str],
+    lengths: NDArray[np.int64],
+    rule: Rule,
+    mentions: MentionColumns | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(text, offset)`` of every cut of the simplified texts, sorted."""
+    joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
+    widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
+    base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
+    cut, sentence = _byte_boundaries(joined, base, texts)
+    owner = np.searchsorted(base, cut, side="right") - 1
+    keep = cut < base[owner] + widths[owner]  # nothing is cut at the very end
+    if mentions is not None:
+        keep &= ~_inside_mention(owner, cut - base[owner], mentions, lengths)
+    cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
+
+    blank = np.frombuffer(joined.translate(_BLANKS), dtype=np.uint8)
+    begins = blank[:-1] > blank[1:]
+    begins[cut - 1] = True  # a cut inside a chunk (word--word) makes two of it
+    chunks = np.zeros(len(joined), dtype=np.int32)  # chunks[k]: white-space chunks that begin at or before byte k
+    np.cumsum(begins, out=chunks[1:])
+    before = chunks[cut - 1] - chunks[base[owner] - 1]
+    keep = before > 0  # leading white space is no piece
+    cut, sentence, owner, before = cut[keep], sentence[keep], owner[keep], before[keep]
+    if rule == "sentence":
+        cut, owner = cut[sentence], owner[sentence]
+    elif rule == "subsentence" and len(cut):
+        ends = np.append(cut[1:], 0)
+        last = np.append(owner[1:] != owner[:-1], True)
+        ends[last] = base[owner[last]] + widths[owner[last]]
+        after = chunks[ends - 1] - chunks[cut - 1]
+        # words of the sentence before each cut: since the latest sentence cut of the same text
+        started = np.maximum.accumulate(np.where(sentence, np.arange(len(cut)), -1))
+        started = np.append(-1, started[:-1])
+        same = (started >= 0) & (owner[started] == owner)
+        in_sentence = before - np.where(same, before[started], 0)
+        stays = sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
+        cut, owner = cut[stays], owner[stays]
+    return owner, cut - base[owner]
+
+
+def _inside_mention(
+    owner: NDArray[np.int64], position: NDArray[np.int64], mentions: MentionColumns, lengths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a cut falls inside a mention of its text."""
+    if not len(mentions.start):
+        return np.zeros(len(owner), dtype=bool)
+    stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
+    begins = mentions.caption * stride + mentions.start
+    previous = np.searchsorted(begins, owner * stride + position, side="left") - 1
+    found = np.maximum(previous, 0)
+    inside: NDArray[np.bool_] = (previous >= 0) & (mentions.caption[found] == owner) & (position < mentions.end[found])
+    return inside
+
+
+def _byte_boundaries(
+    joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """``(position after the white space, ends a sentence)`` of every boundary, sorted and without doubles."""
+    text = np.frombuffer(joined, dtype=np.uint8)
+    kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
+    at = np.flatnonzero(kinds != 0)  # of bytes themselves it takes nine times as long
+    kind, following, previous = kinds[at], text[at + 1], text[at - 1]
+    ends = _SPACE_BYTES[following] | (following == 0)  # white space, or the end of the text
+    yes = (kind == 4) | ((kind == 2) & ends) | ((kind == 1) & ends & _LOWER[previous])
+    before = text[at - 2]  # a dash between spaces, behind a word
+    yes |= (kind == 3) & _SPACE_BYTES[following] & (previous == ord(" ")) & ~_SPACE_BYTES[before] & (before != 0)
+    stop = np.flatnonzero((kind == 1) & yes & (text[at] == ord(".")))
+    yes[stop[_after_abbreviation(joined, at[stop])]] = False
+    # what is left to the readable way: runs of marks, closers, capitals and digits before a stop, glued
+    # words, abbreviations, dashes that are no hyphens
+    hyphen = (kind == 3) & ~ends & ~_SPACE_BYTES[previous] & (following != ord("-")) & (previous != ord("-"))
+    plain_no = hyphen | ((kind == 2) & ~ends & ~_CLOSER_BYTES[following])
+    asked = at[~yes & ~plain_no]
+    cut = at[yes] + 1
+    cut[kind[yes] == 4] -= 1  # a line end is itself white space
+    moving = np.flatnonzero(_SPACE_BYTES[text[cut]])
+    while len(moving):
+        cut[moving] += 1
+        moving = moving[_SPACE_BYTES[text[cut[moving]]]]
+    sentence = (kind[yes] == 1) | (kind[yes] == 4)
+    whole = (text[at[yes]] != ord(".")) | (text[cut] != ord("."))  # else perhaps a mark inside a spaced ellipsis
+    asked = np.concatenate([asked, at[yes][~whole]])
+    cut, sentence = cut[whole], sentence[whole]
+    if len(asked):
+        owner = np.searchsorted(base, asked, side="right") - 1
+        extra = [
+            (int(base[k]) + boundary[0], boundary[1])
+            for k, where in zip(owner.tolist(), asked.tolist(), strict=True)
+            if (boundary := boundary_at(texts[k], where - int(base[k]))) is not None
+        ]
+        cut = np.concatenate([cut, np.array([offset for offset, _ in extra], dtype=np.int64)])
+        sentence = np.concatenate([sentence, np.array([ends for _, ends in extra], dtype=bool)])
+    order = np.lexsort((~sentence, cut))  # of doubles the sentence end comes first and stays
+    cut, sentence = cut[order], sentence[order]
+    different = np.ones(len(cut), dtype=bool)
+    different[1:] = cut[1:] != cut[:-1]
+    return cut[different], sentence[different]
+
+
+def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the letters before each full stop could be an abbreviation or an initial."""
+    eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
+    text = np.frombuffer(joined, dtype=np.uint8)
+    tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array
+    maybe: NDArray[np.bool_] = ~_ALNUM[text[at - 2]]  # one letter
+    for n, keys in _ABBREVIATION_KEYS.items():
+        maybe |= np.isin(tail >> np.uint64(8 * (8 - n)), keys) & ~_ALNUM[text[at - n - 1]]
+    maybe |= text[at - 2] == ord(".")
+    return maybe
