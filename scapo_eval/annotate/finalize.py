@@ -14,9 +14,9 @@ from ..inference.runner import now
 from ..io.files import atomic_write, read_json
 from ..oracle import PresenceOracle
 from ..signature import digest
-from .asking import PASSES, UNREAD
-from .qc.figures import labels_table, overall_table, rounds_table
+from .passes import PASSES, UNREAD
 from .qc.summary import summarize, summary_path
+from .qc.summary_tables import labels_table, overall_table, rounds_table
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
 CARD, MARKDOWN = ".card.json", ".card.md"
@@ -68,10 +68,10 @@ def _refuse_open(store: Store) -> None:
     cells = store.open_cells()
     if not len(cells):
         return
-    never = sum(store.source_of(row, column) is None for row, column in cells.tolist())
+    never = sum(store.provenance_of(row, column) is None for row, column in cells.tolist())
     faults = [InputError(_what_is_open(store, len(cells), never), path=str(store.folder))]
     for row, column in cells[: InputErrors.SHOWN - 1].tolist():
-        source = store.source_of(row, column)
+        source = store.provenance_of(row, column)
         why = "never judged" if source is None else f"no verdict from {source.prompt or source.judge}"
         faults.append(InputError(f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
     raise InputErrors(faults, 1 + len(cells))
@@ -90,7 +90,7 @@ def _what_is_open(store: Store, cells: int, never: int) -> str:
 
 def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note: str) -> dict[str, Any]:
     rows = np.flatnonzero(store.included)
-    matrix, sources = store.matrix[rows], store.source_ids[rows]
+    matrix, sources = store.matrix[rows], store.provenance_ids[rows]
     cells = Counter({k: int(n) for k, n in zip(*np.unique(sources, return_counts=True), strict=True) if k >= 0})
     by_kind: Counter[str] = Counter()
     by_judge: Counter[str] = Counter()
@@ -98,7 +98,7 @@ def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note:
     by_prompt: Counter[str] = Counter()
     by_round: Counter[str] = Counter()
     for k, n in cells.items():
-        source = store.sources[k]
+        source = store.provenances[k]
         by_kind[source.kind] += n
         (by_person if source.kind == "human" else by_judge)[source.judge] += n
         by_round[str(source.round)] += n

@@ -28,7 +28,7 @@ _PRIOR = 8.0  # rollouts that the rate of all labels counts for in the rate of o
 
 
 @dataclass(frozen=True)
-class Witness:
+class RolloutMentions:
     """How often the rollouts of each image mention each label.
 
     Attributes:
@@ -45,7 +45,7 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Disputed:
+class DisputedCell:
     """A cell on which judge and rollouts disagree.
 
     Attributes:
@@ -86,7 +86,7 @@ class LabelConfusion:
     with_label: str
 
 
-def read_rollouts(store: Store, paths: Iterable[str]) -> Witness:
+def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
     """Counts the mentions of rollout or caption files, image by image.
 
     Args:
@@ -116,10 +116,10 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> Witness:
         found = matcher.find_batch(texts[begin : begin + _BATCH])
         cells = np.unique(np.stack([found.caption, found.label_id], axis=1), axis=0)  # a rollout claims a label once
         np.add.at(claims, (owner[begin + cells[:, 0]], cells[:, 1]), 1)
-    return Witness(claims, rollouts, texts, unknown)
+    return RolloutMentions(claims, rollouts, texts, unknown)
 
 
-def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[Disputed]:
+def disputed(store: Store, witness: RolloutMentions, *, min_rollouts: int = 2) -> list[DisputedCell]:
     """The cells that several rollouts contradict, the strongest evidence first.
 
     Args:
@@ -132,7 +132,7 @@ def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[D
     against = np.where(store.matrix == ABSENT, witness.claims, silent)
     candidates = np.argwhere((evidence >= LEAST_EVIDENCE) & (against >= min_rollouts))
     found = [
-        Disputed(
+        DisputedCell(
             row, column, int(store.matrix[row, column]), int(witness.claims[row, column]), int(witness.rollouts[row]),
             float(evidence[row, column]),
         )
@@ -141,7 +141,7 @@ def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[D
     return sorted(found, key=lambda each: (-each.evidence, each.row, each.column))
 
 
-def _evidence(matrix: NDArray[np.int8], witness: Witness) -> NDArray[np.float64]:
+def _evidence(matrix: NDArray[np.int8], witness: RolloutMentions) -> NDArray[np.float64]:
     """(images, labels) log-likelihood ratio against the verdict; 0 where there is neither verdict nor rollout."""
     claims, rollouts = witness.claims, np.broadcast_to(witness.rollouts[:, None], witness.claims.shape)
     present, absent = matrix == PRESENT, matrix == ABSENT
@@ -152,7 +152,7 @@ def _evidence(matrix: NDArray[np.int8], witness: Witness) -> NDArray[np.float64]
     return evidence
 
 
-def confusion(store: Store, witness: Witness, cells: Sequence[Disputed]) -> list[LabelConfusion]:
+def confusion(store: Store, witness: RolloutMentions, cells: Sequence[DisputedCell]) -> list[LabelConfusion]:
     """How judge and rollouts agree, per label, the most disputed first.
 
     Args:

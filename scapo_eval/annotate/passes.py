@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import Engine, Response, Sampling
+from ..engines import Completion, Engine, Sampling
 from ..engines import images as picture_files
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
@@ -22,7 +22,7 @@ from ..inference.runner import Session, now, run_card
 from ..io.files import atomic_write, dump_json
 from ..signature import digest
 from .prompts import Prompt
-from .store import PRESENT, UNKNOWN, Kind, Source, Store
+from .store import PRESENT, UNKNOWN, Kind, Provenance, Store
 
 JOURNAL = "answers.journal"
 UNREAD = "unread.jsonl"
@@ -33,7 +33,7 @@ FIRST_BLOCK, BLOCK = 64, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Call:
     """One call: an image and a prompt that asks for the verdicts of some of its cells.
 
     Attributes:
@@ -85,7 +85,7 @@ class Outcome:
     """What a pass came to.
 
     Attributes:
-        calls: questions asked.
+        calls: calls asked.
         cells: verdicts that were wanted.
         present: of them, present.
         changed: verdicts that differ from an earlier one.
@@ -119,10 +119,10 @@ def judge_of(engine: Engine) -> str:
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
 
 
-def ask(
+def run_pass(
     store: Store,
     session: Session,
-    questions: Iterable[Question],
+    calls: Iterable[Call],
     total: int,
     *,
     sampling: Sampling,
@@ -139,7 +139,7 @@ def ask(
     Args:
         store: open for writing.
         session: the judge.
-        questions: image by image.
+        calls: image by image.
         total: their number.
         sampling: of the judge.
         round: of quality control.
@@ -152,18 +152,18 @@ def ask(
     loads: dict[int, bool] = {}
     kept: dict[str, Prompt] = {}
     done = 0
-    for block in _blocks(questions):
-        fit = [question for question in block if _loads(store, question.row, loads, outcome)]
-        for question in fit:
-            if question.prompt.id not in kept:
-                kept[question.prompt.id] = question.prompt
-                store.keep_prompt(question.prompt.id, question.prompt.document())
-        wanted = [question.prompt.request(store.paths[question.row], sampling) for question in fit]
-        answers = ask_until_read(session, wanted, [question.prompt.read for question in fit])
-        for question, (verdicts, response) in zip(fit, answers, strict=True):
-            session.tally.add(response)
+    for block in _blocks(calls):
+        fit = [call for call in block if _loads(store, call.row, loads, outcome)]
+        for call in fit:
+            if call.prompt.id not in kept:
+                kept[call.prompt.id] = call.prompt
+                store.keep_prompt(call.prompt.id, call.prompt.document())
+        wanted = [call.prompt.request(store.paths[call.row], sampling) for call in fit]
+        answers = ask_until_read(session, wanted, [call.prompt.read for call in fit])
+        for call, (verdicts, completion) in zip(fit, answers, strict=True):
+            session.tally.add(completion)
             if verdicts is None:
-                _list(store, question, response, outcome)
+                _list(store, call, completion, outcome)
         _write(store, fit, answers, judge, round, reason, outcome)
         outcome.calls += len(fit)
         done += len(block)
@@ -176,8 +176,8 @@ def ask(
     return outcome
 
 
-def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    stream = iter(questions)
+def _blocks(calls: Iterable[Call]) -> Iterator[list[Call]]:
+    stream = iter(calls)
     size = FIRST_BLOCK
     while block := list(islice(stream, size)):
         yield block
@@ -200,8 +200,8 @@ def _loads(store: Store, row: int, loads: dict[int, bool], outcome: Outcome) -> 
 
 def _write(
     store: Store,
-    questions: Sequence[Question],
-    answers: Sequence[tuple[tuple[int, ...] | None, Response]],
+    calls: Sequence[Call],
+    answers: Sequence[tuple[tuple[int, ...] | None, Completion]],
     judge: str,
     round: int,
     reason: str,
@@ -209,21 +209,23 @@ def _write(
 ) -> None:
     """A block's verdicts, prompt by prompt; one that the cell has already, from the same source, is not repeated."""
     cells: dict[tuple[Kind, str], list[tuple[int, int, int]]] = {}
-    for question, (verdicts, response) in zip(questions, answers, strict=True):
-        outcome.cells += len(question.columns)
-        if response.error is not None:
+    for call, (verdicts, completion) in zip(calls, answers, strict=True):
+        outcome.cells += len(call.columns)
+        if completion.error is not None:
             continue
-        said = verdicts or (UNKNOWN,) * len(question.columns)
-        found = cells.setdefault((question.prompt.kind, question.prompt.id), [])
-        found += ((question.row, column, verdict) for column, verdict in zip(question.columns, said, strict=True))
+        said = verdicts or (UNKNOWN,) * len(call.columns)
+        found = cells.setdefault((call.prompt.kind, call.prompt.id), [])
+        found += ((call.row, column, verdict) for column, verdict in zip(call.columns, said, strict=True))
     for (kind, prompt), found in cells.items():
         row, column, verdict = np.array(found, dtype=np.int64).T
         before = store.matrix[row, column]
-        new = Source(kind, prompt, judge, round, reason)
+        new = Provenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or mends an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
-        free = np.array([*(each.kind in replaced for each in store.sources), True])[store.source_ids[row, column]]
-        free &= (store.source_ids[row, column] != store.id_of(new)) | (before != verdict)
+        free = np.array([*(each.kind in replaced for each in store.provenances), True])[
+            store.provenance_ids[row, column]
+        ]
+        free &= (store.provenance_ids[row, column] != store.id_of(new)) | (before != verdict)
         free &= (before == UNKNOWN) | (kind != "coarse")
         row, column, verdict, before = row[free], column[free], verdict[free], before[free]
         store.write(row, column, verdict, new)
@@ -231,13 +233,13 @@ def _write(
         outcome.changed += int(((verdict != before) & (before != UNKNOWN) & (verdict != UNKNOWN)).sum())
 
 
-def _list(store: Store, question: Question, response: Response, outcome: Outcome) -> None:
-    for label in question.prompt.labels:
-        row = {"image_id": store.image_ids[question.row], "label": label, "prompt": question.prompt.id}
-        if response.error is None:
-            outcome.unread.append({**row, "answer": response.text})
+def _list(store: Store, call: Call, completion: Completion, outcome: Outcome) -> None:
+    for label in call.prompt.labels:
+        row = {"image_id": store.image_ids[call.row], "label": label, "prompt": call.prompt.id}
+        if completion.error is None:
+            outcome.unread.append({**row, "answer": completion.text})
         else:
-            outcome.failed.append({**row, "error": response.error})
+            outcome.failed.append({**row, "error": completion.error})
 
 
 def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:

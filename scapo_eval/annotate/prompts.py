@@ -25,7 +25,8 @@ from ..vocabulary import Vocabulary
 from .store import Kind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
-"""Templates that come with the project: one label, several labels at a time, one refined label, labels told apart."""
+"""Templates that come with the project: one label, several labels at a time, one refined label,
+labels told apart."""
 
 _PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
 _WRAPPED = re.compile(
@@ -90,14 +91,14 @@ class Template:
         Raises:
             InputError: the text never says which label it asks about.
         """
-        told = [told_of(label, vocabulary) for label in labels]
-        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(told, 1))
+        described = [label_text(label, vocabulary) for label in labels]
+        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(described, 1))
         answer = "{" + ", ".join(f"{json.dumps(label)}: true or false" for label in labels) + "}"
         hints = [f"- {hint}" for group, listed in _hints() if set(group) <= set(labels) for hint in listed]
         fields = {
             "object": " / ".join(labels),
-            "definition": told[0].definition,
-            "aliases": told[0].aliases,
+            "definition": described[0].definition,
+            "aliases": described[0].aliases,
             "definitions": definitions,
             "answer": answer,
             "hints": "".join(f"{line}\n" for line in hints),
@@ -110,7 +111,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LabelText:
     """What a vocabulary says of a label, as prompts say it."""
 
     label: str
@@ -122,14 +123,14 @@ class _Told:
         return f"{self.definition} Captions also call it: {self.aliases}." if self.aliases != "-" else self.definition
 
 
-def told_of(label: str, vocabulary: Vocabulary) -> _Told:
+def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
     """Definition and further names of a label; plurals of a name that is listed are left out."""
     aliases = vocabulary.aliases_of(label)
     known = {alias.casefold() for alias in aliases} | {label.casefold()}
     kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]
     info = vocabulary.info.get(label)
     definition = (info.definition if info else "") or f"Whatever is called {label}."
-    return _Told(label, definition, ", ".join(kept) or "-")
+    return _LabelText(label, definition, ", ".join(kept) or "-")
 
 
 def is_plural(alias: str, known: set[str]) -> bool:

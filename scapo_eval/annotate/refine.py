@@ -1,4 +1,4 @@
-"""Second questions to the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
+"""Second calls to the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
 
 Only the cells of the named labels (or the named cells) are asked again. A person's verdicts stay; every earlier
 verdict stays in the history, with its reason.
@@ -17,13 +17,13 @@ from ..errors import InputError
 from ..inference.runner import Session
 from ..io.files import iter_records
 from ..vocabulary import Vocabulary
-from .asking import Forecast, Outcome, Question, ask, judge_of
+from .passes import Call, Forecast, Outcome, judge_of, run_pass
 from .prompts import Prompt, Template
-from .store import Source, Store
+from .store import Provenance, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Refinement:
     """What a refinement asks.
 
     Attributes:
@@ -104,50 +104,50 @@ def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
 def refine(
     store: Store,
     session: Session,
-    plan: Plan,
+    refinement: Refinement,
     *,
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> Outcome:
-    """Asks the cells of a plan; what this plan has settled before is not asked again.
+    """Asks the cells of a refinement; what this refinement has settled before is not asked again.
 
     Args:
         store: open for writing.
         session: the judge.
-        plan: what is asked.
+        refinement: what is asked.
         sampling: of the judge.
         report: told of cost and time after every block.
         only_first: the first few calls only, for their forecast.
     """
-    wanted = calls(store, plan, judge_of(session.engine))
-    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in plan.prompts]
+    wanted = needed_calls(store, refinement, judge_of(session.engine))
+    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in refinement.prompts]
 
-    def questions() -> Iterator[Question]:
+    def calls() -> Iterator[Call]:
         for row in range(len(wanted)):
             for k in np.flatnonzero(wanted[row]).tolist():
-                yield Question(row, plan.prompts[k], columns[k])
+                yield Call(row, refinement.prompts[k], columns[k])
 
-    kinds = {prompt.kind for prompt in plan.prompts}
+    kinds = {prompt.kind for prompt in refinement.prompts}
     assert kinds <= {"label", "joint"}
-    return ask(
-        store, session, questions(), int(wanted.sum()), sampling=sampling or Sampling(), round=plan.round,
-        reason=plan.reason, report=report, only_first=only_first,
+    return run_pass(
+        store, session, calls(), int(wanted.sum()), sampling=sampling or Sampling(), round=refinement.round,
+        reason=refinement.reason, report=report, only_first=only_first,
     )  # fmt: skip
 
 
-def calls(store: Store, plan: Plan, judge: str) -> NDArray[np.bool_]:
-    """(images, prompts) the calls that a plan still needs.
+def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
+    """(images, prompts) the calls that a refinement still needs.
 
-    A call is needed if one of its cells is in the plan and was neither decided by a person nor by this very
-    question: prompt, judge, round and reason.
+    A call is needed if one of its cells is in the refinement and was neither decided by a person nor by this very
+    call: prompt, judge, round and reason.
     """
-    human = np.array([*(source.kind == "human" for source in store.sources), False])[store.source_ids]
+    human = np.array([*(source.kind == "human" for source in store.provenances), False])[store.provenance_ids]
     needed = []
-    for prompt in plan.prompts:
+    for prompt in refinement.prompts:
         columns = [store.vocabulary.label_ids[label] for label in prompt.labels]
-        asked = store.source_ids[:, columns] == store.id_of(
-            Source(prompt.kind, prompt.id, judge, plan.round, plan.reason)
+        asked = store.provenance_ids[:, columns] == store.id_of(
+            Provenance(prompt.kind, prompt.id, judge, refinement.round, refinement.reason)
         )
-        needed.append((plan.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
+        needed.append((refinement.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
     return np.stack(needed, axis=1)

@@ -11,14 +11,16 @@ import orjson
 
 from ..errors import InputError
 from ..inference.runner import now
-from ..inference.sources import Picture, image_ids
+from ..inference.sources import ImageFile, image_ids
 from ..io.files import atomic_write, dump_json, read_json
 from ..signature import digest
 
 CARD_SUFFIX = ".card.json"
 
 
-def sample(pool: Sequence[Picture], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()) -> list[Picture]:
+def sample(
+    pool: Sequence[ImageFile], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()
+) -> list[ImageFile]:
     """Draws ``n`` images without those to be excluded.
 
     Images are ranked by a hash of seed and id and the first ``n`` taken: the draw depends neither on the order of
@@ -45,7 +47,7 @@ def _rank(seed: int, image_id: str) -> bytes:
 
 
 def write_sample(
-    output: str, pool: Sequence[Picture], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
+    output: str, pool: Sequence[ImageFile], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
 ) -> dict[str, Any]:
     """Draws, writes the list of images and ``OUTPUT.card.json``.
 

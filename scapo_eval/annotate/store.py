@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
 from ..inference.runner import now
-from ..inference.sources import Picture
+from ..inference.sources import ImageFile
 from ..io.files import atomic_write, dump_json, parse_json, read_json
 from ..signature import digest
 from ..vocabulary import Vocabulary
@@ -48,7 +48,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Why a cell has its verdict.
 
     Attributes:
@@ -72,8 +72,8 @@ class Store:
     Attributes:
         folder: of the run.
         vocabulary: the run's own copy.
-        pictures: the images, in the order of the rows.
-        image_ids, paths: of the pictures.
+        images: the images, in the order of the rows.
+        image_ids, paths: of the images.
         labels: in the order of the columns.
         matrix: (images, labels) int8: 1 present, 0 absent, -1 not judged, unreadable, or an image that failed.
         prompts: every prompt that was asked, by the name that sources call it by.
@@ -81,7 +81,7 @@ class Store:
 
     folder: Path
     vocabulary: Vocabulary
-    pictures: tuple[Picture, ...]
+    images: tuple[ImageFile, ...]
     image_ids: tuple[str, ...]
     paths: tuple[str, ...]
     labels: tuple[str, ...]
@@ -93,18 +93,18 @@ class Store:
         self._log = -1
         self._logged = 0  # records in the log
         self._generation = 0
-        self._sources: list[Source] = []
-        self._ids: dict[Source, int] = {}
+        self._provenances: list[Provenance] = []
+        self._ids: dict[Provenance, int] = {}
         self._excluded: dict[str, str] = {}
         self._versions: list[NDArray[np.void]] = []
 
     @classmethod
-    def create(cls, folder: str | Path, pictures: Sequence[Picture], vocabulary: Vocabulary) -> Store:
+    def create(cls, folder: str | Path, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
         """Makes a run's folder, open for writing.
 
         Args:
             folder: made if there is none.
-            pictures: the images, whose ids all differ.
+            images: the images, whose ids all differ.
             vocabulary: the labels.
 
         Raises:
@@ -113,7 +113,7 @@ class Store:
         folder = Path(folder)
         if (folder / "run.json").exists():
             raise InputError("holds a run already; choose another folder", path=str(folder))
-        if not pictures:
+        if not images:
             raise InputError("a run needs at least one image", path=str(folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class Store:
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
             rows = [
-                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in pictures
+                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in images
             ]
             _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
             for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
@@ -135,7 +135,7 @@ class Store:
             run = {
                 "format": FORMAT,
                 "vocabulary": {"name": vocabulary.name, "fingerprint": vocabulary.fingerprint},
-                "images": {"n": len(pictures), "hash": digest([each.image_id for each in pictures])},
+                "images": {"n": len(images), "hash": digest([each.image_id for each in images])},
                 "started": now(),
             }
             _write(folder / "run.json", dump_json(run))  # last: a folder without it is no run
@@ -196,7 +196,7 @@ class Store:
         """Image id -> why it cannot be loaded; its cells are unknown and it stays out of the final matrix."""
         return MappingProxyType(self._excluded)
 
-    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, source: Source) -> None:
+    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, source: Provenance) -> None:
         """Appends verdicts; each becomes its cell's current one.
 
         A cell with a person's verdict keeps it: what a judge says of it is dropped.
@@ -213,11 +213,11 @@ class Store:
         assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
         self._must_write()
         if source.kind != "human":
-            human = np.array([*(each.kind == "human" for each in self._sources), False])
+            human = np.array([*(each.kind == "human" for each in self._provenances), False])
             records = records[~human[self._latest[records["row"], records["label"]]]]
         if not len(records):
             return
-        records["source"] = self._source_id(source)
+        records["source"] = self._provenance_id(source)
         self._append(self._log, records.tobytes())
         self._take(records)
 
@@ -240,31 +240,31 @@ class Store:
         self._must_write()
         _write(self.folder / "pool.json", dump_json(card))
 
-    def source_of(self, row: int, label_id: int) -> Source | None:
+    def provenance_of(self, row: int, label_id: int) -> Provenance | None:
         """Why a cell has its verdict; None for a cell that was never judged."""
         latest = int(self._latest[row, label_id])
-        return None if latest == _NONE else self._sources[latest]
+        return None if latest == _NONE else self._provenances[latest]
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """Every source, in the order of its first verdict; ``source_ids`` are positions in it."""
-        return tuple(self._sources)
+    def provenances(self) -> tuple[Provenance, ...]:
+        """Every source, in the order of its first verdict; ``provenance_ids`` are positions in it."""
+        return tuple(self._provenances)
 
-    def id_of(self, source: Source) -> int:
+    def id_of(self, source: Provenance) -> int:
         """Position of a source in ``sources``; -2, which no cell has, for one without a verdict."""
         return self._ids.get(source, _NONE - 1)
 
     @property
-    def source_ids(self) -> NDArray[np.int32]:
+    def provenance_ids(self) -> NDArray[np.int32]:
         """(images, labels) the current verdict's position in ``sources``, -1 where there is none."""
         return self._latest
 
-    def history(self, row: int, label_id: int) -> list[tuple[int, Source]]:
+    def history(self, row: int, label_id: int) -> list[tuple[int, Provenance]]:
         """Every verdict on a cell with its source, oldest first."""
         found = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
-                found.append((int(record["verdict"]), self._sources[int(record["source"])]))
+                found.append((int(record["verdict"]), self._provenances[int(record["source"])]))
         return found
 
     def changed(self) -> int:
@@ -336,9 +336,9 @@ class Store:
         folder = self.folder
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
         self.labels = self.vocabulary.labels
-        self.pictures = tuple(Picture(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
-        self.image_ids = tuple(each.image_id for each in self.pictures)
-        self.paths = tuple(each.path for each in self.pictures)
+        self.images = tuple(ImageFile(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
+        self.image_ids = tuple(each.image_id for each in self.images)
+        self.paths = tuple(each.path for each in self.images)
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
         for row in self.lines("excluded.jsonl"):
@@ -346,8 +346,8 @@ class Store:
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
         # after the log: a source is written before the verdicts that name it
-        self._sources = [Source(**row) for row in self.lines("sources.jsonl")]
-        self._ids = {source: k for k, source in enumerate(self._sources)}
+        self._provenances = [Provenance(**row) for row in self.lines("sources.jsonl")]
+        self._ids = {source: k for k, source in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
         archived, self._versions = self._versions, []
@@ -385,7 +385,7 @@ class Store:
 
     def _check(self, records: NDArray[np.void]) -> None:
         images, labels = self.matrix.shape
-        for name, limit in (("row", images), ("label", labels), ("source", len(self._sources))):
+        for name, limit in (("row", images), ("label", labels), ("source", len(self._provenances))):
             if len(records) and records[name].max() >= limit:
                 raise InputError(f"damaged: a verdict names {name} {records[name].max()}", path=str(self.folder))
 
@@ -395,11 +395,11 @@ class Store:
         self.matrix[records["row"], records["label"]] = records["verdict"]
         self._latest[records["row"], records["label"]] = records["source"]
 
-    def _source_id(self, source: Source) -> int:
+    def _provenance_id(self, source: Provenance) -> int:
         if source not in self._ids:
             self.append("sources.jsonl", asdict(source))
-            self._ids[source] = len(self._sources)
-            self._sources.append(source)
+            self._ids[source] = len(self._provenances)
+            self._provenances.append(source)
         return self._ids[source]
 
     def _append(self, file: int, data: bytes) -> None:

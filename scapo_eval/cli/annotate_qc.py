@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..annotate.qc.draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, PRESENT_PER_LABEL
-from ..annotate.qc.figures import Table as Content
-from ..annotate.qc.figures import labels_table, overall_table, rounds_table
+from ..annotate.qc.exchange import pairs_table, read_answers
 from ..annotate.qc.rounds import ask_undecided, close_round, draw_round, open_round
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
-from ..annotate.qc.tables import pairs_table, read_answers
+from ..annotate.qc.summary_tables import Table as Content
+from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
 from ..annotate.store import Store
 from ..errors import ScapoError
 from ..io.files import atomic_write, dump_json

@@ -211,8 +211,8 @@ def status_command(run: str, as_json: bool) -> None:
     """What RUN holds: cells settled and open, by whom, images excluded."""
     store = Store.open(run)
     of_kind: dict[str, int] = {}
-    for k, source in enumerate(store.sources):
-        number = int(((store.source_ids == k) & (store.matrix != UNKNOWN)).sum())
+    for k, source in enumerate(store.provenances):
+        number = int(((store.provenance_ids == k) & (store.matrix != UNKNOWN)).sum())
         of_kind[source.kind] = of_kind.get(source.kind, 0) + number
     found = {
         "images": len(store.image_ids),
@@ -224,7 +224,7 @@ def status_command(run: str, as_json: bool) -> None:
         "excluded_images": len(store.excluded),
         "verdicts_written": len(store),
         "changed_since_first_verdict": store.changed(),
-        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+        "judges": sorted({source.judge for source in store.provenances if source.kind != "human"}),
         **{f"by_{kind}": number for kind, number in of_kind.items()},
     }
     if as_json:

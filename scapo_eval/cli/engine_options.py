@@ -26,7 +26,7 @@ _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class EngineSettings:
     """The options of :func:`engine_options`."""
 
     engine: str
@@ -73,7 +73,7 @@ class Asking:
 
 
 def engine_options(max_tokens: int) -> Callable[[Command], Command]:
-    """Adds the options of engine and sampling; the command receives them as ``asking: Asking``.
+    """Adds the options of engine and sampling; the command receives them as ``settings: EngineSettings``.
 
     Args:
         max_tokens: default for the longest answer.
@@ -128,37 +128,37 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
     ]
 
     def decorate(command: Command) -> Command:
-        return with_options(command, options, "asking", Asking)
+        return with_options(command, options, "settings", EngineSettings)
 
     return decorate
 
 
-def make_engine(asking: Asking, engine: str, model: str, base_url: str) -> Engine:
+def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
     """An engine of that name; its library is imported now.
 
     Raises:
         MissingExtra: the library is not installed.
         ScapoError: the model cannot be loaded.
     """
-    extra = _extra(asking.engine_option)
+    extra = _extra(settings.engine_option)
     if engine == "openai":
         from ..engines.openai_http import OpenAIEngine
 
         return OpenAIEngine(
-            model, base_url, api_key=os.environ.get(asking.api_key_env), concurrency=asking.concurrency,
-            rate=asking.rate, timeout=asking.timeout, attempts=asking.tries, extra=extra,
+            model, base_url, api_key=os.environ.get(settings.api_key_env), concurrency=settings.concurrency,
+            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries, extra=extra,
         )  # fmt: skip
     if engine == "vllm":
         from ..engines.vllm_offline import VllmEngine
 
-        return VllmEngine(model, revision=asking.revision, dtype=asking.dtype, seed=asking.seed, extra=extra)
+        return VllmEngine(model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, extra=extra)
     from ..engines.hf import TransformersEngine
 
     if extra:
         raise click.UsageError("--engine-option is for the engines openai and vllm")
     return TransformersEngine(
-        model, revision=asking.revision, dtype=asking.dtype, device=asking.device, batch_size=asking.batch_size,
-        max_pixels=asking.max_pixels,
+        model, revision=settings.revision, dtype=settings.dtype, device=settings.device, batch_size=settings.batch_size,
+        max_pixels=settings.max_pixels,
     )  # fmt: skip
 
 
@@ -175,13 +175,13 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def finish(tally: Tally, what: str, output: str, asking: Asking) -> int:
+def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> int:
     """Says on standard error what a run came to.
 
     Returns:
         The exit code: 0, or 4 where items failed or stayed empty.
     """
-    if not asking.quiet:
+    if not settings.quiet:
         click.echo(f"{output}: {tally.summary(what)}", err=True)
         if tally.failed and Path(f"{output}{FAILED_SUFFIX}").exists():
             click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; the same command asks them again", err=True)
@@ -189,9 +189,11 @@ def finish(tally: Tally, what: str, output: str, asking: Asking) -> int:
 
 
 @contextmanager
-def asking_progress(asking: Asking, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def completion_progress(
+    settings: EngineSettings, description: str, total: int | None
+) -> Iterator[Callable[[int], None]]:
     """Answers so far, rate and remaining time on standard error: a bar, or a line now and then in a log."""
-    if asking.quiet:
+    if settings.quiet:
         yield lambda number: None
         return
     console = Console(stderr=True, highlight=False)

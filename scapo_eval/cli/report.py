@@ -15,7 +15,7 @@ from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..io.files import STDIN, atomic_write, iter_lines
 from ..oracle import PresenceOracle, Truth
-from ..report.data import METRICS_FILE, Group, Report, TrainingRun, read_caption_run, read_training_run
+from ..report.data import METRICS_FILE, Group, Report, TrainingLog, caption_evidence, read_training_log
 from ..report.tables import Format
 from ..results import FORMAT, System
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
@@ -115,7 +115,7 @@ def gather(inputs: Sequence[str], sources: Sources) -> Report:
             continue
         assert labels is not None
         with progress(output, names[path], input_size(path)) as advance:
-            run = read_caption_run(
+            run = caption_evidence(
                 path,
                 labels,
                 oracle,
@@ -145,7 +145,7 @@ def gather(inputs: Sequence[str], sources: Sources) -> Report:
             for members in _by_metric(systems)
         ),
         captions=tuple(captions),
-        runs=_told_apart([read_training_run(path) for path in folders]),
+        training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=sources.trail,
         vocabulary=labels,
         truth=truth,
@@ -191,7 +191,7 @@ def _by_metric(systems: Sequence[System]) -> list[list[System]]:
     return [list(members) for _, members in groupby(ordered, key=lambda system: system.metric.name)]
 
 
-def _told_apart(runs: Sequence[TrainingRun]) -> tuple[TrainingRun, ...]:
+def _distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
     names = [run.name for run in runs]
     return tuple(
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run

@@ -102,7 +102,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class Completion:
     """What came back.
 
     Attributes:
@@ -120,7 +120,7 @@ class Response:
     error: str | None = None
 
 
-Done = Callable[[Request, Response], None]
+OnCompletion = Callable[[Request, Completion], None]
 """Called in the caller's thread as each answer arrives, in any order."""
 
 
@@ -139,10 +139,10 @@ class Engine(Protocol):
     @property
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Answers all requests, each exactly once, pulling them as it can use them.
 
-        A request that cannot be answered gets a response with an error, and the others go on.
+        A request that cannot be answered gets a completion with an error, and the others go on.
 
         Raises:
             ScapoError: nothing can be answered (no such server, no such model, access denied).
@@ -154,9 +154,9 @@ class Engine(Protocol):
         ...
 
 
-def in_halves(
-    answer: Callable[[Sequence[Item]], Sequence[Response]], items: Sequence[Item], faults: tuple[type[Exception], ...]
-) -> list[Response]:
+def answer_batch(
+    answer: Callable[[Sequence[Item]], Sequence[Completion]], items: Sequence[Item], faults: tuple[type[Exception], ...]
+) -> list[Completion]:
     """Answers a batch; where it fails as a whole, halves it until only the items at fault have errors.
 
     Args:
@@ -172,9 +172,9 @@ def in_halves(
         raise
     except faults as error:
         if len(items) == 1:
-            return [Response(error=_one_line(error))]
+            return [Completion(error=_one_line(error))]
     middle = len(items) // 2
-    return in_halves(answer, items[:middle], faults) + in_halves(answer, items[middle:], faults)
+    return answer_batch(answer, items[:middle], faults) + answer_batch(answer, items[middle:], faults)
 
 
 def _one_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Done, Request, Response, Sampling, Turn, in_halves, weights_hash
+from .base import Completion, OnCompletion, Request, Sampling, Turn, answer_batch, weights_hash
 
 if TYPE_CHECKING:
     import torch
@@ -66,11 +66,13 @@ class TransformersEngine:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             config = transformers.AutoConfig.from_pretrained(model, revision=revision)
-            self._sees = type(config) in transformers.AutoModelForImageTextToText._model_mapping
-            loader = transformers.AutoModelForImageTextToText if self._sees else transformers.AutoModelForCausalLM
+            self._takes_images = type(config) in transformers.AutoModelForImageTextToText._model_mapping
+            loader = (
+                transformers.AutoModelForImageTextToText if self._takes_images else transformers.AutoModelForCausalLM
+            )
             wanted = dtype if dtype == "auto" else getattr(torch, dtype)
             loaded = loader.from_pretrained(model, revision=revision, dtype=wanted)
-            self._processor = load_processor(model, revision, sees=self._sees, max_pixels=max_pixels)
+            self._processor = load_processor(model, revision, takes_images=self._takes_images, max_pixels=max_pixels)
         except (OSError, ValueError, RuntimeError) as error:
             raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
         self.model = loaded.to(device).eval()
@@ -98,14 +100,14 @@ class TransformersEngine:
             "batch_size": batch_size,
         }
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Answers all requests, a window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
             for batch in self._batches(window, done):
-                for request, response in zip(batch, in_halves(self._generate, batch, faults), strict=True):
-                    done(request, response)
+                for request, completion in zip(batch, answer_batch(self._generate, batch, faults), strict=True):
+                    done(request, completion)
 
     def close(self) -> None:
         """Lets go of the model and of the memory that torch keeps for it."""
@@ -113,18 +115,18 @@ class TransformersEngine:
         if self._torch.cuda.is_available():
             self._torch.cuda.empty_cache()
 
-    def _batches(self, window: Sequence[Request], done: Done) -> Iterable[list[Request]]:
+    def _batches(self, window: Sequence[Request], done: OnCompletion) -> Iterable[list[Request]]:
         """Requests of equal settings, longest first; those whose images cannot be read are answered at once."""
         groups: dict[Sampling, list[Request]] = {}
         for request in window:
-            fault = None if self._sees or not request.images else _NO_IMAGES
+            fault = None if self._takes_images or not request.images else _NO_IMAGES
             try:
                 for path in request.images:
                     images.check(path)
             except images.ImageFault as error:
                 fault = str(error)
             if fault:
-                done(request, Response(error=fault))
+                done(request, Completion(error=fault))
             else:
                 groups.setdefault(_without_seed(request.sampling), []).append(request)
         for group in groups.values():
@@ -135,7 +137,7 @@ class TransformersEngine:
         """The processor's tensors for a batch, padded on the left, on the model's device."""
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
-        if not self._sees:
+        if not self._takes_images:
             return self._processor(texts, padding=True, return_tensors="pt", add_special_tokens=False).to(
                 self.model.device
             )
@@ -159,7 +161,7 @@ class TransformersEngine:
         }
 
     def _template(self, turns: Sequence[Turn]) -> str:
-        if self._sees:
+        if self._takes_images:
             messages: list[dict[str, Any]] = [
                 {
                     "role": turn.role,
@@ -172,7 +174,7 @@ class TransformersEngine:
         text: str = self._processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _generate(self, batch: Sequence[Request]) -> list[Response]:
+    def _generate(self, batch: Sequence[Request]) -> list[Completion]:
         torch = self._torch
         sampling = batch[0].sampling
         inputs = self.inputs(batch)
@@ -185,23 +187,23 @@ class TransformersEngine:
         settings = self.settings(sampling)
         if sampling.temperature > 0:
             seeds = [request.sampling.seed for request in batch]
-            chooser = _SeededChoice(self._transformers, torch, sampling, seeds, self._suppressed)
-            settings["logits_processor"] = self._transformers.LogitsProcessorList([chooser])
+            sampler = _SeededSampler(self._transformers, torch, sampling, seeds, self._suppressed)
+            settings["logits_processor"] = self._transformers.LogitsProcessorList([sampler])
         with torch.inference_mode():
             generated = self.model.generate(**inputs, **settings)
         width = inputs["input_ids"].shape[1]
         return [
-            self._response(row[width:].tolist(), length, sampling)
+            self._completion(row[width:].tolist(), length, sampling)
             for row, length in zip(generated, lengths, strict=True)
         ]
 
-    def _response(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Response:
+    def _completion(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Completion:
         end = next((k for k, token in enumerate(tokens) if token in self._ends), None)
         kept = tokens if end is None else tokens[:end]
         text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
         cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
         finish = "length" if end is None and not cuts and len(kept) >= sampling.max_tokens else "stop"
-        return Response(
+        return Completion(
             text=(text[: min(cuts)] if cuts else text).strip(),
             finish=finish,
             prompt_tokens=prompt_tokens,
@@ -209,7 +211,7 @@ class TransformersEngine:
         )
 
 
-class _SeededChoice:
+class _SeededSampler:
     """Sampling as an argmax over noisy scores (Gumbel's trick), each row with a generator of its own."""
 
     def __init__(
@@ -246,17 +248,17 @@ class _SeededChoice:
         return noisy
 
 
-def load_processor(model: str, revision: str | None = None, *, sees: bool = True, **options: int | None) -> Any:
+def load_processor(model: str, revision: str | None = None, *, takes_images: bool = True, **options: int | None) -> Any:
     """The model's processor; without torchvision, one of images and text only (videos need torchvision).
 
     Args:
         model, revision: folder, or name on a hub.
-        sees: whether the model takes images; else this is its tokenizer.
+        takes_images: whether the model takes images; else this is its tokenizer.
         options: of the image processor, such as ``max_pixels``; None leaves the processor's own.
     """
     import transformers
 
-    if not sees:
+    if not takes_images:
         return transformers.AutoTokenizer.from_pretrained(model, revision=revision)
     given = {name: value for name, value in options.items() if value is not None}
     try:
@@ -280,7 +282,7 @@ def image_tokens(config: Any) -> list[int]:
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Ids that end a response, from single ids, lists of them and None."""
+    """Ids that end a completion, from single ids, lists of them and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )

@@ -20,7 +20,7 @@ from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
 from ..io.files import dump_json, parse_json
 from . import images
-from .base import Done, Request, Response
+from .base import Completion, OnCompletion, Request
 
 if TYPE_CHECKING:
     import aiohttp
@@ -90,14 +90,14 @@ class OpenAIEngine:
         self._lost = 0  # requests given up in a row
         self._schema_refused = False
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Answers all requests; see :class:`~scapo_eval.engines.base.Engine`."""
         asyncio.run(self._run(iter(requests), done))
 
     def close(self) -> None:
         """Nothing is held between runs."""
 
-    async def _run(self, requests: Iterator[Request], done: Done) -> None:
+    async def _run(self, requests: Iterator[Request], done: OnCompletion) -> None:
         import aiohttp
 
         first = await asyncio.to_thread(next, requests, None)
@@ -126,7 +126,9 @@ class OpenAIEngine:
         for _ in range(self._concurrency):
             await queue.put(None)
 
-    async def _work(self, session: aiohttp.ClientSession, queue: asyncio.Queue[Request | None], done: Done) -> None:
+    async def _work(
+        self, session: aiohttp.ClientSession, queue: asyncio.Queue[Request | None], done: OnCompletion
+    ) -> None:
         while (request := await queue.get()) is not None:
             done(request, await self._answer(session, request))
 
@@ -155,13 +157,13 @@ class OpenAIEngine:
                         self.card["served_model"] = entry
                 return
 
-    async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Response:
+    async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Completion:
         """One request with all its attempts."""
         forced = request.schema is not None and not self._schema_refused
         try:
             body = await self._body(request)
         except images.ImageFault as error:
-            return Response(error=str(error))
+            return Completion(error=str(error))
         reason = ""
         for attempt in range(self._attempts):
             if attempt:
@@ -171,7 +173,7 @@ class OpenAIEngine:
             if self._bucket:
                 await self._bucket.take()
             outcome = await self._attempt(session, body)
-            if isinstance(outcome, Response):
+            if isinstance(outcome, Completion):
                 if forced and _refuses_schema(outcome.error):
                     self._schema_refused = True
                     return await self._answer(session, request)
@@ -185,9 +187,9 @@ class OpenAIEngine:
                 f"{self._lost} requests in a row got no answer from {self._url} (the last: {reason}); what was "
                 "answered is kept, run the same command again"
             )
-        return Response(error=f"gave up after {self._attempts} tries: {reason}")
+        return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
-    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Response | str:
+    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
         """One try: the answer (or a final error), or the reason why it should be tried again."""
         import aiohttp
 
@@ -201,7 +203,7 @@ class OpenAIEngine:
             return f"{type(error).__name__}: {error}"
         if status == 200:
             try:
-                return _response(parse_json(data))
+                return _completion(parse_json(data))
             except ValueError as error:
                 return f"half an answer ({error})"
         message = f"HTTP {status}: {_message(data)}"
@@ -211,7 +213,7 @@ class OpenAIEngine:
             return message
         if status in DENIED:
             raise ScapoError(f"{self._url} refuses: {message}")
-        return Response(error=message)
+        return Completion(error=message)
 
     async def _body(self, request: Request) -> bytes:
         sampling = request.sampling
@@ -276,7 +278,7 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if seconds == seconds else 0.0
 
 
-def _response(data: Any) -> Response:
+def _completion(data: Any) -> Completion:
     """The first choice of a completion.
 
     Raises:
@@ -287,10 +289,10 @@ def _response(data: Any) -> Response:
         raise ValueError("no chat completion")
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
-        return Response(error="the server's answer holds no choice")
+        return Completion(error="the server's answer holds no choice")
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    return Response(
+    return Completion(
         text=message_text(message.get("content")),
         finish=choices[0].get("finish_reason"),
         prompt_tokens=usage.get("prompt_tokens"),

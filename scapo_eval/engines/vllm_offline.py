@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Done, Request, Response, in_halves, weights_hash
+from .base import Completion, OnCompletion, Request, answer_batch, weights_hash
 
 _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
 
@@ -55,7 +55,7 @@ class VllmEngine:
         except (OSError, ValueError) as error:
             raise ScapoError(f"vLLM cannot load {model}: {error}") from None
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Answers all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
@@ -65,15 +65,15 @@ class VllmEngine:
                 try:
                     ready.append((request, _conversation(request, loaded)))
                 except images.ImageFault as error:
-                    done(request, Response(error=str(error)))
-            for (request, _), response in zip(ready, in_halves(self._chat, ready, self._faults), strict=True):
-                done(request, response)
+                    done(request, Completion(error=str(error)))
+            for (request, _), completion in zip(ready, answer_batch(self._chat, ready, self._faults), strict=True):
+                done(request, completion)
 
     def close(self) -> None:
         """Lets go of the model."""
         del self._llm
 
-    def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Response]:
+    def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Completion]:
         try:
             outputs = self._llm.chat(
                 [conversation for _, conversation in ready],
@@ -83,7 +83,7 @@ class VllmEngine:
         except self._dead as error:
             raise ScapoError(f"vLLM's engine has died ({error}); run the same command again") from None
         return [
-            Response(
+            Completion(
                 text=output.outputs[0].text,
                 finish=output.outputs[0].finish_reason,
                 prompt_tokens=len(output.prompt_token_ids or ()) or None,

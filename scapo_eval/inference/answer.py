@@ -19,7 +19,7 @@ from ..metrics.phd import read_phd
 from ..metrics.questions import image_key
 from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
 from .runner import Session, Tally, now, write_card, write_rows
-from .sources import ImageFolder, Picture
+from .sources import ImageFile, ImageFolder
 
 _POPE_CATEGORIES = ("adversarial", "popular", "random")
 _PROMPTS = ("prompt", "question", "query", "text")
@@ -30,7 +30,7 @@ _PASSED_ON = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuestion:
     """One question as it is put.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked:
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
-def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
+def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuestion]:
     """The questions of some files.
 
     Args:
@@ -65,7 +65,7 @@ def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
         InputErrors: records that are no question.
         InputError: a file that holds none, or ids that occur twice.
     """
-    asked: list[Asked] = []
+    asked: list[AskedQuestion] = []
     for path in paths:
         _, first = next(iter_records(path))
         asked += _phd(path, folder) if {"yes_question", "no_question"} <= first.keys() else _plain(path, folder)
@@ -79,17 +79,17 @@ def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
     return asked
 
 
-def _phd(path: str, folder: ImageFolder) -> Iterator[Asked]:
+def _phd(path: str, folder: ImageFolder) -> Iterator[AskedQuestion]:
     for question in read_phd(path):
         prompt = question.prompt or question.text or ""
         record = {
             "benchmark": "phd", "mode": question.mode, "task": question.task, "image": question.image,
             "question": question.text, "label": question.label,
         }  # fmt: skip
-        yield Asked(question.id, prompt, question.image, _located(folder, question.image), _known(record))
+        yield AskedQuestion(question.id, prompt, question.image, _located(folder, question.image), _known(record))
 
 
-def _plain(path: str, folder: ImageFolder) -> list[Asked]:
+def _plain(path: str, folder: ImageFolder) -> list[AskedQuestion]:
     faults = FaultList()
     name = Path(path).name.casefold()
     category = next((each for each in _POPE_CATEGORIES if each in name), None) if "pope" in name else None
@@ -103,7 +103,7 @@ def _plain(path: str, folder: ImageFolder) -> list[Asked]:
     return asked
 
 
-def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> Asked:
+def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> AskedQuestion:
     key = next((key for key in ("id", "question_id", "index") if record.get(key) is not None), None)
     prompt = next((record[key] for key in _PROMPTS if isinstance(record.get(key), str) and record[key].strip()), None)
     if prompt is None:
@@ -127,7 +127,7 @@ def _question(record: Mapping[str, Any], number: int, category: str | None, fold
         path = folder.find(
             record["image_src"].rsplit("/", 1)[-1]
         )  # MMHal-Bench's files keep their first address's name
-    return Asked(identity, prompt, image, path, _known(known))
+    return AskedQuestion(identity, prompt, image, path, _known(known))
 
 
 def _located(folder: ImageFolder, image: str | None) -> str | None:
@@ -138,22 +138,22 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value is not None}
 
 
-def wants_description(asked: Asked) -> bool:
+def wants_description(asked: AskedQuestion) -> bool:
     """Whether a description may stand before the prompt: there is an image, and it is a question."""
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
 
-def pictures_of(asked: Sequence[Asked]) -> list[Picture]:
+def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
     """One picture per image that questions ask about, in the order of the first question."""
-    found: dict[str, Picture] = {}
+    found: dict[str, ImageFile] = {}
     for each in asked:
         if each.path is not None and each.image is not None and wants_description(each):
-            found.setdefault(each.unit, Picture(each.unit, each.image, each.path))
+            found.setdefault(each.unit, ImageFile(each.unit, each.image, each.path))
     return list(found.values())
 
 
 def read_descriptions(path: str) -> dict[str, str]:
-    """Image -> its first description in a captions file; keys as :attr:`Asked.unit`."""
+    """Image -> its first description in a captions file; keys as :attr:`AskedQuestion.unit`."""
     found: dict[str, str] = {}
     for _, image_id, caption in read_foreign_captions(path):
         found.setdefault(image_id, caption)
@@ -161,7 +161,7 @@ def read_descriptions(path: str) -> dict[str, str]:
 
 
 def answer(
-    asked: Sequence[Asked],
+    asked: Sequence[AskedQuestion],
     session: Session,
     output: str,
     *,
@@ -186,10 +186,10 @@ def answer(
     sampling = sampling or Sampling()
     started = now()
 
-    def description(each: Asked) -> str | None:
+    def description(each: AskedQuestion) -> str | None:
         return descriptions.get(each.unit) if descriptions is not None and wants_description(each) else None
 
-    def request(each: Asked) -> Request | None:
+    def request(each: AskedQuestion) -> Request | None:
         context = description(each)
         if descriptions is not None and wants_description(each) and context is None:
             return None

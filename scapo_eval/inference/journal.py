@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from ..engines import Response
+from ..engines import Completion
 from ..errors import InputError
 from ..io.files import dump_json, parse_json
 
@@ -68,15 +68,15 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._offsets
 
-    def add(self, key: str, response: Response) -> None:
+    def add(self, key: str, completion: Completion) -> None:
         """Appends an answer; a later one to the same request takes its place."""
         row = {
             "key": key,
-            "text": response.text,
-            "finish": response.finish,
-            "prompt_tokens": response.prompt_tokens,
-            "completion_tokens": response.completion_tokens,
-            "error": response.error,
+            "text": completion.text,
+            "finish": completion.finish,
+            "prompt_tokens": completion.prompt_tokens,
+            "completion_tokens": completion.completion_tokens,
+            "error": completion.error,
         }
         line = dump_json({name: value for name, value in row.items() if value is not None}) + b"\n"
         written = os.write(self._file, line)
@@ -86,14 +86,14 @@ class Journal:
         self._offsets[bytes.fromhex(key)] = self._end
         self._end += written
 
-    def get(self, key: str) -> Response | None:
+    def get(self, key: str) -> Completion | None:
         """The answer to a request, None if it has none yet."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
         row = parse_json(self._line_at(offset))
         row.pop("key")
-        return Response(**row)
+        return Completion(**row)
 
     def close(self) -> None:
         """Flushes to disk and lets others in."""

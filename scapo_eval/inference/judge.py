@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import orjson
 
 from ..answers import contains, first_word
-from ..engines import Request, Response, Sampling, Turn
+from ..engines import Completion, Request, Sampling, Turn
 from ..errors import InputError
 from ..io.containers import open_rows
 from ..io.fields import IMAGE_KEYS, find_image, image_of
@@ -36,7 +36,7 @@ Verdict = TypeVar("Verdict")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AnswerToJudge:
     """One answer to be judged.
 
     Attributes:
@@ -52,7 +52,7 @@ class Judged:
     record: Mapping[str, Any]
 
 
-def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
+def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
     """Answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
 
     Args:
@@ -75,14 +75,14 @@ def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
         identity = next(
             (str(record[name]) for name in ("id", "question_id") if record.get(name) is not None), str(line)
         )
-        found.append(Judged(identity, find_image(record), record[key], record))
+        found.append(AnswerToJudge(identity, find_image(record), record[key], record))
     faults.raise_if_any()
     return found
 
 
 def ask_until_read(
     session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Verdict | None]]
-) -> list[tuple[Verdict | None, Response]]:
+) -> list[tuple[Verdict | None, Completion]]:
     """Asks, and asks again with another seed where the verdict cannot be read; in the order of ``wanted``.
 
     Args:
@@ -90,14 +90,14 @@ def ask_until_read(
         wanted: what is asked.
         read: per request, text -> verdict, None for one that cannot be read.
     """
-    found: list[tuple[Verdict | None, Response]] = [(None, Response(error="not asked"))] * len(wanted)
+    found: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
     for number in range(TRIES):
         asked = {k: _again(wanted[k], number) for k in open_ones}
         session.tally.repeated += len(asked) if number else 0
         session.ask(asked.values())
         for k, request in asked.items():
-            response = session.journal.get(session.key(request)) or Response(error="not answered")
+            response = session.journal.get(session.key(request)) or Completion(error="not answered")
             found[k] = (None if response.error else read[k](response.text), response)
         open_ones = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
     return found
@@ -129,7 +129,7 @@ def read_rating(text: str) -> int | None:
 
 
 def judge_mmhal(
-    answers: Sequence[Judged],
+    answers: Sequence[AnswerToJudge],
     session: Session,
     output: str,
     *,
@@ -181,7 +181,7 @@ def judge_mmhal(
     return session.tally
 
 
-def _case(each: Judged) -> dict[str, str]:
+def _case(each: AnswerToJudge) -> dict[str, str]:
     content = each.record.get("image_content") or "not listed"
     listed = ", ".join(map(str, content)) if isinstance(content, list) else str(content)
     question = each.record.get("question") or each.record.get("prompt")
@@ -232,7 +232,7 @@ def read_verdict(text: str) -> bool | None:
 
 
 def judge_faithscore(
-    answers: Sequence[Judged],
+    answers: Sequence[AnswerToJudge],
     session: Session,
     verifier: Session,
     folder: ImageFolder,
@@ -314,7 +314,7 @@ def judge_faithscore(
             named = each.record.get("setting") or setting
             if named:
                 row["setting"] = named
-            tally.add(Response(text="-", error=error))
+            tally.add(Completion(text="-", error=error))
             yield _known(row), error
 
     write_rows(output, rows())
@@ -327,7 +327,9 @@ def judge_faithscore(
     return tally
 
 
-def _descriptive(answers: Sequence[Judged], session: Session, sampling: Sampling) -> tuple[list[str], list[str | None]]:
+def _descriptive(
+    answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
+) -> tuple[list[str], list[str | None]]:
     """Per answer its descriptive sentences as one text, and why it could not be labelled."""
     sentences = [_sentences(each.response) for each in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]

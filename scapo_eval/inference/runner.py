@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..engines import Engine, Request, Response, Sampling
+from ..engines import Completion, Engine, Request, Sampling
 from ..engines import images as pictures
 from ..io.files import atomic_write, dump_json
 from ..signature import digest
@@ -64,18 +64,18 @@ class Tally:
         """Items that failed or stayed empty: what makes the exit code 4."""
         return self.failed + self.empty
 
-    def add(self, response: Response) -> None:
+    def add(self, completion: Completion) -> None:
         """Counts one item of the final file."""
         self.requests += 1
-        if response.error is not None:
+        if completion.error is not None:
             self.failed += 1
             if len(self.first_errors) < 3:
-                self.first_errors.append(response.error)
+                self.first_errors.append(completion.error)
             return
-        self.empty += not response.text.strip()
-        self.cut += response.finish == "length"
-        self.prompt_tokens += response.prompt_tokens or 0
-        self.completion_tokens += response.completion_tokens or 0
+        self.empty += not completion.text.strip()
+        self.cut += completion.finish == "length"
+        self.prompt_tokens += completion.prompt_tokens or 0
+        self.completion_tokens += completion.completion_tokens or 0
 
     def summary(self, what: str) -> str:
         """One line for people."""
@@ -135,21 +135,21 @@ class Session:
                     in_flight.add(key)
                     yield request
 
-        def done(request: Request, response: Response) -> None:
+        def done(request: Request, completion: Completion) -> None:
             key = asked.pop(id(request))
-            self.journal.add(key, response)
+            self.journal.add(key, completion)
             in_flight.discard(key)
-            self.tally.made_tokens += response.completion_tokens or 0
+            self.tally.made_tokens += completion.completion_tokens or 0
             self.advance(1)
 
         self.engine.run(unanswered(), done)
         self.tally.seconds += time.monotonic() - began
 
-    def answer_to(self, request: Request) -> Response:
+    def answer_to(self, request: Request) -> Completion:
         """The answer, counted in the tally."""
-        response = self.journal.get(self.key(request)) or Response(error="not answered")
-        self.tally.add(response)
-        return response
+        completion = self.journal.get(self.key(request)) or Completion(error="not answered")
+        self.tally.add(completion)
+        return completion
 
     def _fingerprint_or_name(self, path: str) -> str:
         try:

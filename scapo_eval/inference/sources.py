@@ -22,7 +22,7 @@ _LIST_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageFile:
     """An image to be looked at.
 
     Attributes:
@@ -85,7 +85,7 @@ def _files_in(root: Path) -> Iterator[Path]:
                 yield Path(folder) / name
 
 
-def pictures(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[Picture]:
+def find_images(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[ImageFile]:
     """The images of all sources, in order.
 
     Args:
@@ -98,13 +98,13 @@ def pictures(sources: Iterable[str], root: str | None = None, limit: int | None 
         InputError: a source that is nothing of this, or holds no image.
         InputErrors: one id for two images.
     """
-    found: list[Picture] = []
+    found: list[ImageFile] = []
     for source in sources:
         of_source = list(_of_source(source, root))
         if not of_source:
             raise InputError("holds no image", path=source)
         found += of_source
-    first: dict[str, Picture] = {}
+    first: dict[str, ImageFile] = {}
     faults = []
     for picture in found:
         earlier = first.setdefault(picture.image_id, picture)
@@ -138,34 +138,34 @@ def image_ids(source: str) -> frozenset[str]:
     return found
 
 
-def _of_source(source: str, root: str | None) -> Iterator[Picture]:
+def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
     path = Path(source)
     if path.is_dir():
-        yield from (_picture(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
+        yield from (_image_file(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
     elif path.is_file() and (
         path.suffix in _LIST_SUFFIXES or (path.suffixes[-2:-1] and path.suffixes[-2] in _LIST_SUFFIXES)
     ):
         yield from _of_list(source, ImageFolder(root) if root else None)
     elif path.is_file():
-        yield _picture(path.name, source)
+        yield _image_file(path.name, source)
     elif glob.has_magic(source):
-        yield from (_picture(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
+        yield from (_image_file(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
     else:
         raise InputError("no such file or folder", path=source)
 
 
-def _picture(name: str, path: str) -> Picture:
-    return Picture(canonical_image_id(name), name, path)
+def _image_file(name: str, path: str) -> ImageFile:
+    return ImageFile(canonical_image_id(name), name, path)
 
 
-def _of_list(source: str, folder: ImageFolder | None) -> Iterator[Picture]:
+def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
     def locate(name: str) -> str:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
     if _is_coco(source):
         for entry in read_json(source)["images"]:
             name = str(entry.get("file_name") or entry["id"])
-            yield Picture(canonical_image_id(entry["id"]), name, locate(name))
+            yield ImageFile(canonical_image_id(entry["id"]), name, locate(name))
         return
     for line, record in iter_records(source):
         named = _name(record)
@@ -178,7 +178,7 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[Picture]:
             identity = canonical_image_id(named if given is None else given)
         except ValueError as error:
             raise InputError(f"'image_id' {error}", path=source, line=line) from None
-        yield Picture(identity, named, locate(named))
+        yield ImageFile(identity, named, locate(named))
 
 
 def _is_coco(source: str) -> bool:

@@ -6,6 +6,6 @@ papers, ``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) 
 
 from __future__ import annotations
 
-from .data import CaptionRun, Group, Report, TrainingRun, read_caption_run, read_training_run
+from .data import CaptionEvidence, Group, Report, TrainingLog, caption_evidence, read_training_log
 
-__all__ = ["CaptionRun", "Group", "Report", "TrainingRun", "read_caption_run", "read_training_run"]
+__all__ = ["CaptionEvidence", "Group", "Report", "TrainingLog", "caption_evidence", "read_training_log"]

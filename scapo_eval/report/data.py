@@ -77,7 +77,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class CaptionRun:
+class CaptionEvidence:
     """One system's captions with everything that was found in them.
 
     Attributes:
@@ -119,7 +119,7 @@ class CaptionRun:
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class TrainingLog:
     """A training run's log.
 
     Attributes:
@@ -146,14 +146,14 @@ class Report:
     """
 
     groups: tuple[Group, ...] = ()
-    captions: tuple[CaptionRun, ...] = ()
-    runs: tuple[TrainingRun, ...] = ()
+    captions: tuple[CaptionEvidence, ...] = ()
+    training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     truth: Truth | None = None
 
 
-def read_caption_run(
+def caption_evidence(
     path: str | Path,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
@@ -167,7 +167,7 @@ def read_caption_run(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     on_progress: Callable[[int], None] | None = None,
-) -> CaptionRun:
+) -> CaptionEvidence:
     """Scores a captions file and keeps its evidence; see :func:`scapo_eval.scoring.score_file`."""
     image_ids: list[str] = []
     texts: list[str] = []
@@ -198,10 +198,10 @@ def read_caption_run(
     config = RewardConfig(claims=claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=any_fingerprint)
     mentions = find_claims(reward.matcher, texts)
-    return CaptionRun(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
 
 
-def read_training_run(folder: str | Path) -> TrainingRun:
+def read_training_log(folder: str | Path) -> TrainingLog:
     """Reads ``metrics.jsonl`` and, where there is one, ``samples.jsonl`` of a run's folder.
 
     Raises:
@@ -224,7 +224,7 @@ def read_training_run(folder: str | Path) -> TrainingRun:
                 raise InputError(f"'{key}' must be a number or null, found {value!r:.60}", path=path, line=line)
             names[key] = None
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return TrainingRun(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
+    return TrainingLog(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
 
 
 def _read_samples(path: Path) -> list[tuple[int, str, str]]:
@@ -355,7 +355,7 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 # Labels
 
 
-def label_rows(run: CaptionRun) -> dict[str, list[float | None]]:
+def label_rows(run: CaptionEvidence) -> dict[str, list[float | None]]:
     """Per label of the vocabulary, as columns.
 
     ``mentions`` with multiplicity; ``claims``: captions that name it and whose truth knows it; of these
@@ -391,7 +391,7 @@ def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def alias_rows(run: CaptionRun) -> list[tuple[str, int, int, int, int]]:
+def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
     """``(surface form, label, mentions, hallucinated, unknown)``, most frequent first."""
     seen: Counter[tuple[str, int]] = Counter()
     wrong: Counter[tuple[str, int]] = Counter()
@@ -410,7 +410,7 @@ def alias_rows(run: CaptionRun) -> list[tuple[str, int, int, int, int]]:
     return [(*key, seen[key], wrong[key], unknown[key]) for key in ordered]
 
 
-def together(run: CaptionRun, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
+def together(run: CaptionEvidence, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
     """Which hallucinations come together, and beside which supported labels they stand.
 
     Returns:
@@ -443,7 +443,7 @@ GUARDS = {
 """Figure -> what it is; ``words`` and ``objects`` are means, the rest are shares."""
 
 
-def guards(run: CaptionRun) -> dict[str, float | None]:
+def guards(run: CaptionEvidence) -> dict[str, float | None]:
     """What tells a better score from a played one; names in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
@@ -466,7 +466,7 @@ def guards(run: CaptionRun) -> dict[str, float | None]:
 # Density (paper, Table 3)
 
 
-def density(run: CaptionRun) -> dict[str, float]:
+def density(run: CaptionEvidence) -> dict[str, float]:
     """The paper's Table 3 for one system: objects and subsentences per response.
 
     Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported

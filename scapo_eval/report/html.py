@@ -27,11 +27,11 @@ from ..matcher import AliasMatcher
 from .data import (
     GUARDS,
     ISO_LEVELS,
-    CaptionRun,
+    CaptionEvidence,
     Group,
     Plane,
     Report,
-    TrainingRun,
+    TrainingLog,
     alias_rows,
     guards,
     iso_curve,
@@ -95,7 +95,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         captions=report.captions,
         guards=_guard_rows(report),
         guard_names=GUARDS,
-        runs=report.runs,
+        runs=report.training_logs,
         percent=percent,
         payloads={
             "figures": _packed(_figures(report, drawn)),
@@ -223,7 +223,7 @@ def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         ],
         "labels": [_label_table(run) for run in report.captions],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
-        "training": [_training(run, report) for run in report.runs],
+        "training": [_training(run, report) for run in report.training_logs],
     }
 
 
@@ -231,7 +231,7 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionRun) -> dict[str, Any]:
+def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
     rows = label_rows(run)
     most, counts, pairs = together(run)
@@ -251,7 +251,7 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     return counts
 
 
-def _training(run: TrainingRun, report: Report) -> dict[str, Any]:
+def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
     images = [image for _, image, _ in run.samples]
     states = None
     if report.truth is not None:
@@ -274,7 +274,7 @@ def _training(run: TrainingRun, report: Report) -> dict[str, Any]:
 # The packed captions
 
 
-def _captions(runs: Iterable[CaptionRun]) -> dict[str, Any]:
+def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
     """Columns of every caption; images in the order in which they first occur."""
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}

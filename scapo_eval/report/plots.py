@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InputError, MissingExtra
-from .data import ISO_LEVELS, CaptionRun, Plane, TrainingRun, iso_curve, label_rows
+from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, label_rows
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
 MARKERS = "sD^ovP"
@@ -55,7 +55,7 @@ def _pyplot() -> Any:
     return matplotlib
 
 
-class Picture:
+class Plot:
     """A figure with the house's settings, without the global state of pyplot."""
 
     def __init__(self, width: float, height: float, rows: int = 1, columns: int = 1) -> None:
@@ -72,7 +72,7 @@ class Picture:
         dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
         self.figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
 
-    def __enter__(self) -> Picture:
+    def __enter__(self) -> Plot:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -94,10 +94,10 @@ def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane]) -> None:
     if not planes:
         raise InputError("no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
-    with Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
-        for axes, plane in zip(picture.axes, planes, strict=True):
+    with Plot(4.8 * len(planes), 4.2, 1, len(planes)) as plot:
+        for axes, plane in zip(plot.axes, planes, strict=True):
             _draw_plane(axes, plane, names)
-        picture.save(stream, form)
+        plot.save(stream, form)
 
 
 def _draw_plane(axes: Any, plane: Plane, names: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str]) -> None:
     axes.legend(title="(Cap. Score)", fontsize=8, title_fontsize=8)
 
 
-def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 20) -> None:
+def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionEvidence], top: int = 20) -> None:
     """The labels that the systems hallucinate most, with rates and Wilson intervals.
 
     Args:
@@ -155,8 +155,8 @@ def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
     if not most:
         raise InputError("no label to draw: nothing is hallucinated")
-    with Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
-        axes, thick = picture.axes[0], 0.8 / len(runs)
+    with Plot(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as plot:
+        axes, thick = plot.axes[0], 0.8 / len(runs)
         for s, (run, rows) in enumerate(zip(runs, tables, strict=True)):
             at = np.arange(len(most)) + 0.4 - (s + 0.5) * thick
             rate, low, high = (np.array([rows[n][k] or 0.0 for k in most]) for n in ("rate", "low", "high"))
@@ -166,10 +166,10 @@ def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 
         axes.set_yticks(range(len(most)), [names[k] for k in most])
         axes.set(xlabel="hallucinated captions among those that name the label, %", xlim=(0, None))
         axes.legend(fontsize=8)
-        picture.save(stream, form)
+        plot.save(stream, form)
 
 
-def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
+def training(stream: IO[bytes], form: str, runs: Sequence[TrainingLog]) -> None:
     """Training curves, one panel per figure, one line per run.
 
     Args:
@@ -186,18 +186,18 @@ def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
         raise InputError("the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    with Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:
-        for axes, (title, names, factor) in zip(picture.axes, panels, strict=False):
+    with Plot(3.1 * columns, 2.3 * rows, rows, columns) as plot:
+        for axes, (title, names, factor) in zip(plot.axes, panels, strict=False):
             for k, run in enumerate(runs):
                 for name in _present(run, names):
                     values = [np.nan if v is None else factor * v for v in run.columns[name]]
                     axes.plot(run.columns["step"], values, color=COLORS[(k + 1) % len(COLORS)], lw=1.2, label=run.name)
             axes.set(title=title, xlabel="step")
-        for axes in picture.axes[len(panels) :]:
+        for axes in plot.axes[len(panels) :]:
             axes.set_axis_off()
-        picture.axes[0].legend(fontsize=8)
-        picture.save(stream, form)
+        plot.axes[0].legend(fontsize=8)
+        plot.save(stream, form)
 
 
-def _present(run: TrainingRun, names: Iterable[str]) -> list[str]:
+def _present(run: TrainingLog, names: Iterable[str]) -> list[str]:
     return [name for name in names if any(v is not None for v in run.columns.get(name, []))]

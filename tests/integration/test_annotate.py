@@ -194,8 +194,8 @@ def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli,
     assert {store.labels[column] for _, column in people} == {"fork", "knife"}
     cli("annotate", "refine", run, "--joint", "knife,fork", *asking)
     store = Store.open(run)
-    assert all(store.source_of(row, column).judge == "Ada" for row, column in people)  # type: ignore[union-attr]
-    asked_again = [source for source in store.sources if source.kind == "joint"]
+    assert all(store.provenance_of(row, column).judge == "Ada" for row, column in people)  # type: ignore[union-attr]
+    asked_again = [source for source in store.provenances if source.kind == "joint"]
     assert [source.round for source in asked_again] == [1]
     cli("annotate", "finalize", run, "-o", tmp_path / "m.npz", "--licence", "CC0-1.0")
     card = orjson.loads((tmp_path / "m.npz.card.json").read_bytes())

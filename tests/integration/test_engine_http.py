@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.engines import Request, Response, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine, seconds_to_wait  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 
@@ -33,9 +33,9 @@ def stats(url: str) -> dict:
         return json.loads(reply.read())
 
 
-def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, Response]]:
+def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, Completion]]:
     """Runs an engine and collects what it reports."""
-    found: list[tuple[Request, Response]] = []
+    found: list[tuple[Request, Completion]] = []
     engine.run(requests, lambda request, response: found.append((request, response)))
     return found
 
@@ -198,7 +198,7 @@ def test_requests_are_pulled_as_they_are_needed(start: Start) -> None:
                 ahead = max(ahead, pulled - answered)
             yield Request.of(str(k))
 
-    def done(request: Request, response: Response) -> None:
+    def done(request: Request, response: Completion) -> None:
         nonlocal answered
         with lock:
             answered += 1
@@ -213,7 +213,7 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     sampling = Sampling(temperature=0.5, top_p=0.9, top_k=7, max_tokens=3, seed=4, stop=("x",))
     engine = OpenAIEngine("echo", url, extra={"user": "me"})
     ((_, response),) = asked(engine, [Request.of("two words", sampling=sampling)])
-    assert response == Response("two words", "stop", 2, 5)
+    assert response == Completion("two words", "stop", 2, 5)
     assert engine.card["server"] == "loopback"
     ((_, none),) = asked(OpenAIEngine("no-choice", url), [Request.of("x")])
     assert none.error == "the server's answer holds no choice"

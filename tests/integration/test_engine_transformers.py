@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.engines import Request, Response, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 
@@ -46,9 +46,9 @@ def models(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {family: tiny.build(root / family, family) for family in (*FAMILIES, "text")}
 
 
-def run(engine: TransformersEngine, requests: list[Request]) -> list[Response]:
+def run(engine: TransformersEngine, requests: list[Request]) -> list[Completion]:
     """Responses in the order of the requests."""
-    found: dict[int, Response] = {}
+    found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(id(request), response))
     return [found[id(request)] for request in requests]
 

@@ -27,7 +27,7 @@ from ...inference.runner import now
 from ...io.files import atomic_write, dump_json, parse_json
 from ...signature import digest
 from ...stats import DEFAULT_SEED
-from ..store import UNKNOWN, Source, Store
+from ..store import UNKNOWN, Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 
 FORMAT = "scapo-qc-round/1"
@@ -42,7 +42,7 @@ VERDICTS = {"yes": 1, "no": 0}
 State = Literal["open", "closed", "abandoned"]
 
 
-class Answered(ScapoError):
+class AnswerConflict(ScapoError):
     """Somebody else (another tab, another person) has answered this pair in between."""
 
 
@@ -147,13 +147,15 @@ class Round:
             version: the pair's version that this person saw; None to answer whatever it is.
 
         Raises:
-            Answered: the pair has another version by now.
+            AnswerConflict: the pair has another version by now.
             ScapoError: no such pair, or the round is over.
         """
         if not 0 <= pair < len(self.answers):
             raise ScapoError(f"round {self.number} has no pair {pair}")
         if version is not None and version != self.versions[pair]:
-            raise Answered(f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}")
+            raise AnswerConflict(
+                f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}"
+            )
         self.answer_many([(pair, answer)], by=by)
 
     def answer_many(self, answers: Iterable[tuple[int, Answer | None]], *, by: str) -> None:
@@ -401,7 +403,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     for person in dict.fromkeys(round_.people):
         theirs = [k for k, answer in enumerate(round_.answers) if answer in VERDICTS and round_.people[k] == person]
         verdicts = [VERDICTS[str(round_.answers[k])] for k in theirs]
-        source = Source(kind="human", prompt="", judge=person, round=round_.number)
+        source = Provenance(kind="human", prompt="", judge=person, round=round_.number)
         store.write(draw.pairs.rows[theirs], draw.pairs.label_ids[theirs], verdicts, source)
     round_.end("abandoned" if abandon and round_.open_pairs else "closed", errors)
     return errors
@@ -415,8 +417,8 @@ def judged_matrix(store: Store) -> NDArray[np.int8]:
 
 def people_cells(store: Store) -> NDArray[np.bool_]:
     """(images, labels) cells whose verdict is a person's."""
-    human = np.array([*(source.kind == "human" for source in store.sources), False])
-    return np.asarray(human[store.source_ids])
+    human = np.array([*(source.kind == "human" for source in store.provenances), False])
+    return np.asarray(human[store.provenance_ids])
 
 
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
@@ -428,9 +430,9 @@ def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
     return seen
 
 
-def _judge_of(store: Store, row: int, label: int) -> Source | None:
+def _judge_of(store: Store, row: int, label: int) -> Provenance | None:
     """The latest source that is no person: a closing that was killed half-way may have written the person's."""
-    current = store.source_of(row, label)
+    current = store.provenance_of(row, label)
     if current is None or current.kind != "human":
         return current
     return next((source for _, source in reversed(store.history(row, label)) if source.kind != "human"), None)

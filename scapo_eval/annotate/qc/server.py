@@ -22,7 +22,7 @@ from ...engines import images
 from ...errors import MissingExtra, ScapoError
 from ...io.files import dump_json, parse_json
 from ..store import Store
-from .rounds import ANSWERS, Answered, Round, close_round
+from .rounds import ANSWERS, AnswerConflict, Round, close_round
 from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary
 
 LOOPBACK = "127.0.0.1"
@@ -178,7 +178,7 @@ class QcServer(ThreadingHTTPServer):
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the picture can be shown: answer yes, no or unsure")
         try:
             self._round.answer(pair, answer, by=self._by, version=version)
-        except Answered as reason:  # no fault of the page: it takes over what the other tab has done
+        except AnswerConflict as reason:  # no fault of the page: it takes over what the other tab has done
             return {"refused": str(reason), **self._answers()}
         return {"version": self._round.versions[pair], "events": sum(self._round.versions)}
 

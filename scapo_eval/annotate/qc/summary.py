@@ -105,7 +105,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         "stale": [name for name, record in labels.items() if record["stale"]],
         "refine": list(dict.fromkeys(error["label"] for error in last_closed.errors)) if last_closed else [],
         "errors": [{"round": each.number, **_without_pair(error)} for each in rounds for error in each.errors],
-        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+        "judges": sorted({source.judge for source in store.provenances if source.kind != "human"}),
     }
 
 
