@@ -1,8 +1,8 @@
-"""Questions about cells in, verdicts in the store out: the pass that ``coarse`` and ``refine`` share.
+"""One pass of a judge over cells: calls in, verdicts in the store out. ``coarse`` and ``refine`` share it.
 
-Questions go out in blocks, image by image, so that a server can keep an image's prefix. Every answer is in the
-run's journal as it arrives, a block's verdicts are in the store when the block is complete; a killed pass asks again
-only what was in flight.
+Calls go out in blocks, image by image, so that a server can cache an image's prefix. Every answer is in the run's
+journal as it arrives, and a block's verdicts are in the store when the block is complete; a killed pass repeats only
+the calls that were in flight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNREAD = "unread.jsonl"
 PASSES = "passes.jsonl"
 
 FIRST_BLOCK, BLOCK = 64, 8192
-"""Questions in the block that the first forecast is made of, and in the blocks behind it."""
+"""Calls in the first block, from which the first forecast is made, and in every later block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Call:
     """One call: an image and a prompt that asks for the verdicts of some of its cells.
 
     Attributes:
-        row: of the image.
-        prompt: what is asked.
-        columns: of the prompt's labels.
+        row: row of the image in the matrix.
+        prompt: the text that is sent with the image.
+        columns: columns of the prompt's labels in the matrix.
     """
 
     row: int
@@ -49,13 +49,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a pass has cost and what it will.
+    """What a pass has cost so far, and what the rest of it will.
 
     Attributes:
-        done, total: calls.
-        made: of the calls done, those that the engine answered in this run.
-        seconds: that these took.
-        prompt_tokens, completion_tokens: of a call, on average; 0 where the engine does not count.
+        done: number of calls that have been answered.
+        total: number of calls in the whole pass.
+        made: number of the answered calls that the engine answered now (the others came from the journal).
+        seconds: time that the engine took for them.
+        prompt_tokens: mean number of prompt tokens of a call; 0 where the engine does not count.
+        completion_tokens: mean number of completion tokens of a call; 0 where the engine does not count.
     """
 
     done: int
@@ -67,31 +69,37 @@ class Forecast:
 
     @property
     def left(self) -> int:
-        """Calls to come."""
+        """Number of calls that are still to be made."""
         return self.total - self.done
 
     @property
     def seconds_left(self) -> float | None:
-        """Time that the calls to come will take; None before there is a rate."""
+        """Seconds that the remaining calls will take; None before a rate is known."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Price of calls, at prices per million tokens."""
+        """Price of a number of calls.
+
+        Args:
+            calls: number of calls.
+            price_in: price of a million prompt tokens.
+            price_out: price of a million completion tokens.
+        """
         return calls * (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a pass came to.
+    """What a pass achieved.
 
     Attributes:
-        calls: calls asked.
-        cells: verdicts that were wanted.
-        present: of them, present.
-        changed: verdicts that differ from an earlier one.
-        unread: cells whose answer could not be read, with the answer.
-        failed: cells without an answer, with the error.
-        excluded: images that cannot be loaded (of this pass).
+        calls: number of calls made.
+        cells: number of cells that were asked about.
+        present: number of written verdicts that say "present".
+        changed: number of written verdicts that differ from the cell's earlier one.
+        unread: cells whose answer could not be read, each with the answer.
+        failed: cells whose call got no answer, each with the error.
+        excluded: ids of the images that this pass could not load.
     """
 
     calls: int = 0
@@ -104,17 +112,17 @@ class Outcome:
 
     @property
     def flawed(self) -> bool:
-        """Whether something is left to be settled: exit code 4."""
+        """Whether cells or images are left unsettled (exit code 4 of the commands)."""
         return bool(self.unread or self.failed or self.excluded)
 
 
 def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) -> Journal:
-    """The answers that a run has got."""
+    """The journal of a run's answers, opened for reading and writing."""
     return Journal(store.folder / JOURNAL, warn=warn)
 
 
 def judge_of(engine: Engine) -> str:
-    """``model@hash`` of whatever decides the engine's answers."""
+    """The judge's name in provenances: ``model@hash``, the hash covering whatever decides the engine's answers."""
     identity = dict(engine.identity)
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
 
@@ -131,21 +139,21 @@ def run_pass(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> Outcome:
-    """Asks, writes the verdicts that can be read, lists what is left.
+    """Makes the calls, writes the verdicts that can be read, lists the cells that stay open.
 
     A cell whose answer cannot be read becomes unknown; one without an answer keeps what it has. A coarse verdict
     never takes the place of any other.
 
     Args:
-        store: open for writing.
+        store: the run, open for writing.
         session: the judge.
-        calls: image by image.
-        total: their number.
-        sampling: of the judge.
-        round: of quality control.
-        reason: why they are asked.
-        report: told after every block.
-        only_first: stop after the first block, for its forecast.
+        calls: what to ask, image by image.
+        total: number of calls.
+        sampling: sampling settings of the judge.
+        round: number of the round of quality control that led to this pass, 0 before any.
+        reason: why the cells are asked again, for the history.
+        report: called with a forecast after every block.
+        only_first: stop after the first block, once its forecast is known.
     """
     started, judge = now(), judge_of(session.engine)
     outcome = Outcome()
@@ -207,7 +215,7 @@ def _write(
     reason: str,
     outcome: Outcome,
 ) -> None:
-    """A block's verdicts, prompt by prompt; one that the cell has already, from the same source, is not repeated."""
+    """Writes a block's verdicts, prompt by prompt, without those that a cell already has from an equal call."""
     cells: dict[tuple[Kind, str], list[tuple[int, int, int]]] = {}
     for call, (verdicts, completion) in zip(calls, answers, strict=True):
         outcome.cells += len(call.columns)

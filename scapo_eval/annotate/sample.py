@@ -28,16 +28,18 @@ def sample(
 
     Args:
         pool: the images, whose ids all differ.
-        n: images wanted.
-        seed: of the draw.
-        exclude: canonical image ids.
+        n: number of images to draw.
+        seed: seed of the draw.
+        exclude: canonical ids of the images to leave out.
 
     Raises:
-        InputError: the pool holds too few.
+        InputError: the pool has too few images.
     """
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
-        reason = f"the pool holds {len(pool):,} images, {len(pool) - len(left):,} of them excluded: no {n:,} are left"
+        reason = (
+            f"cannot draw {n:,} images: the pool has {len(pool):,}, of which {len(pool) - len(left):,} are excluded"
+        )
         raise InputError(reason)
     return sorted(left, key=lambda picture: _rank(seed, picture.image_id))[:n]
 
@@ -54,10 +56,10 @@ def write_sample(
     Args:
         output: JSON Lines that ``annotate coarse`` reads.
         pool: the images.
-        n: images wanted.
-        seed: of the draw.
+        n: number of images to draw.
+        seed: seed of the draw.
         exclude: files and folders whose images are kept out: truth files, caption files, lists, COCO annotations.
-        sources: names of the pool's files.
+        sources: names of the files and folders that the pool was read from.
 
     Returns:
         The card.

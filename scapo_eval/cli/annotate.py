@@ -34,7 +34,7 @@ _ELSEWHERE = {
     "qc": ("annotate_qc", "command"),
     **{name: ("annotate_views", f"{name}_command") for name in ("mine", "lint", "compare", "status", "history")},
 }
-"""Command -> (module of this package, its name there); loaded when it is used."""
+"""Command -> (module of this package, name in it); imported when the command is used."""
 
 
 class _Group(click.Group):
@@ -55,15 +55,19 @@ class _Group(click.Group):
 def command() -> None:
     """Builds a presence/absence matrix for your own images: sample, coarse, mine, refine, qc, finalize.
 
-    RUN is a folder that holds everything of a run. A killed command goes on when it is given again.
+    RUN is a folder that holds everything of a run. A killed command resumes when it is run again.
     """
 
 
 def _prices(command: Command) -> Command:
     options = [
         click.option("--price-in", type=click.FloatRange(0), metavar="X", help="Price of a million prompt tokens."),
-        click.option("--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million answer tokens."),
-        click.option("--forecast", is_flag=True, help="Only the first few calls, to say what all of them would cost."),
+        click.option(
+            "--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million completion tokens."
+        ),
+        click.option(
+            "--forecast", is_flag=True, help="Make only the first few calls, to say what all of them would cost."
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -72,7 +76,7 @@ def _prices(command: Command) -> Command:
 
 @command.command("sample")
 @click.argument("pool", nargs=-1, required=True)
-@click.option("-n", "n", type=click.IntRange(1), required=True, help="Images wanted.")
+@click.option("-n", "n", type=click.IntRange(1), required=True, help="Number of images to draw.")
 @click.option("-o", "--output", required=True, metavar="FILE.jsonl", help="The list of images; FILE.card.json beside.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
 @click.option("--exclude", multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders.")
@@ -90,7 +94,7 @@ def sample_command(
 
 @command.command("coarse")
 @click.argument("images", nargs=-1, required=True)
-@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, made if there is none.")
+@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
 @click.option("--vocabulary", default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
@@ -152,9 +156,11 @@ def coarse_command(
     help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
 )
 @click.option("--cells", metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels.")
-@click.option("--vocabulary", metavar="FILE", help="Take definitions from here (labels and aliases must be the run's).")
-@click.option("--reason", default="", help="Why, for the history.")
-@click.option("--round", "number", type=click.IntRange(0), help="Of quality control.  [default: the last one]")
+@click.option(
+    "--vocabulary", metavar="FILE", help="Take definitions from this file (with the run's labels and aliases)."
+)
+@click.option("--reason", default="", help="Why they are asked again, for the history.")
+@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def refine_command(
@@ -207,7 +213,7 @@ def _pass(
     prices: tuple[float | None, float | None, bool],
     work: Callable[[Session, Callable[[Forecast], None]], Outcome],
 ) -> int:
-    """One pass of an engine over cells, with forecasts; the exit code."""
+    """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
     price_in, price_out, only_forecast = prices
     said = 0.0
 
@@ -230,7 +236,7 @@ def _pass(
         outcome = work(session, report)
         tally = session.tally
     if only_forecast:
-        _say(settings, "forecast only: the same command without --forecast goes on from here")
+        _say(settings, "forecast only: the same command without --forecast continues from here")
         return 0
     _say(settings, f"{store.folder}: {tally.summary('answers')}")
     return _finish(store, outcome, settings)
@@ -251,7 +257,9 @@ def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float 
         prices = price_in or 0.0, price_out or 0.0
         spent, whole = forecast.cost(forecast.done, *prices), forecast.cost(forecast.total, *prices)
         parts.append(
-            f"cost {spent:,.2f} of {whole:,.2f}" if forecast.prompt_tokens else "the engine counts no tokens: no cost"
+            f"cost {spent:,.2f} of {whole:,.2f}"
+            if forecast.prompt_tokens
+            else "cost unknown: the engine does not count tokens"
         )
     return "forecast: " + ", ".join(parts)
 
@@ -285,13 +293,13 @@ def _say(settings: EngineSettings, text: str) -> None:
 
 def _no_restart(settings: EngineSettings) -> None:
     if settings.restart:
-        raise click.UsageError("a run keeps every version of its verdicts; to start afresh choose another folder")
+        raise click.UsageError("a run keeps every version of its verdicts; to start again, choose another folder")
 
 
 def _warn_of_other_judges(store: Store, engine: Engine, settings: EngineSettings) -> None:
-    others = {source.judge for source in store.provenances if source.kind == "coarse"} - {judge_of(engine)}
+    others = {provenance.judge for provenance in store.provenances if provenance.kind == "coarse"} - {judge_of(engine)}
     if others:
-        settings.warn(f"this run holds coarse verdicts of {', '.join(sorted(others))}; now {judge_of(engine)} goes on")
+        settings.warn(f"this run has coarse verdicts of {', '.join(sorted(others))}; {judge_of(engine)} adds to them")
 
 
 def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, settings: EngineSettings) -> None:
@@ -336,7 +344,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """The round of quality control that a refinement answers to."""
+    """Number of the round of quality control that a refinement follows."""
     path = store.folder / "qc" / "summary.json"
     if given is not None or not path.is_file():
         return given or 0
@@ -347,13 +355,16 @@ def _round(store: Store, given: int | None) -> int:
 @click.argument("run")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 @click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
-@click.option("--licence", default="", metavar="TEXT", help="Of the matrix, for the card, for example CC-BY-4.0.")
+@click.option(
+    "--license", "--licence", "license_", default="", metavar="TEXT",
+    help="License of the matrix, for the card, for example CC-BY-4.0.",
+)  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
-def finalize_command(run: str, output: str, allow_unknown: bool, licence: str, note: str) -> None:
+def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str) -> None:
     """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize
 
-    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, licence=licence, note=note)
+    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, license=license_, note=note)
     cells, images = card["cells"], card["images"]
     click.echo(
         f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
@@ -363,5 +374,5 @@ def finalize_command(run: str, output: str, allow_unknown: bool, licence: str, n
     )
     if card["quality_control"] is None:
         click.echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
-    if not licence:
-        click.echo("scapo-eval: warning: no --licence: the card says NOT STATED", err=True)
+    if not license_:
+        click.echo("scapo-eval: warning: --license is missing: the card says NOT STATED", err=True)

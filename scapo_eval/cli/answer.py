@@ -33,13 +33,13 @@ def command(
 ) -> int:
     """Answers questions; amber, phd, pope, yesno and judge read the output.
 
-    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or own
-    records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
-    model, and its questions come with image and description. The published discriminative figures of SCAPO (AMBER,
-    POPE, PhD) are such description-augmented ones: compare them with --describe runs only.
+    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or your
+    own records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
+    model, and its questions come with image and description. The published discriminative scores of SCAPO (AMBER,
+    POPE, PhD) are description-augmented ones: compare them with those of --describe only.
     """
     if self_describe and descriptions:
-        raise click.UsageError("--describe makes descriptions, --descriptions brings them: give one of the two")
+        raise click.UsageError("--describe and --descriptions exclude each other")
     asked = read_questions(questions, ImageFolder(images_root))[:limit]
     known = read_descriptions(descriptions) if descriptions else None
     code = 0

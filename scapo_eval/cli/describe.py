@@ -35,9 +35,9 @@ def command(
 ) -> int:
     """Describes images; the captions go straight into scapo-eval.
 
-    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed run goes on
-    with the same command. Beside FILE: FILE.run.json (how it was made), FILE.journal (what was answered),
-    FILE.failed.jsonl (what could not be).
+    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed
+    command resumes when it is run again. Beside FILE: FILE.run.json (how it was made), FILE.journal (the completions),
+    FILE.failed.jsonl (images without one).
     """
     if samples > 1 and not settings.temperature:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")

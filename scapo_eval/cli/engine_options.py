@@ -1,4 +1,4 @@
-"""The options by which a verb chooses its engine, and what its runs print: progress, summary, exit code."""
+"""The options by which a verb chooses engine and sampling, and what it prints: progress, summary, exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The options of :func:`engine_options`."""
+    """The values of the options of :func:`engine_options`, see there."""
 
     engine: str
     model: str
@@ -53,11 +53,11 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """The settings of the answers."""
+        """The sampling settings."""
         return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, self.seed)
 
     def make(self) -> Engine:
-        """The engine; nothing is imported before."""
+        """Creates the engine, whose library is imported only now."""
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
@@ -66,9 +66,9 @@ class EngineSettings:
             click.echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
-        """The journal beside an output file."""
+        """Opens the journal beside an output file."""
         if output == "-":
-            raise click.UsageError("a run needs a file for its output (-o FILE): it can be killed and go on")
+            raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
@@ -76,12 +76,14 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
     """Adds the options of engine and sampling; the command receives them as ``settings: EngineSettings``.
 
     Args:
-        max_tokens: default for the longest answer.
+        max_tokens: default of ``--max-tokens``.
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
-        option("--engine", type=click.Choice(ENGINES), default="openai", help="Who answers."),
-        option("--model", required=True, metavar="NAME", help="The server's name of the model, a hub's, or a folder."),
+        option("--engine", type=click.Choice(ENGINES), default="openai", help="What runs the model."),
+        option(
+            "--model", required=True, metavar="NAME", help="Name of the model on the server or the hub, or its folder."
+        ),
         option(
             "--base-url",
             default="http://127.0.0.1:8000/v1",
@@ -99,8 +101,8 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         option(
             "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
         ),
-        option("--tries", type=click.IntRange(1), default=8, help="openai: tries for one request."),
-        option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests together."),
+        option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
+        option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
         option("--revision", metavar="REV", help="vllm, transformers: revision of a hub's model."),
         option(
             "--dtype",
@@ -118,12 +120,12 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         ),
         option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy."),
         option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to draw from."
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to sample from."
         ),
-        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to draw from, 0 for all."),
-        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Longest answer."),
-        option("--seed", type=click.IntRange(0), default=0, help="Seed of the draws."),
-        option("--restart", is_flag=True, help="Forget what an earlier run of this output has answered."),
+        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to sample from, 0 for all."),
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Greatest length of a completion."),
+        option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
+        option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
         option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
     ]
 
@@ -134,7 +136,13 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
 
 
 def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
-    """An engine of that name; its library is imported now.
+    """Creates an engine, importing its library.
+
+    Args:
+        settings: the options.
+        engine: name of the engine.
+        model: name or folder of the model.
+        base_url: address of the server (engine openai).
 
     Raises:
         MissingExtra: the library is not installed.
@@ -176,7 +184,7 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
 
 
 def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> int:
-    """Says on standard error what a run came to.
+    """Prints the summary on standard error.
 
     Returns:
         The exit code: 0, or 4 where items failed or stayed empty.
@@ -192,7 +200,7 @@ def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> in
 def completion_progress(
     settings: EngineSettings, description: str, total: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Answers so far, rate and remaining time on standard error: a bar, or a line now and then in a log."""
+    """Shows completions so far, rate and remaining time on standard error: a bar, or lines now and then in a log."""
     if settings.quiet:
         yield lambda number: None
         return
@@ -227,7 +235,7 @@ class _Lines:
         self._began = self._last = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Counts; prints every LINE_EVERY seconds."""
+        """Counts; prints a line every ``_LINE_EVERY`` seconds."""
         self._done += number
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY:

@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore``: have a model judge what another one said."""
+"""``scapo-eval judge mmhal|faithscore``: have a model judge another model's answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
 @click.argument("answers")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
-@click.option("--verifier-model", metavar="NAME", help="Who checks facts against the image.  [default: --model]")
+@click.option("--verifier-model", metavar="NAME", help="Model that checks facts against the image.  [default: --model]")
 @click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]")
 @click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]")
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")

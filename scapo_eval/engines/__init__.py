@@ -1,6 +1,7 @@
-"""Who answers prompts: any OpenAI-compatible server, vLLM in this process, or transformers in this process.
+"""Engines run a model: any OpenAI-compatible server, vLLM in this process, or transformers in this process.
 
-All three take :class:`Request` and give :class:`Completion`; the heavy libraries are imported when an engine is made.
+All three take a :class:`Request` and return a :class:`Completion`; the heavy libraries are imported when an engine is
+created.
 """
 
 from __future__ import annotations

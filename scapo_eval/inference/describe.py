@@ -1,4 +1,4 @@
-"""Images to descriptions: the first step of every score and of description-augmented answers."""
+"""A model's descriptions of images: the first step of every score and of description-augmented answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFile
 
 PRESETS = {"paper": DESCRIBE, "augmentation": DESCRIBE_IN_DETAIL}
-"""Names of the protocol's prompts."""
+"""Name on the command line -> prompt of the paper's protocol."""
 
 
 def describe(
@@ -28,15 +28,15 @@ def describe(
 
     Args:
         images: the images.
-        session: who describes, and where answers are kept.
-        output: captions JSON Lines, in the order of ``images``.
-        prompt: sent with every image.
-        sampling: how to answer.
-        samples: descriptions per image, each with a seed of its own.
-        model: name for the output's rows.
+        session: the engine and the journal that keeps its completions.
+        output: path of the captions in JSON Lines, in the order of ``images``.
+        prompt: text that is sent with every image.
+        sampling: sampling settings; None takes the defaults.
+        samples: number of descriptions per image, each with a seed of its own.
+        model: name of the model, for the output's rows.
 
     Returns:
-        The counts of this run.
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -48,7 +48,7 @@ def describe(
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
         for image, request in requests():
-            completion = session.answer_to(request)
+            completion = session.completion_of(request)
             row: dict[str, Any] = {"image_id": image.image_id}
             if completion.error is None:
                 row["caption"] = completion.text

@@ -1,7 +1,7 @@
-"""The append-only record of a run, from which a killed run goes on.
+"""The append-only record of completions, from which a killed command resumes.
 
-One line of JSON per answer, keyed by the hash of its request and written in one piece as it arrives. What
-a killed process leaves is every answer that had arrived, and at most half a line, which is cut off.
+One line of JSON per completion, keyed by the hash of its request and written in one piece as it arrives. A killed
+process leaves every completion that had arrived, and at most half a line, which is cut off.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SUFFIX = ".journal"
 
 
 class Journal:
-    """Answers on disk, by request.
+    """Completions on disk, by the key of their request.
 
-    In memory are 16 bytes of key and an offset per answer, never a text.
+    In memory are 16 bytes of key and an offset per completion, never a text.
 
     Args:
-        path: of the file, made if there is none.
-        fresh: forget what it holds.
-        warn: told of damaged lines; their requests are asked again.
+        path: path of the file; created if it does not exist.
+        fresh: discard what the file holds.
+        warn: called with a message where lines are damaged; their requests are made again.
 
     Raises:
-        InputError: another process writes it, or it cannot be written.
+        InputError: another process is writing the file, or it cannot be written.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Journal:
         return bytes.fromhex(key) in self._offsets
 
     def add(self, key: str, completion: Completion) -> None:
-        """Appends an answer; a later one to the same request takes its place."""
+        """Appends a completion; it replaces an earlier one of the same request."""
         row = {
             "key": key,
             "text": completion.text,
@@ -87,7 +87,7 @@ class Journal:
         self._end += written
 
     def get(self, key: str) -> Completion | None:
-        """The answer to a request, None if it has none yet."""
+        """The completion of a request by its key, None if there is none yet."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
@@ -96,7 +96,7 @@ class Journal:
         return Completion(**row)
 
     def close(self) -> None:
-        """Flushes to disk and lets others in."""
+        """Flushes to disk and lets other processes write."""
         os.fsync(self._file)
         os.close(self._file)
 
@@ -110,7 +110,7 @@ class Journal:
             size *= 4
 
     def _read(self, warn: Callable[[str], None]) -> None:
-        """Indexes the answers of earlier runs; failures are left out, so that they are asked again."""
+        """Indexes the completions of earlier runs; failures are left out, so that their requests are made again."""
         damaged = 0
         with open(self.path, "rb") as stream:
             for line in stream:

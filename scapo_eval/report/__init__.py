@@ -1,7 +1,7 @@
-"""Looking at hallucination: reports, plots and tables of what was scored.
+"""Reports, plots and tables of what was scored.
 
-``data`` gathers what is shown, ``html`` makes one self-contained page of it, ``plots`` makes figures for
-papers, ``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) are imported when used.
+``data`` gathers what is shown, ``html`` makes one self-contained page of it, ``plots`` makes plots for papers,
+``tables`` the paper's tables. jinja2 and matplotlib (extra ``report``) are imported when used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a report shows, gathered once: scores, captions with their evidence, training runs.
+"""What a report shows, gathered once: scores, captions with their evidence, training logs.
 
-Nothing here knows of HTML or of plots; pages, plots and tables are different views of a :class:`Report`.
+Nothing here depends on HTML or plots; pages, plots and tables are different views of a :class:`Report`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
 
 METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
-"""What a report reads of a training run's folder, see docs/report.md."""
+"""Files of a training run's folder that a report reads, see docs/report.md."""
 
 SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
 """Verdicts on a marked span."""
@@ -45,7 +45,7 @@ PLANES = (
     ("capscore", "hal_rate_dagger", "cover_rate_dagger", "Hal. Rate and Cover Rate against DOPA"),
     ("amber", "chair", "cover", "AMBER: CHAIR and Cover"),
 )
-"""MetricSet, figure on the x axis, figure on the y axis, title: where a frontier can be drawn."""
+"""Frontiers that can be drawn: name of the metric set, metric on the x axis, metric on the y axis, title."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
@@ -54,13 +54,14 @@ _Z_95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class Group:
-    """Systems that were scored by one metric; the first is the baseline.
+    """Systems that were scored by one metric set; the first is the baseline.
 
     Attributes:
-        metric: the metric.
-        systems: their counts.
+        metric: the metric set.
+        systems: the systems with their counts.
         found: the results object of :func:`scapo_eval.results.results`.
-        resamples, seed: of every interval.
+        resamples: number of bootstrap resamples of every interval.
+        seed: seed of the bootstrap.
     """
 
     metric: MetricSet
@@ -71,7 +72,7 @@ class Group:
 
     @classmethod
     def of(cls, systems: Sequence[System], *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED) -> Group:
-        """Computes figures, intervals and differences."""
+        """Computes values, intervals and differences of the systems' metrics."""
         found = results(systems, resamples=resamples, seed=seed)
         return cls(systems[0].metric, tuple(systems), found, resamples, seed)
 
@@ -81,10 +82,13 @@ class CaptionEvidence:
     """One system's captions with everything that was found in them.
 
     Attributes:
-        scores: the figures.
-        truth: what they were judged by.
-        image_ids, texts, lines: of each caption.
-        mentions, rewards: of the captions, as columns.
+        scores: the system's scores.
+        truth: the truth that the captions were scored against.
+        image_ids: image id of each caption.
+        texts: text of each caption.
+        lines: line number of each caption in its file.
+        mentions: the captions' mentions that count as claims, as columns.
+        rewards: the captions' rewards, as columns.
     """
 
     scores: CaptionScores
@@ -97,7 +101,7 @@ class CaptionEvidence:
 
     @property
     def name(self) -> str:
-        """Of the system."""
+        """Name of the system."""
         return self.scores.name
 
     @cached_property
@@ -107,24 +111,24 @@ class CaptionEvidence:
 
     @cached_property
     def claimed(self) -> NDArray[np.bool_]:
-        """(captions, labels) which labels each caption mentions."""
+        """(captions, labels) bool, whether a caption mentions a label."""
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The white-space chunks of each caption, case-folded."""
+        """The words of each caption (separated by white space), case-folded."""
         return [text.casefold().split() for text in self.texts]
 
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """A training run's log.
+    """The log of a training run.
 
     Attributes:
-        name: of the run.
-        columns: figure -> one value per logged step, None where a step has none; ``step`` among them.
+        name: name of the training run.
+        columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
     """
 
@@ -138,11 +142,12 @@ class Report:
     """All that pages, plots and tables show.
 
     Attributes:
-        groups: scores per metric.
-        captions: systems whose captions are at hand; the first is the baseline.
-        runs: training logs.
-        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
-        vocabulary, truth: to mark training samples with, where known.
+        groups: scores, one group per metric set.
+        captions: systems whose captions are given; the first is the baseline.
+        training_logs: logs of training runs.
+        trails: prefixes of system names; systems that share one are checkpoints of one training run, in order.
+        vocabulary: vocabulary for the marks in training samples, where known.
+        truth: truth for the marks in training samples, where known.
     """
 
     groups: tuple[Group, ...] = ()
@@ -205,11 +210,12 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     """Reads ``metrics.jsonl`` and, where there is one, ``samples.jsonl`` of a run's folder.
 
     Raises:
-        InputError, InputErrors: a record without an increasing ``step``, a figure that is no number.
+        InputError: the file is not found, ``step`` does not increase, or a value is not a number.
+        InputErrors: records that are not valid JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
-        raise InputError(f"no training run: it holds no {METRICS_FILE} (see docs/report.md)", path=folder)
+        raise InputError(f"not a training run: {METRICS_FILE} not found (see docs/report.md)", path=folder)
     rows: list[Mapping[str, Any]] = []
     names: dict[str, None] = {"step": None}
     for line, record in iter_records(path):
@@ -250,11 +256,13 @@ def _read_samples(path: Path) -> list[tuple[int, str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A system in the plane of two figures.
+    """A system in the plane of two metrics.
 
     Attributes:
-        name: of the system.
-        x, y, score: Hal. Rate, Cover Rate, and the Cap. Score of the two.
+        name: name of the system.
+        x: the Hal. Rate.
+        y: the Cover Rate.
+        score: the Cap. Score of the two.
         ellipse: (points, 2) outline of the 95 % region; empty without a bootstrap.
     """
 
@@ -267,13 +275,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Plane:
-    """One frontier picture: the first point is the baseline.
+    """One frontier plot; the first point is the baseline.
 
     Attributes:
-        title: of the picture.
-        points: systems that have both figures.
-        trails: positions of points that are one run's checkpoints, in order.
-        arrows: positions of points that an arrow from the baseline leads to.
+        title: title of the plot.
+        points: the systems that have both metrics.
+        trails: positions in ``points`` of one training run's checkpoints, in order.
+        arrows: positions in ``points`` that an arrow from the baseline leads to.
     """
 
     title: str
@@ -283,7 +291,7 @@ class Plane:
 
 
 def planes(report: Report) -> list[Plane]:
-    """Every frontier that the report's figures allow."""
+    """Every frontier for which the report has the metrics."""
     found = []
     for metric, x, y, title in PLANES:
         for group in report.groups:
@@ -316,14 +324,14 @@ def _point(system: System, x: str, y: str, group: Group) -> Point | None:
 
 
 def confidence_ellipse(
-    drawn: NDArray[np.float64], centre: tuple[float, float], points: int = 48
+    drawn: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
     """The 95 % ellipse of a normal with the covariance of resampled pairs.
 
     Args:
-        drawn: (resamples, 2).
-        centre: where the ellipse lies.
-        points: of its outline.
+        drawn: (resamples, 2) the resampled pairs.
+        center: center of the ellipse.
+        points: number of points of its outline.
 
     Returns:
         (points, 2) outline.
@@ -334,12 +342,12 @@ def confidence_ellipse(
     c = math.sqrt(max(yy - b * b, 0))  # the Cholesky factor [[a, 0], [b, c]]
     turn = 2 * np.pi * np.arange(points) / points
     radius = math.sqrt(_CHI2_95)
-    outline = [centre[0] + radius * a * np.cos(turn), centre[1] + radius * (b * np.cos(turn) + c * np.sin(turn))]
+    outline = [center[0] + radius * a * np.cos(turn), center[1] + radius * (b * np.cos(turn) + c * np.sin(turn))]
     return np.stack(outline, axis=1)
 
 
 def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
-    """Where :func:`~scapo_eval.cap_score` itself equals ``level``: ``(hal_rate, cover_rate)`` by bisection."""
+    """The curve on which :func:`~scapo_eval.cap_score` equals ``level``: ``(hal_rate, cover_rate)``, by bisection."""
     curve = []
     for hal in np.linspace(0, 1, points).tolist():
         if cap_score(hal, 1.0) < level:
@@ -356,11 +364,11 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 
 
 def label_rows(run: CaptionEvidence) -> dict[str, list[float | None]]:
-    """Per label of the vocabulary, as columns.
+    """Counts and rates of each label of the vocabulary, as columns.
 
-    ``mentions`` with multiplicity; ``claims``: captions that name it and whose truth knows it; of these
+    ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
     ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
-    that have it; of these ``missed``; ``unknown``: captions that name it where the truth knows nothing.
+    that have it; of these ``missed``; ``unknown``: captions that mention it where the truth does not know it.
     """
     claimed, states = run.claimed, run.states
     hallucinated = (claimed & (states == 0)).sum(axis=0)
@@ -411,7 +419,7 @@ def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
 
 
 def together(run: CaptionEvidence, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Which hallucinations come together, and beside which supported labels they stand.
+    """Which hallucinations occur together, and beside which supported labels.
 
     Returns:
         The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
@@ -440,11 +448,11 @@ GUARDS = {
     "unknown": "claims the truth does not know",
     "identical": "captions shared by different images",
 }
-"""Figure -> what it is; ``words`` and ``objects`` are means, the rest are shares."""
+"""Guard -> what it counts; ``words`` and ``objects`` are means, the others are shares."""
 
 
 def guards(run: CaptionEvidence) -> dict[str, float | None]:
-    """What tells a better score from a played one; names in GUARDS."""
+    """Numbers that tell a real improvement from a gamed score; names in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -490,10 +498,10 @@ def marked(
 
     Args:
         texts: n texts.
-        states: (n, labels) truth of each text's image; None where there is none.
-        matcher: finds the mentions and the ignore phrases; without it nothing is marked.
-        rewards: of the texts' pieces.
-        mentions: those that count, where not all that the matcher finds do.
+        states: (n, labels) truth of each text's image; None without a truth.
+        matcher: finds the mentions and the ignore phrases; None marks nothing.
+        rewards: rewards of the texts' pieces; None leaves the pieces out.
+        mentions: the mentions that count as claims; None takes all that the matcher finds.
 
     Returns:
         ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
@@ -538,12 +546,12 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """What every ASCII text with one of these phrases holds: a quick look before the matcher's slow one."""
+    """A pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact one."""
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None
 
 
 def _utf16_offsets(text: str) -> list[int] | None:
-    """UTF-16 units before each character and at the end; None where they equal the character's index."""
+    """Number of UTF-16 units before each character and at the end; None where it equals the character's index."""
     if text.isascii() or max(text) <= "\uffff":
         return None
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

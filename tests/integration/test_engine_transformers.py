@@ -144,7 +144,7 @@ def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Pa
     assert also.error is None
     assert good.completion_tokens == 4
     assert good.finish == "length"
-    assert "no such file" in str(missing.error)
+    assert "file not found" in str(missing.error)
     assert "damaged" in str(broken.error)
     assert "exceed the model's context of 512" in str(long.error)
     blind = TransformersEngine(str(models["text"]), dtype="float32", device="cpu")

@@ -243,7 +243,7 @@ def test_two_tabs_answer_every_pair_once(browser: Any, run: Path, serve: Callabl
     second.wait(0)
     first.press("y")
     second.press("n")
-    assert second.said() == "AnswerConflict elsewhere in the meantime: yes. Yours was not taken."
+    assert second.said() == "Answered elsewhere in the meantime: yes. Yours was not taken."
     assert (first.pair, second.pair) == (1, 1)
     assert the_round(run).answers[:2] == ["yes", None]
     total = len(the_round(run).answers)
@@ -284,7 +284,7 @@ def test_a_missing_picture_is_said_and_skipped(browser: Any, run: Path, serve: C
     assert person.said() == "Nothing can be seen: skip it with S."
     page.keyboard.press("s")
     person.wait(1)
-    assert "no image in a known format" in page.inner_text("#why")
+    assert "not a valid image" in page.inner_text("#why")
     page.get_by_role("button", name="Skip it").click()
     for pair in range(2, len(rows)):
         person.wait(pair)

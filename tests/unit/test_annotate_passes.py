@@ -210,7 +210,7 @@ def test_images_that_do_not_load_are_excluded_never_absent(tmp_path: Path) -> No
     with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
         outcome = ask(store, judge)
         assert outcome.excluded == ["3"]
-        assert "no image in a known format" in store.excluded["3"]
+        assert "not a valid image" in store.excluded["3"]
         assert {image for image, _ in judge.asked} == {"1", "2", "4"}
         assert (store.matrix[store.image_ids.index("3")] == -1).all()
         card = finalize(store, str(tmp_path / "m.npz"))
@@ -299,9 +299,9 @@ def test_refinement_asks_the_affected_cells_and_keeps_every_version(tmp_path: Pa
             refine(store, Session(judge, journal), Refinement(prompts, listed_cells(store, str(listed)), "listed"))
         assert [image for image, _ in judge.asked] == ["1", "2"]
         listed.write_text('{"image_id": "77", "label": "dog"}\n')
-        with pytest.raises(InputError, match=r"cells\.jsonl:1: needs an image_id and a label of the run"):
+        with pytest.raises(InputError, match=r"cells\.jsonl:1: expected an image_id and a label of the run"):
             listed_cells(store, str(listed))
-        card = finalize(store, str(tmp_path / "m.npz"), licence="CC0-1.0")
+        card = finalize(store, str(tmp_path / "m.npz"), license="CC0-1.0")
         assert card["cells"]["by_kind"] == {"coarse": 24 - 2, "joint": 23, "human": 1, "label": 2}
         assert card["cells"]["changed_since_first_verdict"] == len(wrong) - 1
         assert {each["kind"] for each in card["prompts"]} == {"coarse", "label", "joint"}
@@ -367,7 +367,7 @@ def test_two_runs_are_compared_where_both_have_judged(tmp_path: Path) -> None:
     other = [ImageFile("other", "1.png", str(tmp_path / "images" / "1.png"))]
     with (
         open_or_create(str(tmp_path / "other"), other, WORLD) as third,
-        pytest.raises(InputError, match="shares no image or no label"),
+        pytest.raises(InputError, match="has no image or no label in common"),
     ):
         compare(third, one)
 
@@ -378,7 +378,7 @@ def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: P
         store.keep_pool({"pool": {"images": 99, "sources": ["train"], "hash": "x"}, "seed": 5, "excluded": []})
         ask(store, Judge(truthful(truth)))
         for name in ("m.npz", "m.parquet"):
-            card = finalize(store, str(tmp_path / name), licence="CC-BY-4.0", note="A note.")
+            card = finalize(store, str(tmp_path / name), license="CC-BY-4.0", note="A note.")
             oracle = PresenceOracle.load(tmp_path / name)
             assert oracle.vocabulary_fingerprint == WORLD.fingerprint
             assert all(oracle.present(image) == shown for image, shown in truth.items())
@@ -393,7 +393,7 @@ def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: P
             "judge@",
         ):
             assert part in text
-        with pytest.raises(InputError, match=r"end the name in \.npz or \.parquet"):
+        with pytest.raises(InputError, match=r"it must end in \.npz or \.parquet"):
             finalize(store, str(tmp_path / "m.json"))
         assert np.load(tmp_path / "m.npz")["matrix"].dtype == np.int8
 
@@ -407,7 +407,7 @@ def test_a_sample_depends_on_seed_and_ids_only() -> None:
     assert 350 < np.mean([int(each) for each in drawn]) < 650
     without = sample(pool, 100, seed=3, exclude=frozenset(drawn[:50]))
     assert [each.image_id for each in without[:50]] == drawn[50:]
-    with pytest.raises(InputError, match="the pool holds 1,000 images, 900 of them excluded: no 101 are left"):
+    with pytest.raises(InputError, match="cannot draw 101 images: the pool has 1,000, of which 900 are excluded"):
         sample(pool, 101, exclude=frozenset(map(str, range(900))))
 
 
@@ -435,5 +435,5 @@ def test_what_is_evaluated_on_is_kept_out_across_the_splits(tmp_path: Path) -> N
     assert [(each["images"], each["in_pool"]) for each in card["excluded"]] == [(2, 2), (1, 1), (1, 1)]
     assert orjson.loads(Path(f"{output}.card.json").read_bytes()) == card
     (tmp_path / "none.jsonl").write_text('{"text": 1}\n')
-    with pytest.raises((InputError, InputErrors), match="names no image"):
+    with pytest.raises((InputError, InputErrors), match="missing key 'image"):
         image_ids(str(tmp_path / "none.jsonl"))

@@ -165,17 +165,17 @@ def test_excluded_images_are_unknown_and_can_come_back(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no annotation run"):
+    with pytest.raises(InputError, match="annotation run not found"):
         Store.open(tmp_path)
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(InputError, match=r"is no run and not empty \(thesis.tex\)"):
+    with pytest.raises(InputError, match=r"not an annotation run, and not empty \(thesis.tex\)"):
         create(tmp_path)
     create(tmp_path / "run").close()
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already has a run"):
         create(tmp_path / "run")
     with pytest.raises(InputError, match="at least one image"):
         create(tmp_path / "empty", images=0)
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot be created"):
         create(tmp_path / "thesis.tex" / "run")
     (tmp_path / "run" / "run.json").unlink()
     create(tmp_path / "run").close()  # what a kill in the middle of creating left is made anew

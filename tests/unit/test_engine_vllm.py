@@ -197,7 +197,7 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(requests.index(request), response))
     assert found[0] == Completion("look", "stop", 3, 2)
-    assert "no such file" in str(found[1].error)
+    assert "file not found" in str(found[1].error)
     assert "longer than the maximum" in str(found[2].error)
     assert found[3].text == "json"
     (first, named) = stand_in.calls[0]

@@ -118,7 +118,7 @@ def test_a_session_asks_only_what_the_journal_does_not_know(tmp_path: Path) -> N
         Session(engine, journal).ask(requests[:2])
         session = Session(engine, journal)
         session.ask(requests)
-        assert [session.answer_to(request).text for request in requests] == ["answer 1", "answer 2", "answer 3"]
+        assert [session.completion_of(request).text for request in requests] == ["answer 1", "answer 2", "answer 3"]
         assert (session.tally.requests, session.tally.reused, session.tally.flawed) == (3, 2, 0)
     assert engine.asked == ["a", "b", "c"]  # type: ignore[attr-defined]
 
@@ -134,6 +134,6 @@ def test_one_request_twice_is_asked_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         session = Session(engine, journal)
         session.ask([Request.of("a"), Request.of("b"), Request.of("a")])
-        assert session.answer_to(Request.of("a")).text == "answer 1"
+        assert session.completion_of(Request.of("a")).text == "answer 1"
         assert session.tally.reused == 1
     assert engine.asked == ["a", "b"]

@@ -234,7 +234,7 @@ def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
 def test_table_3_needs_captions() -> None:
     with pytest.raises(InputError, match="give captions files"):
         tables.table(Report((AMBER,)), "3")
-    with pytest.raises(InputError, match="nothing to put into this table"):
+    with pytest.raises(InputError, match="scores for this table not found"):
         tables.table(Report(), "2")
 
 
@@ -327,9 +327,9 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
     assert image.open(io.BytesIO(data)).size == (220, 110)
     page = html.page(a_report(tmp_path), title="T", images={"2": "a.jpg"}).decode()
     assert "img-src data: file:;" in page
-    with pytest.raises(InputError, match="is no readable picture"):
+    with pytest.raises(InputError, match="not a readable image"):
         html.thumbnails(html.image_files(tmp_path / "pictures", ["3"]))
-    with pytest.raises(InputError, match="holds no picture of these images"):
+    with pytest.raises(InputError, match="pictures of these images not found"):
         html.image_files(tmp_path / "pictures", ["77"])
 
 
@@ -370,11 +370,11 @@ def test_without_the_extra_it_says_how_to_get_it(
 
 def test_plots_say_what_is_missing() -> None:
     stream = io.BytesIO()
-    with pytest.raises(InputError, match="no frontier to draw"):
+    with pytest.raises(InputError, match="nothing to draw: a frontier"):
         plots.frontier(stream, "png", [])
     with pytest.raises(InputError, match="give captions files"):
         plots.labels(stream, "png", [])
-    with pytest.raises(InputError, match=r"folder with metrics\.jsonl"):
+    with pytest.raises(InputError, match=r"folder of a training run, with metrics\.jsonl"):
         plots.training(stream, "png", [])
     with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf"):
         plots.picture_format("figure.jpg")
