@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scapo_eval.annotate.asking import Outcome, journal_of
 from scapo_eval.annotate.coarse import coarse, open_or_create, prompts_for
 from scapo_eval.annotate.finalize import finalize
+from scapo_eval.annotate.passes import Outcome, journal_of
 from scapo_eval.annotate.store import Store
-from scapo_eval.engines import Engine, Request, Response
+from scapo_eval.engines import Completion, Engine, Request
 from scapo_eval.engines.openai_http import OpenAIEngine
 from scapo_eval.inference.runner import Session
-from scapo_eval.inference.sources import pictures
+from scapo_eval.inference.sources import find_images
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.vocabulary import Vocabulary
 
@@ -39,11 +39,11 @@ class Instant:
     identity: Mapping[str, Any] = {"engine": "instant", "model": "instant"}
     card: Mapping[str, Any] = {}
 
-    def run(self, requests: Iterable[Request], done: Callable[[Request, Response], None]) -> None:
+    def run(self, requests: Iterable[Request], done: Callable[[Request, Completion], None]) -> None:
         """Answers."""
         for k, request in enumerate(requests):
             said = "true" if k % 15 == 0 else "false"
-            done(request, Response(f'{{"present": {said}}}', "stop", 812, 7))
+            done(request, Completion(f'{{"present": {said}}}', "stop", 812, 7))
 
     def close(self) -> None:
         """Holds nothing."""
@@ -61,7 +61,7 @@ def draw(folder: Path, number: int, size: tuple[int, int], ending: str) -> None:
 
 
 def annotate(run: Path, images: Path, vocabulary: Vocabulary, engine: Engine) -> tuple[Outcome, float]:
-    found = pictures([str(images)])
+    found = find_images([str(images)])
     began = time.process_time()
     with open_or_create(str(run), found, vocabulary) as store, journal_of(store) as journal:
         outcome = coarse(store, Session(engine, journal), prompts_for(vocabulary))

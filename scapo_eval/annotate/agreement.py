@@ -29,13 +29,16 @@ present in the second that the first has absent."""
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Two runs on the cells that both have judged.
+    """How two annotation runs differ on the cells that both have judged.
 
     Attributes:
-        images, cells: compared.
-        differ: cells with another verdict.
-        shares: name of ``DISAGREEMENT`` -> share (None: no such cell) and its bootstrap interval over images.
-        labels: (label, cells, only the first has it present, only the second), the most different first.
+        images: number of images with a cell that both runs judged.
+        cells: number of cells that both runs judged.
+        differ: number of these cells on which the two verdicts differ.
+        shares: metric of ``DISAGREEMENT`` -> its value (None where its denominator is 0) and its bootstrap interval
+            over images.
+        labels: per label (name, cells, cells present in the first run only, in the second only), the label with the
+            most differences first.
     """
 
     images: int
@@ -49,16 +52,18 @@ def compare(first: Store, second: Store, *, resamples: int = 1000, seed: int = 1
     """Compares two runs cell by cell, joined by image id and label.
 
     Args:
-        first, second: the runs; the second is the reference.
-        resamples, seed: of the intervals.
+        first: the run that is compared.
+        second: the run that it is compared with (the reference).
+        resamples: number of bootstrap resamples for the intervals.
+        seed: seed of the bootstrap.
 
     Raises:
-        InputError: they share no judged cell.
+        InputError: no cell was judged in both runs.
     """
     a, b, images, labels = _joined(first, second)
     both = (a != UNKNOWN) & (b != UNKNOWN)
     if not both.any():
-        raise InputError(f"shares no judged cell with {second.folder}", path=str(first.folder))
+        raise InputError(f"no cell was judged both in this run and in {second.folder}", path=str(first.folder))
     only_a, only_b = both & (a == PRESENT) & (b == ABSENT), both & (a == ABSENT) & (b == PRESENT)
     counted = (both, only_a | only_b, only_a, only_b, both & (b == PRESENT), both & (b == ABSENT))
     rows = np.stack([cells.sum(axis=1, dtype=np.int64) for cells in counted], axis=1)
@@ -84,7 +89,7 @@ def _joined(first: Store, second: Store) -> tuple[NDArray[np.int8], NDArray[np.i
     images = [(k, rows[image]) for k, image in enumerate(first.image_ids) if image in rows]
     labels = [(k, columns[label]) for k, label in enumerate(first.labels) if label in columns]
     if not images or not labels:
-        raise InputError(f"shares no image or no label with {second.folder}", path=str(first.folder))
+        raise InputError(f"has no image or no label in common with {second.folder}", path=str(first.folder))
     left, right = np.array(images).T
     mine, theirs = np.array(labels).T
     return (

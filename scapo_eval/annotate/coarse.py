@@ -1,4 +1,4 @@
-"""The first pass over every cell: one general question per image and label, or several labels to a call."""
+"""The first pass over every cell: one general question per image and label, or several labels per call."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from ..engines import Sampling
 from ..errors import InputError
 from ..inference.runner import Session
-from ..inference.sources import Picture
+from ..inference.sources import ImageFile
 from ..vocabulary import Vocabulary
-from .asking import Forecast, Outcome, Question, ask
+from .passes import Call, Forecast, Outcome, run_pass
 from .prompts import Prompt, Template
 from .store import UNKNOWN, Store
 
 
-def open_or_create(folder: str, pictures: Sequence[Picture], vocabulary: Vocabulary) -> Store:
-    """The run of a folder, open for writing; made if there is none.
+def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
+    """Opens a folder's run for writing, or creates it where the folder has none.
 
     Raises:
-        InputError: see :class:`~scapo_eval.annotate.store.Store`; or the run is about other images.
+        InputError: as raised by :class:`~scapo_eval.annotate.store.Store`, or the run has other images.
     """
     if not (Path(folder) / "run.json").exists():
-        return Store.create(folder, pictures, vocabulary)
+        return Store.create(folder, images, vocabulary)
     store = Store.open(folder, vocabulary=vocabulary, write=True)
-    wanted = tuple(each.image_id for each in pictures)
+    wanted = tuple(each.image_id for each in images)
     if wanted != store.image_ids:
         store.close()
         have, want = set(store.image_ids), set(wanted)
@@ -46,11 +46,11 @@ def prompts_for(vocabulary: Vocabulary, labels_per_call: int = 1, template: Temp
 
     Args:
         vocabulary: the labels, asked in their order.
-        labels_per_call: labels of one prompt.
-        template: the user's; None: the project's.
+        labels_per_call: number of labels in one prompt.
+        template: the user's template; None takes the project's own.
 
     Raises:
-        InputError: the template does not name its labels, or answers one label where several are asked.
+        InputError: the template does not name its labels, or asks for one label's answer where several are asked.
     """
     template = template or Template.shipped("coarse" if labels_per_call == 1 else "coarse_many")
     labels = iter(vocabulary.labels)
@@ -69,36 +69,34 @@ def coarse(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> Outcome:
-    """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.asking.ask`.
+    """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
     Args:
-        store: open for writing.
+        store: the run, open for writing.
         session: the judge.
-        prompts: of :func:`prompts_for`.
-        sampling: of the judge.
-        report: told of cost and time after every block.
-        only_first: the first few calls only, for their forecast.
+        prompts: the prompts of :func:`prompts_for`.
+        sampling: sampling settings of the judge; None takes the defaults.
+        report: called with a forecast of cost and time after every block.
+        only_first: make only the first few calls, for their forecast.
     """
-    questions, total = _questions(store, prompts)
-    return ask(
-        store, session, questions, total, sampling=sampling or Sampling(), report=report,
+    calls, total = _open_calls(store, prompts)
+    return run_pass(
+        store, session, calls, total, sampling=sampling or Sampling(), report=report,
         only_first=only_first,
     )  # fmt: skip
 
 
 def calls_left(store: Store, prompts: Sequence[Prompt]) -> int:
-    """Calls that a coarse pass would make."""
-    return _questions(store, prompts)[1]
+    """Number of calls that a coarse pass would make."""
+    return _open_calls(store, prompts)[1]
 
 
-def _questions(store: Store, prompts: Sequence[Prompt]) -> tuple[Iterator[Question], int]:
-    coarse_or_none = np.array([*(source.kind == "coarse" for source in store.sources), True])
-    open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.source_ids]
+def _open_calls(store: Store, prompts: Sequence[Prompt]) -> tuple[Iterator[Call], int]:
+    coarse_or_none = np.array([*(provenance.kind == "coarse" for provenance in store.provenances), True])
+    open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.provenance_ids]
     columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
     wanted = np.stack([open_cells[:, list(each)].any(axis=1) for each in columns], axis=1)
     cells = (
-        Question(row, prompts[k], columns[k])
-        for row in range(len(wanted))
-        for k in np.flatnonzero(wanted[row]).tolist()
+        Call(row, prompts[k], columns[k]) for row in range(len(wanted)) for k in np.flatnonzero(wanted[row]).tolist()
     )
     return cells, int(wanted.sum())

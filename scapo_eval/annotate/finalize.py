@@ -14,9 +14,9 @@ from ..inference.runner import now
 from ..io.files import atomic_write, read_json
 from ..oracle import PresenceOracle
 from ..signature import digest
-from .asking import PASSES, UNREAD
-from .qc.figures import labels_table, overall_table, rounds_table
+from .passes import PASSES, UNREAD
 from .qc.summary import summarize, summary_path
+from .qc.summary_tables import labels_table, overall_table, rounds_table
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
 CARD, MARKDOWN = ".card.json", ".card.md"
@@ -24,7 +24,7 @@ FORMATS = (".npz", ".parquet")
 
 
 def finalize(
-    store: Store, output: str, *, allow_unknown: bool = False, licence: str = "", note: str = ""
+    store: Store, output: str, *, allow_unknown: bool = False, license: str = "", note: str = ""
 ) -> dict[str, Any]:
     """Writes the matrix, ``OUTPUT.card.json`` and ``OUTPUT.card.md``.
 
@@ -32,20 +32,20 @@ def finalize(
 
     Args:
         store: the run.
-        output: name ending in ``.npz`` or ``.parquet``.
+        output: name of the matrix file, ending in ``.npz`` or ``.parquet``.
         allow_unknown: write cells without a verdict as unknown (-1) instead of refusing.
-        licence: of the matrix (the images keep theirs).
+        license: license of the matrix (the images keep their own).
         note: a sentence for the card.
 
     Returns:
         The card.
 
     Raises:
-        InputErrors: cells are open; which.
-        InputError: no image is left, or another ending of the name.
+        InputErrors: cells are open; the message lists the first of them.
+        InputError: every image is excluded, or the name ends otherwise.
     """
     if not output.removesuffix(".gz").removesuffix(".zst").endswith(FORMATS):
-        raise InputError(f"end the name in {' or '.join(FORMATS)}", path=output)
+        raise InputError(f"not a valid name for a matrix: it must end in {' or '.join(FORMATS)}", path=output)
     rows = np.flatnonzero(store.included)
     if not len(rows):
         raise InputError("every image is excluded", path=str(store.folder))
@@ -56,7 +56,7 @@ def finalize(
         matrix, ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output
     )
     oracle.save(output)
-    card = _card(store, oracle, output, licence, note)
+    card = _card(store, oracle, output, license, note)
     with atomic_write(f"{output}{CARD}") as stream:
         stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     with atomic_write(f"{output}{MARKDOWN}") as stream:
@@ -68,11 +68,11 @@ def _refuse_open(store: Store) -> None:
     cells = store.open_cells()
     if not len(cells):
         return
-    never = sum(store.source_of(row, column) is None for row, column in cells.tolist())
+    never = sum(store.provenance_of(row, column) is None for row, column in cells.tolist())
     faults = [InputError(_what_is_open(store, len(cells), never), path=str(store.folder))]
     for row, column in cells[: InputErrors.SHOWN - 1].tolist():
-        source = store.source_of(row, column)
-        why = "never judged" if source is None else f"no verdict from {source.prompt or source.judge}"
+        provenance = store.provenance_of(row, column)
+        why = "never judged" if provenance is None else f"no verdict from {provenance.prompt or provenance.judge}"
         faults.append(InputError(f"  image {store.image_ids[row]}, {store.labels[column]}: {why}"))
     raise InputErrors(faults, 1 + len(cells))
 
@@ -88,9 +88,9 @@ def _what_is_open(store: Store, cells: int, never: int) -> str:
     )
 
 
-def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note: str) -> dict[str, Any]:
+def _card(store: Store, oracle: PresenceOracle, output: str, license: str, note: str) -> dict[str, Any]:
     rows = np.flatnonzero(store.included)
-    matrix, sources = store.matrix[rows], store.source_ids[rows]
+    matrix, sources = store.matrix[rows], store.provenance_ids[rows]
     cells = Counter({k: int(n) for k, n in zip(*np.unique(sources, return_counts=True), strict=True) if k >= 0})
     by_kind: Counter[str] = Counter()
     by_judge: Counter[str] = Counter()
@@ -98,12 +98,12 @@ def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note:
     by_prompt: Counter[str] = Counter()
     by_round: Counter[str] = Counter()
     for k, n in cells.items():
-        source = store.sources[k]
-        by_kind[source.kind] += n
-        (by_person if source.kind == "human" else by_judge)[source.judge] += n
-        by_round[str(source.round)] += n
-        if source.prompt:
-            by_prompt[source.prompt] += n
+        provenance = store.provenances[k]
+        by_kind[provenance.kind] += n
+        (by_person if provenance.kind == "human" else by_judge)[provenance.judge] += n
+        by_round[str(provenance.round)] += n
+        if provenance.prompt:
+            by_prompt[provenance.prompt] += n
     frequency = (matrix == PRESENT).sum(axis=0)
     present = int(frequency.sum())
     pool = store.folder / "pool.json"
@@ -113,7 +113,7 @@ def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note:
         "matrix": output.rsplit("/", 1)[-1],
         "fingerprint": oracle.fingerprint,
         "made": now(),
-        "licence": licence or None,
+        "licence": license or None,  # the key keeps its first spelling
         "note": note or None,
         "images": {
             "n": len(rows),
@@ -151,14 +151,14 @@ def _card(store: Store, oracle: PresenceOracle, output: str, licence: str, note:
 
 
 def _quality_now(store: Store) -> dict[str, Any] | None:
-    """The state of quality control for the matrix as it stands; what was written after a round may be older."""
+    """The state of quality control for the current matrix; the summary written after a round may be older."""
     if not summary_path(store).is_file():
         return None
     return summarize(store, confidence=read_json(summary_path(store))["confidence"])
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """The card for people."""
+    """The card as Markdown, for people."""
     cells, images, vocabulary = card["cells"], card["images"], card["vocabulary"]
     total = cells["present"] + cells["absent"] + cells["unknown"]
     lines = [
@@ -171,7 +171,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         f"- vocabulary: {vocabulary['name']} {vocabulary['version']} (fingerprint {vocabulary['fingerprint']}, "
         f"{vocabulary['aliases']:,} aliases)",
         f"- matrix fingerprint {card['fingerprint']}, images hash {images['hash']}, made {card['made']}",
-        f"- licence: {card['licence'] or 'NOT STATED'} (of the matrix; the images keep their own)",
+        f"- license: {card['licence'] or 'NOT STATED'} (of the matrix; the images keep their own)",
         "",
         "## Verdicts",
         "",
@@ -220,7 +220,7 @@ def _shares(names: Mapping[str, str], counts: Mapping[str, int], total: int) -> 
 
 
 def _prompt_rows(prompts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Prompts of one label each that share a template in one row."""
+    """One row per prompt; coarse prompts, which differ in their label only, share one row."""
     rows = []
     general = [each for each in prompts if each["kind"] == "coarse"]
     if general:

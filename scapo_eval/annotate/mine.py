@@ -1,11 +1,11 @@
-"""What models say against what the judge says: cells worth a second look, labels worth a prompt of their own.
+"""Where rollouts contradict the judge: cells worth a second question, labels worth a prompt of their own.
 
 Several rollouts of an image are several witnesses. Their reliability is estimated from all images: how often they
-mention a label where the judge sees it (``p1``, per label) and where he does not (``p0``, over all labels: a label's
-own rate would excuse a judge who misses it everywhere). The evidence against a cell's verdict is the log-likelihood
-ratio of what its image's rollouts say, so that one number ranks both kinds of disagreement: claimed by many though
-judged absent, and mentioned by none though judged present and usually mentioned. Rollouts of one model repeat each
-other's errors: the ranking says where to look, not who is right.
+mention a label where the judge calls it present (``p1``, per label) and where absent (``p0``, over all labels: a
+label's own rate would excuse a judge that misses it everywhere). The evidence against a cell's verdict is the
+log-likelihood ratio of what its image's rollouts say, so that one number ranks both kinds of disagreement: claimed by
+many though judged absent, and mentioned by none though judged present and usually mentioned. Rollouts of one model
+repeat each other's errors: the ranking says where to look, not who is right.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ..matcher import AliasMatcher
 from .store import ABSENT, PRESENT, Store
 
 LEAST_EVIDENCE = 1.0
-"""Nats from which a cell is disputed: what the rollouts say is e times as likely under the other verdict."""
+"""Evidence, in nats, from which a cell is disputed: at 1 the rollouts are e times as likely under the other verdict."""
 
 _BATCH = 4096
-_PRIOR = 8.0  # rollouts that the rate of all labels counts for in the rate of one
+_PRIOR = 8.0  # weight, in rollouts, of the mean rate of all labels in a label's own rate
 
 
 @dataclass(frozen=True)
-class Witness:
+class RolloutMentions:
     """How often the rollouts of each image mention each label.
 
     Attributes:
-        claims: (images, labels) rollouts that mention the label.
-        rollouts: (images,) rollouts.
-        texts: all of them, for what the vocabulary does not cover.
-        unknown: rollouts of images that the run does not have.
+        claims: (images, labels) number of the image's rollouts that mention the label.
+        rollouts: (images,) number of the image's rollouts.
+        texts: the text of every rollout, to be searched for words that the vocabulary does not cover.
+        unknown: number of rollouts whose image the run does not have.
     """
 
     claims: NDArray[np.int32]
@@ -45,14 +45,16 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Disputed:
+class DisputedCell:
     """A cell on which judge and rollouts disagree.
 
     Attributes:
-        row, column: of the cell.
-        verdict: of the judge.
-        claims, rollouts: of the image's rollouts, those that mention the label, and all.
-        evidence: against the verdict, in nats.
+        row: row of the image in the matrix.
+        column: column of the label in the matrix.
+        verdict: the judge's verdict, 1 present or 0 absent.
+        claims: number of the image's rollouts that mention the label.
+        rollouts: number of the image's rollouts.
+        evidence: log-likelihood ratio against the verdict, in nats.
     """
 
     row: int
@@ -68,13 +70,15 @@ class LabelConfusion:
     """How judge and rollouts agree on one label.
 
     Attributes:
-        label: its name.
-        present: images in which the judge sees it.
-        claimed_absent, silent_present: disputed cells: judged absent, judged present.
-        claim_rate_present, claim_rate_absent: share of rollouts that mention it where the judge sees it, and where
-            he does not; NaN where there is no such rollout.
+        label: name of the label.
+        present: number of images in which the judge calls it present.
+        claimed_absent: number of disputed cells that are judged absent.
+        silent_present: number of disputed cells that are judged present.
+        claim_rate_present: share of the rollouts that mention it, of images where it is judged present; NaN without
+            such a rollout.
+        claim_rate_absent: the same of images where it is judged absent.
         with_label: the label that is judged present in most of the disputed images, beyond what its frequency
-            explains: what this one may be confused with; empty where none is in half of them.
+            explains (what this one may be confused with); empty where no label is present in half of them.
     """
 
     label: str
@@ -86,15 +90,16 @@ class LabelConfusion:
     with_label: str
 
 
-def read_rollouts(store: Store, paths: Iterable[str]) -> Witness:
+def read_rollouts(store: Store, paths: Iterable[str]) -> RolloutMentions:
     """Counts the mentions of rollout or caption files, image by image.
 
     Args:
-        store: whose vocabulary and images count.
-        paths: captions or rollouts in any format that ``scapo-eval`` reads; several per image are several witnesses.
+        store: the run whose vocabulary and images count.
+        paths: captions or rollouts in any format that ``scapo-eval`` reads, one or several per image.
 
     Raises:
-        InputError, InputErrors: unreadable files.
+        InputError: a file cannot be read.
+        InputErrors: a file has faulty records.
     """
     matcher = AliasMatcher(store.vocabulary)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -116,24 +121,25 @@ def read_rollouts(store: Store, paths: Iterable[str]) -> Witness:
         found = matcher.find_batch(texts[begin : begin + _BATCH])
         cells = np.unique(np.stack([found.caption, found.label_id], axis=1), axis=0)  # a rollout claims a label once
         np.add.at(claims, (owner[begin + cells[:, 0]], cells[:, 1]), 1)
-    return Witness(claims, rollouts, texts, unknown)
+    return RolloutMentions(claims, rollouts, texts, unknown)
 
 
-def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[Disputed]:
+def disputed(store: Store, mentions: RolloutMentions, *, min_rollouts: int = 2) -> list[DisputedCell]:
     """The cells that several rollouts contradict, the strongest evidence first.
 
     Args:
-        store: the verdicts.
-        witness: the claims.
-        min_rollouts: that must claim a label that is judged absent, or be silent on one that is judged present.
+        store: the run with the verdicts.
+        mentions: what the rollouts mention.
+        min_rollouts: least number of rollouts that mention a label judged absent, or do not mention one judged
+            present.
     """
-    evidence = _evidence(store.matrix, witness)
-    silent = witness.rollouts[:, None] - witness.claims
-    against = np.where(store.matrix == ABSENT, witness.claims, silent)
+    evidence = _evidence(store.matrix, mentions)
+    silent = mentions.rollouts[:, None] - mentions.claims
+    against = np.where(store.matrix == ABSENT, mentions.claims, silent)
     candidates = np.argwhere((evidence >= LEAST_EVIDENCE) & (against >= min_rollouts))
     found = [
-        Disputed(
-            row, column, int(store.matrix[row, column]), int(witness.claims[row, column]), int(witness.rollouts[row]),
+        DisputedCell(
+            row, column, int(store.matrix[row, column]), int(mentions.claims[row, column]), int(mentions.rollouts[row]),
             float(evidence[row, column]),
         )
         for row, column in candidates.tolist()
@@ -141,9 +147,9 @@ def disputed(store: Store, witness: Witness, *, min_rollouts: int = 2) -> list[D
     return sorted(found, key=lambda each: (-each.evidence, each.row, each.column))
 
 
-def _evidence(matrix: NDArray[np.int8], witness: Witness) -> NDArray[np.float64]:
-    """(images, labels) log-likelihood ratio against the verdict; 0 where there is neither verdict nor rollout."""
-    claims, rollouts = witness.claims, np.broadcast_to(witness.rollouts[:, None], witness.claims.shape)
+def _evidence(matrix: NDArray[np.int8], mentions: RolloutMentions) -> NDArray[np.float64]:
+    """(images, labels) log-likelihood ratio against the verdict; 0 for cells without a verdict or without a rollout."""
+    claims, rollouts = mentions.claims, np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
     present, absent = matrix == PRESENT, matrix == ABSENT
     over_all, p0 = ((claims[where].sum() + 0.5) / (rollouts[where].sum() + 1.0) for where in (present, absent))
     p1 = ((claims * present).sum(axis=0) + _PRIOR * over_all) / ((rollouts * present).sum(axis=0) + _PRIOR)
@@ -152,16 +158,16 @@ def _evidence(matrix: NDArray[np.int8], witness: Witness) -> NDArray[np.float64]
     return evidence
 
 
-def confusion(store: Store, witness: Witness, cells: Sequence[Disputed]) -> list[LabelConfusion]:
+def confusion(store: Store, mentions: RolloutMentions, cells: Sequence[DisputedCell]) -> list[LabelConfusion]:
     """How judge and rollouts agree, per label, the most disputed first.
 
     Args:
-        store: the verdicts.
-        witness: the claims.
-        cells: of :func:`disputed`.
+        store: the run with the verdicts.
+        mentions: what the rollouts mention.
+        cells: the disputed cells of :func:`disputed`.
     """
     present, absent = store.matrix == PRESENT, store.matrix == ABSENT
-    rollouts = np.broadcast_to(witness.rollouts[:, None], witness.claims.shape)
+    rollouts = np.broadcast_to(mentions.rollouts[:, None], mentions.claims.shape)
     number = np.zeros((2, len(store.labels)), dtype=np.int64)
     for each in cells:
         number[each.verdict, each.column] += 1
@@ -171,15 +177,15 @@ def confusion(store: Store, witness: Witness, cells: Sequence[Disputed]) -> list
     usual = present.mean(axis=0)
     found = []
     for k, label in enumerate(store.labels):
-        beside = present[in_dispute[:, k]]  # what the judge sees there
+        beside = present[in_dispute[:, k]]  # what the judge calls present there
         lift = beside.mean(axis=0) - usual if len(beside) else np.zeros(len(store.labels))
         lift[k] = -1.0
         best = int(lift.argmax())
         found.append(
             LabelConfusion(
                 label, int(present[:, k].sum()), int(number[ABSENT, k]), int(number[PRESENT, k]),
-                _share(witness.claims[:, k], rollouts[:, k], present[:, k]),
-                _share(witness.claims[:, k], rollouts[:, k], absent[:, k]),
+                _share(mentions.claims[:, k], rollouts[:, k], present[:, k]),
+                _share(mentions.claims[:, k], rollouts[:, k], absent[:, k]),
                 store.labels[best] if len(beside) and beside[:, best].mean() >= 0.5 and lift[best] > 0 else "",
             )
         )  # fmt: skip

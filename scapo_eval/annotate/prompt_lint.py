@@ -3,8 +3,8 @@
 A caption's "stool" is a claim of ``chair``. A prompt that counts no subtypes, or excludes stools, makes the matrix say
 "absent" where every such claim is true. What is reported:
 
-- ``excluded``: an alias of the label stands among the things that do not count;
-- ``both``: it stands there and among the things that count (often right, "stools used as tables": read it);
+- ``excluded``: an alias of the label is named among the things that do not count;
+- ``both``: it is named there and among the things that count (often right, "stools used as tables": read it);
 - ``subtype``: the prompt counts no subtypes, and never names the alias as counting;
 - ``unnamed``: a label-specific or joint prompt never names the alias.
 """
@@ -38,11 +38,11 @@ class PromptFinding:
     """Aliases of a label that a prompt may not count.
 
     Attributes:
-        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``.
+        kind: ``excluded``, ``both``, ``subtype`` or ``unnamed``, as described above.
         prompt: id of the prompt.
-        label: whose aliases they are.
-        aliases: as the vocabulary writes them.
-        text: the sentence of the prompt, empty where the prompt says nothing.
+        label: the label whose aliases are concerned.
+        aliases: the aliases, as the vocabulary writes them.
+        text: the sentence of the prompt that is at fault, empty where the prompt does not mention the aliases.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class PromptFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A piece of a prompt: whether it excludes, and which label it is about ("" for all)."""
+    """One sentence of a prompt: whether it says what does not count, and which label it is about ("" for all)."""
 
     text: str
     excludes: bool
@@ -65,8 +65,8 @@ def lint(prompts: Iterable[Prompt], vocabulary: Vocabulary) -> list[PromptFindin
     """Everything in the prompts that contradicts the vocabulary's aliases.
 
     Args:
-        prompts: filled in for their labels.
-        vocabulary: whose alias map decides what a caption's word claims.
+        prompts: the prompts, filled in for their labels.
+        vocabulary: the vocabulary whose aliases decide what a caption's word claims.
     """
     matcher = AliasMatcher(vocabulary)
     return [finding for prompt in prompts for label in prompt.labels for finding in _check(prompt, label, matcher)]

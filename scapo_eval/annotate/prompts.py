@@ -25,7 +25,8 @@ from ..vocabulary import Vocabulary
 from .store import Kind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
-"""Templates that come with the project: one label, several labels at a time, one refined label, labels told apart."""
+"""Templates that come with the project: one label, several labels at a time, one refined label,
+labels told apart."""
 
 _PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
 _WRAPPED = re.compile(
@@ -40,9 +41,10 @@ class Template:
     """A prompt before its labels are filled in.
 
     Attributes:
-        name: for the prompt's identity.
-        system, user: what the two say; ``system`` may be empty.
-        source: where it was read, for messages.
+        name: name of the template, the first part of its prompts' ids.
+        system: text of the system turn, empty for none.
+        user: text of the user turn.
+        source: name of the file it was read from, for messages.
     """
 
     name: str
@@ -58,15 +60,15 @@ class Template:
 
     @classmethod
     def read(cls, path: str | Path, name: str) -> Template:
-        """A template of the user's.
+        """Reads a template of the user's.
 
         Raises:
-            InputError: the file cannot be read, is not UTF-8, or asks nothing.
+            InputError: the file cannot be read, is not UTF-8, or has no user turn.
         """
         try:
             text = read_bytes(path).decode("utf-8")
         except UnicodeDecodeError:
-            raise InputError("not UTF-8", path=str(path)) from None
+            raise InputError("not a valid UTF-8 text", path=str(path)) from None
         return cls.of(name, text, str(path))
 
     @classmethod
@@ -74,7 +76,7 @@ class Template:
         """A template from the text of a file.
 
         Raises:
-            InputError: it asks nothing.
+            InputError: it has no user turn.
         """
         pieces = _PARTS.split(text.replace("\r\n", "\n"))
         parts = {"USER": pieces[0].strip()} | {
@@ -88,16 +90,16 @@ class Template:
         """The template for some labels of a vocabulary.
 
         Raises:
-            InputError: the text never says which label it asks about.
+            InputError: the text does not name a label that it should ask about.
         """
-        told = [told_of(label, vocabulary) for label in labels]
-        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(told, 1))
+        described = [label_text(label, vocabulary) for label in labels]
+        definitions = "\n".join(f"{k}. {each.label}: {each.both}" for k, each in enumerate(described, 1))
         answer = "{" + ", ".join(f"{json.dumps(label)}: true or false" for label in labels) + "}"
         hints = [f"- {hint}" for group, listed in _hints() if set(group) <= set(labels) for hint in listed]
         fields = {
             "object": " / ".join(labels),
-            "definition": told[0].definition,
-            "aliases": told[0].aliases,
+            "definition": described[0].definition,
+            "aliases": described[0].aliases,
             "definitions": definitions,
             "answer": answer,
             "hints": "".join(f"{line}\n" for line in hints),
@@ -110,8 +112,8 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a vocabulary says of a label, as prompts say it."""
+class _LabelText:
+    """A label as prompts describe it: its definition and its other names."""
 
     label: str
     definition: str
@@ -122,14 +124,14 @@ class _Told:
         return f"{self.definition} Captions also call it: {self.aliases}." if self.aliases != "-" else self.definition
 
 
-def told_of(label: str, vocabulary: Vocabulary) -> _Told:
+def label_text(label: str, vocabulary: Vocabulary) -> _LabelText:
     """Definition and further names of a label; plurals of a name that is listed are left out."""
     aliases = vocabulary.aliases_of(label)
     known = {alias.casefold() for alias in aliases} | {label.casefold()}
     kept = [alias for alias in aliases if alias.casefold() != label.casefold() and not is_plural(alias, known)]
     info = vocabulary.info.get(label)
     definition = (info.definition if info else "") or f"Whatever is called {label}."
-    return _Told(label, definition, ", ".join(kept) or "-")
+    return _LabelText(label, definition, ", ".join(kept) or "-")
 
 
 def is_plural(alias: str, known: set[str]) -> bool:
@@ -156,10 +158,11 @@ class Prompt:
     """A text that asks about one image, whose answer holds one verdict per label.
 
     Attributes:
-        name: of the template.
-        kind: of the question.
-        labels: asked about.
-        system, user: the two turns.
+        name: name of the template.
+        kind: kind of the question: ``coarse``, ``label`` or ``joint``.
+        labels: the labels it asks about, in the order of the verdicts.
+        system: text of the system turn, empty for none.
+        user: text of the user turn.
     """
 
     name: str
@@ -170,12 +173,12 @@ class Prompt:
 
     @cached_property
     def id(self) -> str:
-        """``name@hash`` of everything that is sent but the image."""
+        """``name@hash``, the hash covering everything that is sent except the image."""
         return f"{self.name}@{digest([self.system, self.user, json.dumps(self.schema, sort_keys=True)])}"
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """JSON schema of the answer, in the form that the text asks for: the own one or the published one."""
+        """JSON schema of the answer, in the form that the text asks for: the project's own or the published one."""
         evidence = '"evidence"' in self.user
         word = '"verification"' in self.user
         keyed = len(self.labels) > 1 or re.search(rf'"{re.escape(self.labels[0])}"\s*:', self.user) is not None
@@ -192,15 +195,15 @@ class Prompt:
         return (Turn("system", self.system),) if self.system else ()
 
     def request(self, image: str, sampling: Sampling) -> Request:
-        """The question about an image file."""
+        """The request about one image file."""
         return Request((*self._before, Turn("user", self.user, (image,))), sampling, self.schema)
 
     def read(self, text: str) -> tuple[int, ...] | None:
-        """1 or 0 for every label, in order; None for an answer that does not say just that."""
+        """The verdicts (1 or 0) on every label, in order; None where the answer does not hold exactly these."""
         return read_verdicts(text, self.labels)
 
     def document(self) -> dict[str, Any]:
-        """What a run's folder keeps of it."""
+        """The prompt's line in a run's ``prompts.jsonl``."""
         return {
             "prompt": self.id, "kind": self.kind, "labels": list(self.labels), "system": self.system,
             "user": self.user, "schema": self.schema,
@@ -221,11 +224,11 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
     the object, both values, another label, a missing label, a refusal: no verdict.
 
     Args:
-        text: the answer.
-        labels: that were asked about.
+        text: the judge's answer.
+        labels: the labels that were asked about.
 
     Returns:
-        1 (present) or 0 per label; None where there is no such answer.
+        1 (present) or 0 (absent) per label; None for an answer of any other form.
     """
     match = _WRAPPED.match(text)
     body = (match["fenced"] or match["plain"] or "") if match else ""
@@ -260,5 +263,5 @@ def _verdict(value: object) -> int | None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice: both values")
+        raise ValueError("a key appears twice")
     return found

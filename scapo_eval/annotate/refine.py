@@ -1,4 +1,4 @@
-"""Second questions to the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
+"""Second questions about the cells that need them: label-specific prompts, and joint ones for labels that get mixed up.
 
 Only the cells of the named labels (or the named cells) are asked again. A person's verdicts stay; every earlier
 verdict stays in the history, with its reason.
@@ -17,20 +17,20 @@ from ..errors import InputError
 from ..inference.runner import Session
 from ..io.files import iter_records
 from ..vocabulary import Vocabulary
-from .asking import Forecast, Outcome, Question, ask, judge_of
+from .passes import Call, Forecast, Outcome, judge_of, run_pass
 from .prompts import Prompt, Template
-from .store import Source, Store
+from .store import Provenance, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a refinement asks.
+class Refinement:
+    """What is asked again.
 
     Attributes:
-        prompts: label-specific and joint ones; a label stands in one of them only.
-        cells: (images, labels) bool, the cells that are to be asked.
-        reason: why, for the history.
-        round: of quality control after which it is asked.
+        prompts: label-specific and joint prompts; each label occurs in one of them only.
+        cells: (images, labels) bool, true for the cells to ask about.
+        reason: why they are asked again, for the history.
+        round: number of the round of quality control that led to this refinement, 0 before any.
     """
 
     prompts: Sequence[Prompt]
@@ -49,19 +49,19 @@ def prompts_for(
     """The prompts of a refinement.
 
     Args:
-        vocabulary: whose definitions the generated prompts hold.
-        labels: to be asked one by one, with the general label template if they have no file of their own.
-        own: label -> file of the user's prompt.
-        groups: labels to be asked together -> file of the user's prompt, None for the general joint template.
+        vocabulary: the vocabulary whose definitions the generated prompts quote.
+        labels: labels to ask one by one, by the general label template unless ``own`` has a file for them.
+        own: label -> file with the user's prompt.
+        groups: labels to ask together -> file with the user's prompt, None for the general joint template.
 
     Raises:
-        InputErrors, InputError: an unknown label, a label in two prompts, a file that asks nothing.
+        InputError: an unknown label, a label in two prompts, or an empty prompt file.
     """
     wanted = list(dict.fromkeys([*labels, *own]))
     everything = [*wanted, *(label for group in groups for label in group)]
     for label in everything:
         if label not in vocabulary.label_ids:
-            raise InputError(f"the vocabulary has no label '{label}'")
+            raise InputError(f"unknown label '{label}': not in the run's vocabulary")
         if everything.count(label) > 1:
             reason = f"'{label}' would be asked by two prompts; name it once, alone or in one group"
             raise InputError(reason)
@@ -71,24 +71,24 @@ def prompts_for(
         found.append(template.prompt("label", [label], vocabulary))
     for group, path in groups.items():
         if len(group) < 2:
-            raise InputError(f"a joint prompt needs two labels or more, got '{group[0]}'")
+            raise InputError(f"a joint prompt needs at least two labels, got '{group[0]}'")
         template = Template.read(path, "joint") if path else Template.shipped("joint")
         found.append(template.prompt("joint", group, vocabulary))
     return found
 
 
 def all_cells(store: Store, prompts: Sequence[Prompt]) -> NDArray[np.bool_]:
-    """(images, labels) True in the columns of the prompts' labels."""
+    """(images, labels) bool, true in the columns of the prompts' labels."""
     cells = np.zeros(store.matrix.shape, dtype=bool)
     cells[:, [store.vocabulary.label_ids[label] for prompt in prompts for label in prompt.labels]] = True
     return cells
 
 
 def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
-    """(images, labels) True for the cells of a list: JSON Lines with ``image_id`` and ``label``, as ``mine`` writes.
+    """(images, labels) bool, true for the cells listed in JSON Lines of ``image_id`` and ``label``, as ``mine`` writes.
 
     Raises:
-        InputError: an image or label that the run does not have, with its line.
+        InputError: an image or label that the run does not have.
     """
     cells = np.zeros(store.matrix.shape, dtype=bool)
     rows = {image: k for k, image in enumerate(store.image_ids)}
@@ -96,7 +96,7 @@ def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
         try:
             cells[rows[str(record["image_id"])], store.vocabulary.label_ids[record["label"]]] = True
         except (KeyError, TypeError) as error:
-            reason = f"needs an image_id and a label of the run (wrong or missing: {error})"
+            reason = f"expected an image_id and a label of the run, missing or unknown: {error}"
             raise InputError(reason, path=path, line=line) from None
     return cells
 
@@ -104,50 +104,50 @@ def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
 def refine(
     store: Store,
     session: Session,
-    plan: Plan,
+    refinement: Refinement,
     *,
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> Outcome:
-    """Asks the cells of a plan; what this plan has settled before is not asked again.
+    """Asks about the cells of a refinement; those it has settled before are not asked again.
 
     Args:
-        store: open for writing.
+        store: the run, open for writing.
         session: the judge.
-        plan: what is asked.
-        sampling: of the judge.
-        report: told of cost and time after every block.
-        only_first: the first few calls only, for their forecast.
+        refinement: what is asked.
+        sampling: sampling settings of the judge; None takes the defaults.
+        report: called with a forecast of cost and time after every block.
+        only_first: make only the first few calls, for their forecast.
     """
-    wanted = calls(store, plan, judge_of(session.engine))
-    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in plan.prompts]
+    wanted = needed_calls(store, refinement, judge_of(session.engine))
+    columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in refinement.prompts]
 
-    def questions() -> Iterator[Question]:
+    def calls() -> Iterator[Call]:
         for row in range(len(wanted)):
             for k in np.flatnonzero(wanted[row]).tolist():
-                yield Question(row, plan.prompts[k], columns[k])
+                yield Call(row, refinement.prompts[k], columns[k])
 
-    kinds = {prompt.kind for prompt in plan.prompts}
+    kinds = {prompt.kind for prompt in refinement.prompts}
     assert kinds <= {"label", "joint"}
-    return ask(
-        store, session, questions(), int(wanted.sum()), sampling=sampling or Sampling(), round=plan.round,
-        reason=plan.reason, report=report, only_first=only_first,
+    return run_pass(
+        store, session, calls(), int(wanted.sum()), sampling=sampling or Sampling(), round=refinement.round,
+        reason=refinement.reason, report=report, only_first=only_first,
     )  # fmt: skip
 
 
-def calls(store: Store, plan: Plan, judge: str) -> NDArray[np.bool_]:
-    """(images, prompts) the calls that a plan still needs.
+def needed_calls(store: Store, refinement: Refinement, judge: str) -> NDArray[np.bool_]:
+    """(images, prompts) bool, true for the calls that a refinement still needs.
 
-    A call is needed if one of its cells is in the plan and was neither decided by a person nor by this very
-    question: prompt, judge, round and reason.
+    A call is needed if one of its cells is in the refinement and was decided neither by a person nor by an equal call
+    (same prompt, judge, round and reason).
     """
-    human = np.array([*(source.kind == "human" for source in store.sources), False])[store.source_ids]
+    human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])[store.provenance_ids]
     needed = []
-    for prompt in plan.prompts:
+    for prompt in refinement.prompts:
         columns = [store.vocabulary.label_ids[label] for label in prompt.labels]
-        asked = store.source_ids[:, columns] == store.id_of(
-            Source(prompt.kind, prompt.id, judge, plan.round, plan.reason)
+        asked = store.provenance_ids[:, columns] == store.id_of(
+            Provenance(prompt.kind, prompt.id, judge, refinement.round, refinement.reason)
         )
-        needed.append((plan.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
+        needed.append((refinement.cells[:, columns] & ~human[:, columns] & ~asked).any(axis=1))
     return np.stack(needed, axis=1)

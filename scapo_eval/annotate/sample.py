@@ -11,14 +11,16 @@ import orjson
 
 from ..errors import InputError
 from ..inference.runner import now
-from ..inference.sources import Picture, image_ids
+from ..inference.sources import ImageFile, image_ids
 from ..io.files import atomic_write, dump_json, read_json
 from ..signature import digest
 
 CARD_SUFFIX = ".card.json"
 
 
-def sample(pool: Sequence[Picture], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()) -> list[Picture]:
+def sample(
+    pool: Sequence[ImageFile], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()
+) -> list[ImageFile]:
     """Draws ``n`` images without those to be excluded.
 
     Images are ranked by a hash of seed and id and the first ``n`` taken: the draw depends neither on the order of
@@ -26,16 +28,18 @@ def sample(pool: Sequence[Picture], n: int, *, seed: int = 0, exclude: frozenset
 
     Args:
         pool: the images, whose ids all differ.
-        n: images wanted.
-        seed: of the draw.
-        exclude: canonical image ids.
+        n: number of images to draw.
+        seed: seed of the draw.
+        exclude: canonical ids of the images to leave out.
 
     Raises:
-        InputError: the pool holds too few.
+        InputError: the pool has too few images.
     """
     left = [picture for picture in pool if picture.image_id not in exclude]
     if len(left) < n:
-        reason = f"the pool holds {len(pool):,} images, {len(pool) - len(left):,} of them excluded: no {n:,} are left"
+        reason = (
+            f"cannot draw {n:,} images: the pool has {len(pool):,}, of which {len(pool) - len(left):,} are excluded"
+        )
         raise InputError(reason)
     return sorted(left, key=lambda picture: _rank(seed, picture.image_id))[:n]
 
@@ -45,17 +49,17 @@ def _rank(seed: int, image_id: str) -> bytes:
 
 
 def write_sample(
-    output: str, pool: Sequence[Picture], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
+    output: str, pool: Sequence[ImageFile], n: int, *, seed: int, exclude: Sequence[str], sources: Sequence[str]
 ) -> dict[str, Any]:
     """Draws, writes the list of images and ``OUTPUT.card.json``.
 
     Args:
         output: JSON Lines that ``annotate coarse`` reads.
         pool: the images.
-        n: images wanted.
-        seed: of the draw.
+        n: number of images to draw.
+        seed: seed of the draw.
         exclude: files and folders whose images are kept out: truth files, caption files, lists, COCO annotations.
-        sources: names of the pool's files.
+        sources: names of the files and folders that the pool was read from.
 
     Returns:
         The card.

@@ -1,4 +1,4 @@
-"""A run's folder: every verdict on every (image, label) cell, with its reason; nothing is ever overwritten.
+"""A run's folder: every verdict on every (image, label) cell, with its provenance; nothing is ever overwritten.
 
 Verdicts are appended to ``verdicts.N.log`` (11 bytes each) and folded into the compressed ``verdicts.npz`` when the
 log has grown; both keep every version of a cell. What a killed process leaves is every verdict that was written,
@@ -10,8 +10,8 @@ and at most part of one, which is cut off.
 | ``vocabulary.json`` | copy of the vocabulary: the run can be read whatever becomes of the user's file |
 | ``images.jsonl`` | image id, name and path, in the order of the rows |
 | ``excluded.jsonl`` | images that cannot be loaded, and why; a null reason takes one back |
-| ``sources.jsonl`` | who said it, asked how, and why; verdicts name a line of it |
-| ``prompts.jsonl`` | every text that was asked, under the name that sources call it by |
+| ``sources.jsonl`` | provenances: who gave a verdict, asked how, and why; verdicts refer to its lines |
+| ``prompts.jsonl`` | every text that was asked, under the id that provenances refer to |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
 from ..inference.runner import now
-from ..inference.sources import Picture
+from ..inference.sources import ImageFile
 from ..io.files import atomic_write, dump_json, parse_json, read_json
 from ..signature import digest
 from ..vocabulary import Vocabulary
@@ -41,22 +41,22 @@ Kind = Literal["coarse", "label", "joint", "human"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 COMPACT_FROM = 1 << 16
-"""Verdicts in the log from which closing folds it into the archive."""
+"""Number of verdicts in the log from which closing the run folds it into the archive."""
 
 _RECORD = np.dtype([("row", "<u4"), ("label", "<u2"), ("source", "<u4"), ("verdict", "i1")])
 _NONE = -1
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Why a cell has its verdict.
 
     Attributes:
-        kind: of the question: ``coarse``, ``label``, ``joint``; or ``human``.
-        prompt: ``name@hash`` of the text that was asked, empty for a person.
-        judge: the engine's identity, or the person's name.
-        round: of quality control after which it was written, 0 before any.
-        reason: why the cell was asked again.
+        kind: kind of the question (``coarse``, ``label``, ``joint``), or ``human`` for a person's verdict.
+        prompt: id (``name@hash``) of the prompt that was asked, empty for a person.
+        judge: ``model@hash`` of the judge, or the person's name.
+        round: number of the round of quality control that led to it, 0 before any.
+        reason: why the cell was asked again, empty for the first time.
     """
 
     kind: Kind
@@ -67,21 +67,22 @@ class Source:
 
 
 class Store:
-    """The cells of a run; made by :meth:`create`, opened by :meth:`open`.
+    """The cells of an annotation run; created by :meth:`create`, opened by :meth:`open`.
 
     Attributes:
-        folder: of the run.
-        vocabulary: the run's own copy.
-        pictures: the images, in the order of the rows.
-        image_ids, paths: of the pictures.
-        labels: in the order of the columns.
+        folder: the run's folder.
+        vocabulary: the run's own copy of the vocabulary.
+        images: the images, in the order of the matrix's rows.
+        image_ids: the canonical id of each image.
+        paths: the path of each image's file.
+        labels: the labels, in the order of the matrix's columns.
         matrix: (images, labels) int8: 1 present, 0 absent, -1 not judged, unreadable, or an image that failed.
-        prompts: every prompt that was asked, by the name that sources call it by.
+        prompts: every prompt that was asked, by its id.
     """
 
     folder: Path
     vocabulary: Vocabulary
-    pictures: tuple[Picture, ...]
+    images: tuple[ImageFile, ...]
     image_ids: tuple[str, ...]
     paths: tuple[str, ...]
     labels: tuple[str, ...]
@@ -93,41 +94,43 @@ class Store:
         self._log = -1
         self._logged = 0  # records in the log
         self._generation = 0
-        self._sources: list[Source] = []
-        self._ids: dict[Source, int] = {}
+        self._provenances: list[Provenance] = []
+        self._ids: dict[Provenance, int] = {}
         self._excluded: dict[str, str] = {}
         self._versions: list[NDArray[np.void]] = []
 
     @classmethod
-    def create(cls, folder: str | Path, pictures: Sequence[Picture], vocabulary: Vocabulary) -> Store:
-        """Makes a run's folder, open for writing.
+    def create(cls, folder: str | Path, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:
+        """Creates a run and opens it for writing.
 
         Args:
-            folder: made if there is none.
-            pictures: the images, whose ids all differ.
-            vocabulary: the labels.
+            folder: folder of the run; created if it does not exist, else it must be empty.
+            images: the images, whose ids all differ.
+            vocabulary: the vocabulary with the labels.
 
         Raises:
-            InputError: the folder holds a run, holds other things, or cannot be written; no image.
+            InputError: there is no image, or the folder has a run or other files or cannot be written.
         """
         folder = Path(folder)
         if (folder / "run.json").exists():
-            raise InputError("holds a run already; choose another folder", path=str(folder))
-        if not pictures:
+            raise InputError("already has a run; choose another folder", path=str(folder))
+        if not images:
             raise InputError("a run needs at least one image", path=str(folder))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot be made: {error.strerror}", path=str(folder)) from None
+            raise InputError(f"cannot be created: {error.strerror}", path=str(folder)) from None
         if foreign := sorted(
             path.name for path in folder.iterdir() if path.name not in _MADE_FIRST and path.name[0] != "."
         ):
-            raise InputError(f"is no run and not empty ({foreign[0]}); choose another folder", path=str(folder))
+            raise InputError(
+                f"not an annotation run, and not empty ({foreign[0]}); choose another folder", path=str(folder)
+            )
         lock = _lock(folder)
         try:
             _write(folder / "vocabulary.json", dump_json(vocabulary.document()))
             rows = [
-                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in pictures
+                {"image_id": each.image_id, "name": each.name, "path": os.path.abspath(each.path)} for each in images
             ]
             _write(folder / "images.jsonl", b"".join(dump_json(row) + b"\n" for row in rows))
             for name in ("verdicts.0.log", "sources.jsonl", "prompts.jsonl", "excluded.jsonl"):
@@ -135,10 +138,10 @@ class Store:
             run = {
                 "format": FORMAT,
                 "vocabulary": {"name": vocabulary.name, "fingerprint": vocabulary.fingerprint},
-                "images": {"n": len(pictures), "hash": digest([each.image_id for each in pictures])},
+                "images": {"n": len(images), "hash": digest([each.image_id for each in images])},
                 "started": now(),
             }
-            _write(folder / "run.json", dump_json(run))  # last: a folder without it is no run
+            _write(folder / "run.json", dump_json(run))  # last: it makes the folder a run
         finally:
             os.close(lock)
         return cls.open(folder, write=True)
@@ -148,19 +151,20 @@ class Store:
         """Opens a run.
 
         Args:
-            folder: of the run.
-            vocabulary: that the run should have been made with.
-            write: keep others from writing until :meth:`close`.
+            folder: folder of the run.
+            vocabulary: the vocabulary that the run must have been created with; None takes any.
+            write: open for writing, which keeps others from writing until :meth:`close`.
 
         Raises:
-            InputError: no run, another process writes it, damaged, or made with another vocabulary.
+            InputError: the folder is not a run, is damaged, was created with another vocabulary, or is being written
+                by another process.
         """
         folder = Path(folder)
         if not (folder / "run.json").is_file():
-            raise InputError("no annotation run (`scapo-eval annotate coarse` makes one)", path=str(folder))
+            raise InputError("annotation run not found (`scapo-eval annotate coarse` creates one)", path=str(folder))
         run = read_json(folder / "run.json")
         if not isinstance(run, dict) or run.get("format") != FORMAT:
-            raise InputError(f"is not of the format {FORMAT}", path=str(folder / "run.json"))
+            raise InputError(f"not a valid annotation run of the format {FORMAT}", path=str(folder / "run.json"))
         if vocabulary is not None and vocabulary.fingerprint != run["vocabulary"]["fingerprint"]:
             made = run["vocabulary"]
             reason = (
@@ -188,7 +192,7 @@ class Store:
         self.close()
 
     def __len__(self) -> int:
-        """Verdicts written, all versions of all cells."""
+        """Number of verdicts written, all versions of all cells."""
         return sum(map(len, self._versions))
 
     @property
@@ -196,14 +200,16 @@ class Store:
         """Image id -> why it cannot be loaded; its cells are unknown and it stays out of the final matrix."""
         return MappingProxyType(self._excluded)
 
-    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, source: Source) -> None:
+    def write(self, rows: ArrayLike, label_ids: ArrayLike, verdicts: ArrayLike, provenance: Provenance) -> None:
         """Appends verdicts; each becomes its cell's current one.
 
         A cell with a person's verdict keeps it: what a judge says of it is dropped.
 
         Args:
-            rows, label_ids, verdicts: (n,) image rows, label columns, and 1, 0 or -1 of the cells.
-            source: of all of them.
+            rows: (n,) rows of the cells' images.
+            label_ids: (n,) columns of the cells' labels.
+            verdicts: (n,) verdicts on the cells: 1, 0 or -1.
+            provenance: the provenance of all of them.
 
         Raises:
             InputError: the run is not open for writing, or the disk is full.
@@ -212,12 +218,12 @@ class Store:
         records["row"], records["label"], records["verdict"] = rows, label_ids, verdicts
         assert np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all()
         self._must_write()
-        if source.kind != "human":
-            human = np.array([*(each.kind == "human" for each in self._sources), False])
+        if provenance.kind != "human":
+            human = np.array([*(each.kind == "human" for each in self._provenances), False])
             records = records[~human[self._latest[records["row"], records["label"]]]]
         if not len(records):
             return
-        records["source"] = self._source_id(source)
+        records["source"] = self._provenance_id(provenance)
         self._append(self._log, records.tobytes())
         self._take(records)
 
@@ -229,7 +235,7 @@ class Store:
         self._set_excluded(image_id, reason)
 
     def keep_prompt(self, prompt: str, document: Mapping[str, Any]) -> None:
-        """Keeps the text of a prompt, once, under the name that sources call it by."""
+        """Keeps the text of a prompt, once, under its id."""
         if prompt in self.prompts:
             return
         self.append("prompts.jsonl", document)
@@ -240,35 +246,35 @@ class Store:
         self._must_write()
         _write(self.folder / "pool.json", dump_json(card))
 
-    def source_of(self, row: int, label_id: int) -> Source | None:
+    def provenance_of(self, row: int, label_id: int) -> Provenance | None:
         """Why a cell has its verdict; None for a cell that was never judged."""
         latest = int(self._latest[row, label_id])
-        return None if latest == _NONE else self._sources[latest]
+        return None if latest == _NONE else self._provenances[latest]
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """Every source, in the order of its first verdict; ``source_ids`` are positions in it."""
-        return tuple(self._sources)
+    def provenances(self) -> tuple[Provenance, ...]:
+        """Every provenance, in the order of its first verdict; ``provenance_ids`` are positions in it."""
+        return tuple(self._provenances)
 
-    def id_of(self, source: Source) -> int:
-        """Position of a source in ``sources``; -2, which no cell has, for one without a verdict."""
-        return self._ids.get(source, _NONE - 1)
+    def id_of(self, provenance: Provenance) -> int:
+        """Position of a provenance in ``provenances``; -2, which no cell has, for one without a verdict."""
+        return self._ids.get(provenance, _NONE - 1)
 
     @property
-    def source_ids(self) -> NDArray[np.int32]:
-        """(images, labels) the current verdict's position in ``sources``, -1 where there is none."""
+    def provenance_ids(self) -> NDArray[np.int32]:
+        """(images, labels) position of the current verdict's provenance in ``provenances``, -1 without one."""
         return self._latest
 
-    def history(self, row: int, label_id: int) -> list[tuple[int, Source]]:
-        """Every verdict on a cell with its source, oldest first."""
+    def history(self, row: int, label_id: int) -> list[tuple[int, Provenance]]:
+        """Every verdict on a cell with its provenance, oldest first."""
         found = []
         for part in self._versions:
             for record in part[(part["row"] == row) & (part["label"] == label_id)]:
-                found.append((int(record["verdict"]), self._sources[int(record["source"])]))
+                found.append((int(record["verdict"]), self._provenances[int(record["source"])]))
         return found
 
     def changed(self) -> int:
-        """Cells whose verdict is another than the first one they got, of images that are not excluded."""
+        """Number of cells whose current verdict differs from their first one, without excluded images."""
         first = np.full(self.matrix.shape, UNKNOWN, dtype=np.int8)
         for part in reversed(self._versions):
             said = part[::-1][part["verdict"][::-1] != UNKNOWN]
@@ -282,9 +288,9 @@ class Store:
             stream.write(dump_json(row) + b"\n")
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """The lines of one of the folder's JSON Lines files, none where there is no such file.
+        """The lines of one of the folder's JSON Lines files, empty where the file does not exist.
 
-        Half a line at the end, which a kill has left, is none, and is cut off if the run is open for writing.
+        Half a line at the end, which a killed process leaves, is ignored, and cut off if the run is open for writing.
         """
         path = self.folder / name
         data = path.read_bytes() if path.exists() else b""
@@ -297,18 +303,18 @@ class Store:
             raise InputError(f"damaged: {error}", path=str(path)) from None
 
     def open_cells(self) -> NDArray[np.int64]:
-        """(n, 2) rows and columns without a verdict, of images that are not excluded, in the order of the rows."""
+        """(n, 2) row and column of each open cell (no verdict, image not excluded), in the order of the rows."""
         return np.argwhere((self.matrix == UNKNOWN) & self.included[:, None])
 
     @property
     def included(self) -> NDArray[np.bool_]:
-        """(images,) False for excluded images."""
+        """(images,) bool, false for excluded images."""
         return np.array([image not in self._excluded for image in self.image_ids])
 
     def compact(self) -> None:
         """Folds the log into the archive; every version of every cell stays.
 
-        The archive names the log that follows it, so that a kill between the two steps loses and doubles nothing.
+        The archive names the log that follows it, so that a kill between the two steps loses and duplicates nothing.
         """
         self._must_write()
         versions = np.concatenate([*self._versions, np.empty(0, _RECORD)])
@@ -323,7 +329,7 @@ class Store:
         (self.folder / f"verdicts.{old}.log").unlink()
 
     def close(self) -> None:
-        """Flushes to disk, folds a long log, lets others write."""
+        """Flushes to disk, folds a long log into the archive, and lets others write."""
         if self._lock is None:
             return
         if self._logged >= COMPACT_FROM:
@@ -336,18 +342,18 @@ class Store:
         folder = self.folder
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
         self.labels = self.vocabulary.labels
-        self.pictures = tuple(Picture(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
-        self.image_ids = tuple(each.image_id for each in self.pictures)
-        self.paths = tuple(each.path for each in self.pictures)
+        self.images = tuple(ImageFile(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
+        self.image_ids = tuple(each.image_id for each in self.images)
+        self.paths = tuple(each.path for each in self.images)
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
         for row in self.lines("excluded.jsonl"):
             self._set_excluded(row["image_id"], row["reason"])
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
-        # after the log: a source is written before the verdicts that name it
-        self._sources = [Source(**row) for row in self.lines("sources.jsonl")]
-        self._ids = {source: k for k, source in enumerate(self._sources)}
+        # after the log: a provenance is written before the verdicts that refer to it
+        self._provenances = [Provenance(**row) for row in self.lines("sources.jsonl")]
+        self._ids = {provenance: k for k, provenance in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
         archived, self._versions = self._versions, []
@@ -356,7 +362,7 @@ class Store:
         self._logged = len(log)
         if self._lock is not None:
             path = folder / f"verdicts.{self._generation}.log"
-            os.truncate(path, len(log) * _RECORD.itemsize)  # part of a verdict, which a kill has left
+            os.truncate(path, len(log) * _RECORD.itemsize)  # cuts the part of a verdict that a killed process leaves
             self._log = _append_to(path)
             for other in folder.glob("verdicts.*.log"):
                 if other != path:
@@ -381,11 +387,11 @@ class Store:
             except (ValueError, KeyError, OSError) as error:
                 raise InputError(f"damaged: {error}", path=str(archive)) from None
             return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
-        raise InputError("damaged: no log of verdicts follows verdicts.npz", path=str(self.folder))
+        raise InputError("damaged: the log of verdicts that follows verdicts.npz is missing", path=str(self.folder))
 
     def _check(self, records: NDArray[np.void]) -> None:
         images, labels = self.matrix.shape
-        for name, limit in (("row", images), ("label", labels), ("source", len(self._sources))):
+        for name, limit in (("row", images), ("label", labels), ("source", len(self._provenances))):
             if len(records) and records[name].max() >= limit:
                 raise InputError(f"damaged: a verdict names {name} {records[name].max()}", path=str(self.folder))
 
@@ -395,12 +401,12 @@ class Store:
         self.matrix[records["row"], records["label"]] = records["verdict"]
         self._latest[records["row"], records["label"]] = records["source"]
 
-    def _source_id(self, source: Source) -> int:
-        if source not in self._ids:
-            self.append("sources.jsonl", asdict(source))
-            self._ids[source] = len(self._sources)
-            self._sources.append(source)
-        return self._ids[source]
+    def _provenance_id(self, provenance: Provenance) -> int:
+        if provenance not in self._ids:
+            self.append("sources.jsonl", asdict(provenance))
+            self._ids[provenance] = len(self._provenances)
+            self._provenances.append(provenance)
+        return self._ids[provenance]
 
     def _append(self, file: int, data: bytes) -> None:
         if os.write(file, data) < len(data):  # disk full: leave no part of a verdict behind
@@ -416,7 +422,7 @@ class Store:
 
     def _must_write(self) -> None:
         if self._lock is None:
-            raise InputError("is open for reading only", path=str(self.folder))
+            raise InputError("the run is open for reading only", path=str(self.folder))
 
     def _release(self) -> None:
         if self._lock is not None:

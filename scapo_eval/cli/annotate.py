@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import click
 
-from ..annotate.asking import UNREAD, Forecast, Outcome, journal_of, judge_of
 from ..annotate.coarse import calls_left, coarse, open_or_create
 from ..annotate.coarse import prompts_for as coarse_prompts
+from ..annotate.passes import UNREAD, Forecast, Outcome, journal_of, judge_of
 from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template
 from ..annotate.store import UNKNOWN, Store
 from ..engines import Engine
 from ..inference.runner import Session
-from ..inference.sources import pictures
+from ..inference.sources import find_images
 from ..io.files import read_json
 from ..vocabulary import Vocabulary
-from .engine_options import Asking, asking_progress, engine_options
+from .engine_options import EngineSettings, completion_progress, engine_options
 from .main import SOME_FAILED
 
 _FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
@@ -34,7 +34,7 @@ _ELSEWHERE = {
     "qc": ("annotate_qc", "command"),
     **{name: ("annotate_views", f"{name}_command") for name in ("mine", "lint", "compare", "status", "history")},
 }
-"""Command -> (module of this package, its name there); loaded when it is used."""
+"""Command -> (module of this package, name in it); imported when the command is used."""
 
 
 class _Group(click.Group):
@@ -55,15 +55,19 @@ class _Group(click.Group):
 def command() -> None:
     """Builds a presence/absence matrix for your own images: sample, coarse, mine, refine, qc, finalize.
 
-    RUN is a folder that holds everything of a run. A killed command goes on when it is given again.
+    RUN is a folder that holds everything of a run. A killed command resumes when it is run again.
     """
 
 
 def _prices(command: Command) -> Command:
     options = [
         click.option("--price-in", type=click.FloatRange(0), metavar="X", help="Price of a million prompt tokens."),
-        click.option("--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million answer tokens."),
-        click.option("--forecast", is_flag=True, help="Only the first few calls, to say what all of them would cost."),
+        click.option(
+            "--price-out", type=click.FloatRange(0), metavar="X", help="Price of a million completion tokens."
+        ),
+        click.option(
+            "--forecast", is_flag=True, help="Make only the first few calls, to say what all of them would cost."
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -72,7 +76,7 @@ def _prices(command: Command) -> Command:
 
 @command.command("sample")
 @click.argument("pool", nargs=-1, required=True)
-@click.option("-n", "n", type=click.IntRange(1), required=True, help="Images wanted.")
+@click.option("-n", "n", type=click.IntRange(1), required=True, help="Number of images to draw.")
 @click.option("-o", "--output", required=True, metavar="FILE.jsonl", help="The list of images; FILE.card.json beside.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
 @click.option("--exclude", multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders.")
@@ -83,14 +87,14 @@ def sample_command(
     """Draws images from POOL (folders, lists, COCO annotations), disjoint by id from what is evaluated on."""
     from ..annotate.sample import write_sample
 
-    card = write_sample(output, pictures(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
+    card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
     kept_out = sum(each["in_pool"] for each in card["excluded"])
     click.echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
 
 
 @command.command("coarse")
 @click.argument("images", nargs=-1, required=True)
-@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, made if there is none.")
+@click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
 @click.option("--vocabulary", default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
@@ -109,34 +113,36 @@ def coarse_command(
     price_in: float | None,
     price_out: float | None,
     forecast: bool,
-    asking: Asking,
+    settings: EngineSettings,
 ) -> int:
     """Asks a judge about every label on every image of IMAGES (folders, globs, lists, COCO annotations)."""
     from ..annotate.sample import card_of
 
-    _no_restart(asking)
+    _no_restart(settings)
     labels = Vocabulary.load(vocabulary)
-    found = pictures(images, images_root, limit)
+    found = find_images(images, images_root, limit)
     template = Template.read(prompt, "coarse") if prompt else None
     coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
     with open_or_create(run, found, labels) as store:
         if labels.info != store.vocabulary.info:
-            asking.warn(f"definitions of {vocabulary} have changed; the run's own copy goes on ({run}/vocabulary.json)")
+            settings.warn(
+                f"definitions of {vocabulary} have changed; the run's own copy goes on ({run}/vocabulary.json)"
+            )
         if card := card_of(images):
             store.keep_pool(card)
         prompts = coarse_prompts(store.vocabulary, labels_per_call, template)
         if template:
-            _warn_of_prompts(prompts, store.vocabulary, asking)
+            _warn_of_prompts(prompts, store.vocabulary, settings)
         total = calls_left(store, prompts)
-        _say(asking, f"{run}: {_sizes(store)}")
+        _say(settings, f"{run}: {_sizes(store)}")
         if not total:  # no engine is needed
-            return _finish(store, Outcome(), asking)
+            return _finish(store, Outcome(), settings)
 
         def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
-            _warn_of_other_judges(store, session.engine, asking)
-            return coarse(store, session, prompts, sampling=asking.sampling, report=report, only_first=forecast)
+            _warn_of_other_judges(store, session.engine, settings)
+            return coarse(store, session, prompts, sampling=settings.sampling, report=report, only_first=forecast)
 
-        return _pass(store, asking, "coarse", lambda engine: total, (price_in, price_out, forecast), work)
+        return _pass(store, settings, "coarse", lambda engine: total, (price_in, price_out, forecast), work)
 
 
 @command.command("refine")
@@ -150,9 +156,11 @@ def coarse_command(
     help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
 )
 @click.option("--cells", metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels.")
-@click.option("--vocabulary", metavar="FILE", help="Take definitions from here (labels and aliases must be the run's).")
-@click.option("--reason", default="", help="Why, for the history.")
-@click.option("--round", "number", type=click.IntRange(0), help="Of quality control.  [default: the last one]")
+@click.option(
+    "--vocabulary", metavar="FILE", help="Take definitions from this file (with the run's labels and aliases)."
+)
+@click.option("--reason", default="", help="Why they are asked again, for the history.")
+@click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def refine_command(
@@ -167,12 +175,12 @@ def refine_command(
     price_in: float | None,
     price_out: float | None,
     forecast: bool,
-    asking: Asking,
+    settings: EngineSettings,
 ) -> int:
     """Asks the affected cells of RUN again; what people decided and every earlier verdict is kept."""
-    from ..annotate.refine import Plan, all_cells, calls, listed_cells, prompts_for, refine
+    from ..annotate.refine import Refinement, all_cells, listed_cells, needed_calls, prompts_for, refine
 
-    _no_restart(asking)
+    _no_restart(settings)
     given = Vocabulary.load(vocabulary) if vocabulary else None
     with Store.open(run, vocabulary=given, write=True) as store:
         prompts = prompts_for(
@@ -180,30 +188,32 @@ def refine_command(
         )  # fmt: skip
         if not prompts:
             raise click.UsageError("nothing to ask: name labels by --labels, --prompt or --joint")
-        _warn_of_prompts(prompts, store.vocabulary, asking)
+        _warn_of_prompts(prompts, store.vocabulary, settings)
         wanted = all_cells(store, prompts)
         if cells:
             wanted &= listed_cells(store, cells)
-        plan = Plan(prompts, wanted, reason or ("listed cells" if cells else "refined prompt"), _round(store, number))
+        refinement = Refinement(
+            prompts, wanted, reason or ("listed cells" if cells else "refined prompt"), _round(store, number)
+        )
 
         def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
-            return refine(store, session, plan, sampling=asking.sampling, report=report, only_first=forecast)
+            return refine(store, session, refinement, sampling=settings.sampling, report=report, only_first=forecast)
 
         def count(engine: Engine) -> int:
-            return int(calls(store, plan, judge_of(engine)).sum())
+            return int(needed_calls(store, refinement, judge_of(engine)).sum())
 
-        return _pass(store, asking, "refine", count, (price_in, price_out, forecast), work)
+        return _pass(store, settings, "refine", count, (price_in, price_out, forecast), work)
 
 
 def _pass(
     store: Store,
-    asking: Asking,
+    settings: EngineSettings,
     name: str,
     count: Callable[[Engine], int],
     prices: tuple[float | None, float | None, bool],
     work: Callable[[Session, Callable[[Forecast], None]], Outcome],
 ) -> int:
-    """One pass of an engine over cells, with forecasts; the exit code."""
+    """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
     price_in, price_out, only_forecast = prices
     said = 0.0
 
@@ -211,25 +221,25 @@ def _pass(
         nonlocal said
         if not said or time.monotonic() - said >= _FORECAST_EVERY:
             said = time.monotonic()
-            _say(asking, _forecast_text(forecast, price_in, price_out))
+            _say(settings, _forecast_text(forecast, price_in, price_out))
 
     with ExitStack() as stack:
-        journal = stack.enter_context(journal_of(store, asking.warn))
-        engine = asking.make()
+        journal = stack.enter_context(journal_of(store, settings.warn))
+        engine = settings.make()
         stack.callback(engine.close)
         total = count(engine)
-        _say(asking, f"{store.folder}: {total:,} calls to make")
+        _say(settings, f"{store.folder}: {total:,} calls to make")
         if not total:
-            return _finish(store, Outcome(), asking)
-        advance = stack.enter_context(asking_progress(asking, name, total))
+            return _finish(store, Outcome(), settings)
+        advance = stack.enter_context(completion_progress(settings, name, total))
         session = Session(engine, journal, advance=advance)
         outcome = work(session, report)
         tally = session.tally
     if only_forecast:
-        _say(asking, "forecast only: the same command without --forecast goes on from here")
+        _say(settings, "forecast only: the same command without --forecast continues from here")
         return 0
-    _say(asking, f"{store.folder}: {tally.summary('answers')}")
-    return _finish(store, outcome, asking)
+    _say(settings, f"{store.folder}: {tally.summary('answers')}")
+    return _finish(store, outcome, settings)
 
 
 def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float | None) -> str:
@@ -247,7 +257,9 @@ def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float 
         prices = price_in or 0.0, price_out or 0.0
         spent, whole = forecast.cost(forecast.done, *prices), forecast.cost(forecast.total, *prices)
         parts.append(
-            f"cost {spent:,.2f} of {whole:,.2f}" if forecast.prompt_tokens else "the engine counts no tokens: no cost"
+            f"cost {spent:,.2f} of {whole:,.2f}"
+            if forecast.prompt_tokens
+            else "cost unknown: the engine does not count tokens"
         )
     return "forecast: " + ", ".join(parts)
 
@@ -258,43 +270,43 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def _finish(store: Store, outcome: Outcome, asking: Asking) -> int:
+def _finish(store: Store, outcome: Outcome, settings: EngineSettings) -> int:
     parts = [f"{outcome.cells:,} cells asked", f"{outcome.present:,} present"]
     parts += [f"{outcome.changed:,} changed"] if outcome.changed else []
     parts += [f"{len(outcome.unread):,} without a readable verdict"] if outcome.unread else []
     parts += [f"{len(outcome.failed):,} without an answer"] if outcome.failed else []
     parts += [f"{len(outcome.excluded):,} images cannot be loaded"] if outcome.excluded else []
     if outcome.calls or outcome.excluded:
-        _say(asking, f"{store.folder}: {'; '.join(parts)}")
+        _say(settings, f"{store.folder}: {'; '.join(parts)}")
     still = len(store.open_cells())
     if still:
-        _say(asking, f"{store.folder / UNREAD}: lists open cells; {still:,} in all")
+        _say(settings, f"{store.folder / UNREAD}: lists open cells; {still:,} in all")
     if store.excluded:
-        _say(asking, f"{store.folder / 'excluded.jsonl'}: {len(store.excluded):,} images are excluded")
+        _say(settings, f"{store.folder / 'excluded.jsonl'}: {len(store.excluded):,} images are excluded")
     return SOME_FAILED if outcome.flawed or still or store.excluded else 0
 
 
-def _say(asking: Asking, text: str) -> None:
-    if not asking.quiet:
+def _say(settings: EngineSettings, text: str) -> None:
+    if not settings.quiet:
         click.echo(text, err=True)
 
 
-def _no_restart(asking: Asking) -> None:
-    if asking.restart:
-        raise click.UsageError("a run keeps every version of its verdicts; to start afresh choose another folder")
+def _no_restart(settings: EngineSettings) -> None:
+    if settings.restart:
+        raise click.UsageError("a run keeps every version of its verdicts; to start again, choose another folder")
 
 
-def _warn_of_other_judges(store: Store, engine: Engine, asking: Asking) -> None:
-    others = {source.judge for source in store.sources if source.kind == "coarse"} - {judge_of(engine)}
+def _warn_of_other_judges(store: Store, engine: Engine, settings: EngineSettings) -> None:
+    others = {provenance.judge for provenance in store.provenances if provenance.kind == "coarse"} - {judge_of(engine)}
     if others:
-        asking.warn(f"this run holds coarse verdicts of {', '.join(sorted(others))}; now {judge_of(engine)} goes on")
+        settings.warn(f"this run has coarse verdicts of {', '.join(sorted(others))}; {judge_of(engine)} adds to them")
 
 
-def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, asking: Asking) -> None:
+def _warn_of_prompts(prompts: Sequence[Prompt], vocabulary: Vocabulary, settings: EngineSettings) -> None:
     found = [finding for finding in lint(prompts, vocabulary) if finding.kind != "both"]
     if found:
         first = f"{found[0].label}: {', '.join(found[0].aliases[:3])}"
-        asking.warn(
+        settings.warn(
             f"{len(found)} labels have aliases that their prompt does not count ({first}...); see annotate lint"
         )
 
@@ -332,7 +344,7 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 
 def _round(store: Store, given: int | None) -> int:
-    """The round of quality control that a refinement answers to."""
+    """Number of the round of quality control that a refinement follows."""
     path = store.folder / "qc" / "summary.json"
     if given is not None or not path.is_file():
         return given or 0
@@ -343,13 +355,16 @@ def _round(store: Store, given: int | None) -> int:
 @click.argument("run")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 @click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
-@click.option("--licence", default="", metavar="TEXT", help="Of the matrix, for the card, for example CC-BY-4.0.")
+@click.option(
+    "--license", "--licence", "license_", default="", metavar="TEXT",
+    help="License of the matrix, for the card, for example CC-BY-4.0.",
+)  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
-def finalize_command(run: str, output: str, allow_unknown: bool, licence: str, note: str) -> None:
+def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str) -> None:
     """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
     from ..annotate.finalize import finalize
 
-    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, licence=licence, note=note)
+    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, license=license_, note=note)
     cells, images = card["cells"], card["images"]
     click.echo(
         f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
@@ -359,5 +374,5 @@ def finalize_command(run: str, output: str, allow_unknown: bool, licence: str, n
     )
     if card["quality_control"] is None:
         click.echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
-    if not licence:
-        click.echo("scapo-eval: warning: no --licence: the card says NOT STATED", err=True)
+    if not license_:
+        click.echo("scapo-eval: warning: --license is missing: the card says NOT STATED", err=True)

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..annotate.qc.draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, PRESENT_PER_LABEL
-from ..annotate.qc.figures import Table as Content
-from ..annotate.qc.figures import labels_table, overall_table, rounds_table
+from ..annotate.qc.exchange import pairs_table, read_answers
 from ..annotate.qc.rounds import ask_undecided, close_round, draw_round, open_round
 from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize, write_summary
-from ..annotate.qc.tables import pairs_table, read_answers
+from ..annotate.qc.summary_tables import Table as Content
+from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
 from ..annotate.store import Store
 from ..errors import ScapoError
 from ..io.files import atomic_write, dump_json
@@ -25,9 +25,9 @@ from ..stats import DEFAULT_SEED
 
 CONFIDENCE = click.option(
     "--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
-    help="With which each bound holds, after any number of rounds.",
+    help="Confidence of each bound, after any number of rounds.",
 )  # fmt: skip
-BY = click.option("--by", metavar="NAME", help="Who answers.  [default: your user name]")
+BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
 
 
 @click.group("qc", context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,7 +52,7 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--labels", metavar="A,B", help="Only these: checks a refinement; the overall bounds need all labels.")
 @click.option("--failing", is_flag=True, help="Only the labels with errors in the last finished round.")
-@click.option("--undecided", is_flag=True, help="Instead: every cell that the judge gave no readable verdict on.")
+@click.option("--undecided", is_flag=True, help="Ask instead for every cell without a readable verdict.")
 @click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Recorded in the round.")
 def draw(
     run: str,
@@ -64,10 +64,7 @@ def draw(
     undecided: bool,
     seed: int,
 ) -> None:
-    """Draws the next round.
-
-    Never a pair that a person has seen.
-    """
+    """Draws the next round, without pairs that a person has seen."""
     if sum(map(bool, (labels, failing, undecided))) > 1:
         raise click.UsageError("--labels, --failing and --undecided exclude each other")
     store = Store.open(run)
@@ -93,7 +90,7 @@ def draw(
 
 @command.command()
 @click.argument("run")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: any free one]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: any free one]")
 @click.option("--open", "browse", is_flag=True, help="Open the page in the browser.")
 @BY
 @CONFIDENCE
@@ -188,7 +185,7 @@ def import_(run: str, answers: str, by: str | None) -> None:
 
 @command.command()
 @click.argument("run")
-@click.option("--abandon", is_flag=True, help="End the round though pairs are open: answers are kept, no bounds come.")
+@click.option("--abandon", is_flag=True, help="End the round with pairs still open: answers are kept, no bounds.")
 @CONFIDENCE
 def close(run: str, abandon: bool, confidence: float) -> None:
     """Finishes the open round.
@@ -244,4 +241,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        raise ScapoError("your user name is not known; say who answers with --by NAME") from None
+        raise ScapoError("user name not found; give it with --by NAME") from None

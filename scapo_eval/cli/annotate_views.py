@@ -1,4 +1,4 @@
-"""The commands of ``scapo-eval annotate`` that look: ``mine``, ``lint``, ``compare``, ``status``, ``history``."""
+"""The commands of ``scapo-eval annotate`` that only read: ``mine``, ``lint``, ``compare``, ``status``, ``history``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ from .main import BAD_INPUT
 @click.argument("run")
 @click.argument("rollouts", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE.jsonl", help="Write the disputed cells, for `refine --cells`.")
-@click.option("--min-rollouts", type=click.IntRange(1), default=2, show_default=True, help="That must contradict.")
+@click.option(
+    "--min-rollouts",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Least number of rollouts that must contradict.",
+)
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Cells, labels, phrases to show.")
 @click.option("--words/--no-words", default=True, help="Look for mentions that the vocabulary does not have.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -39,13 +45,13 @@ def mine_command(
 ) -> None:
     """Where ROLLOUTS (captions, several per image) contradict the matrix, and what the vocabulary lacks."""
     store = Store.open(run)
-    witness = read_rollouts(store, rollouts)
-    if not witness.rollouts.any():
-        raise InputError(f"holds no rollout of an image of {run}", path=rollouts[0])
-    cells = disputed(store, witness, min_rollouts=min_rollouts)
-    labels = confusion(store, witness, cells)
+    mentions = read_rollouts(store, rollouts)
+    if not mentions.rollouts.any():
+        raise InputError(f"rollouts of the images of {run} not found", path=rollouts[0])
+    cells = disputed(store, mentions, min_rollouts=min_rollouts)
+    labels = confusion(store, mentions, cells)
     advised = suggested(labels)[:top]
-    phrases = mine(witness.texts, store.vocabulary)[:top] if words else []
+    phrases = mine(mentions.texts, store.vocabulary)[:top] if words else []
     rows = [
         {
             "image_id": store.image_ids[each.row], "label": store.labels[each.column], "verdict": each.verdict,
@@ -56,11 +62,11 @@ def mine_command(
     if output:
         with atomic_write(output) as stream:
             stream.writelines(dump_json(row) + b"\n" for row in rows)
-    if witness.unknown:
-        click.echo(f"scapo-eval: warning: {witness.unknown:,} rollouts of images that the run does not have", err=True)
+    if mentions.unknown:
+        click.echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that the run does not have", err=True)
     if as_json:
         found = {
-            "rollouts": int(witness.rollouts.sum()),
+            "rollouts": int(mentions.rollouts.sum()),
             "disputed": len(rows),
             "cells": rows[:top],
             "labels": [_confusion_row(each) for each in labels],
@@ -69,7 +75,7 @@ def mine_command(
         }
         sys.stdout.write(dump_json(found).decode() + "\n")
         return
-    click.echo(f"{int(witness.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
+    click.echo(f"{int(mentions.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
     _table(
         ("image", "label", "judge", "claimed by", "rollouts", "evidence"),
         (
@@ -132,7 +138,7 @@ def _percent(share: float | None) -> str:
 
 @click.command("lint")
 @click.argument("run", required=False)
-@click.option("--vocabulary", metavar="NAME|FILE", help="Without a RUN.  [default: dopa160]")
+@click.option("--vocabulary", metavar="NAME|FILE", help="The labels, without a RUN.  [default: dopa160]")
 @click.option("--coarse", "coarse_file", metavar="FILE", help="A coarse prompt of your own.")
 @click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="A label-specific prompt.")
 @click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="A joint prompt.")
@@ -141,11 +147,11 @@ def lint_command(
 ) -> int:
     """Checks prompts against the alias map: what a caption may call the label, the judge must count.
 
-    Of a RUN: every prompt that was asked. Else of the files; without any, of the project's own prompts. Exits with 2
-    if a prompt does not count what it should; what it names on both sides is a note only.
+    With a RUN it checks every prompt that was asked, else the files given; without any, the project's own prompts.
+    Exits with 2 if a prompt does not count what it should; what it names on both sides is a note only.
     """
     if run and vocabulary:
-        raise click.UsageError("a RUN has its own vocabulary")
+        raise click.UsageError("--vocabulary cannot be given with a RUN, which has its own")
     store = Store.open(run) if run else None
     labels = store.vocabulary if store else Vocabulary.load(vocabulary or "dopa160")
     prompts = prompts_for(labels, [], own=own_prompts(own), groups=joint_groups(joint))
@@ -211,9 +217,9 @@ def status_command(run: str, as_json: bool) -> None:
     """What RUN holds: cells settled and open, by whom, images excluded."""
     store = Store.open(run)
     of_kind: dict[str, int] = {}
-    for k, source in enumerate(store.sources):
-        number = int(((store.source_ids == k) & (store.matrix != UNKNOWN)).sum())
-        of_kind[source.kind] = of_kind.get(source.kind, 0) + number
+    for k, provenance in enumerate(store.provenances):
+        number = int(((store.provenance_ids == k) & (store.matrix != UNKNOWN)).sum())
+        of_kind[provenance.kind] = of_kind.get(provenance.kind, 0) + number
     found = {
         "images": len(store.image_ids),
         "labels": len(store.labels),
@@ -224,7 +230,7 @@ def status_command(run: str, as_json: bool) -> None:
         "excluded_images": len(store.excluded),
         "verdicts_written": len(store),
         "changed_since_first_verdict": store.changed(),
-        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+        "judges": sorted({provenance.judge for provenance in store.provenances if provenance.kind != "human"}),
         **{f"by_{kind}": number for kind, number in of_kind.items()},
     }
     if as_json:
@@ -244,12 +250,19 @@ def history_command(run: str, image: str, label: str) -> None:
     store = Store.open(run)
     image = canonical_image_id(image)
     if image not in store.image_ids:
-        raise InputError(f"has no image '{image}'", path=run)
+        raise InputError(f"unknown image id '{image}'", path=run)
     if label not in store.vocabulary.label_ids:
-        raise InputError(f"has no label '{label}'", path=run)
+        raise InputError(f"unknown label '{label}'", path=run)
     words = {1: "present", 0: "absent", UNKNOWN: "unknown"}
-    for verdict, source in store.history(store.image_ids.index(image), store.vocabulary.label_ids[label]):
-        fields = (words[verdict], source.kind, source.prompt, source.judge, f"round {source.round}", source.reason)
+    for verdict, provenance in store.history(store.image_ids.index(image), store.vocabulary.label_ids[label]):
+        fields = (
+            words[verdict],
+            provenance.kind,
+            provenance.prompt,
+            provenance.judge,
+            f"round {provenance.round}",
+            provenance.reason,
+        )
         click.echo("\t".join(fields))
     if image in store.excluded:
         click.echo(f"excluded\t{store.excluded[image]}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ..inference.answer import answer, pictures_of, read_asked, read_descriptions
+from ..inference.answer import answer, images_to_describe, read_descriptions, read_questions
 from ..inference.describe import describe
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
 from ..prompts import DESCRIBE_IN_DETAIL
-from .engine_options import Asking, asking_progress, engine_options, finish
+from .engine_options import EngineSettings, completion_progress, engine_options, finish
 
 DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
 
@@ -29,36 +29,38 @@ def command(
     self_describe: bool,
     descriptions: str | None,
     limit: int | None,
-    asking: Asking,
+    settings: EngineSettings,
 ) -> int:
     """Answers questions; amber, phd, pope, yesno and judge read the output.
 
-    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or own
-    records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
-    model, and its questions come with image and description. The published discriminative figures of SCAPO (AMBER,
-    POPE, PhD) are such description-augmented ones: compare them with --describe runs only.
+    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or your
+    own records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
+    model, and its questions come with image and description. The published discriminative scores of SCAPO (AMBER,
+    POPE, PhD) are description-augmented ones: compare them with those of --describe only.
     """
     if self_describe and descriptions:
-        raise click.UsageError("--describe makes descriptions, --descriptions brings them: give one of the two")
-    asked = read_asked(questions, ImageFolder(images_root))[:limit]
+        raise click.UsageError("--describe and --descriptions exclude each other")
+    asked = read_questions(questions, ImageFolder(images_root))[:limit]
     known = read_descriptions(descriptions) if descriptions else None
     code = 0
-    with asking.journal(output) as journal:
-        engine = asking.make()
+    with settings.journal(output) as journal:
+        engine = settings.make()
         try:
             if self_describe:
-                found = pictures_of(asked)
+                found = images_to_describe(asked)
                 path = f"{output}{DESCRIPTIONS_SUFFIX}"
-                with asking_progress(asking, "describe", len(found)) as advance:
+                with completion_progress(settings, "describe", len(found)) as advance:
                     described = describe(
                         found, Session(engine, journal, advance=advance), path, prompt=DESCRIBE_IN_DETAIL,
-                        sampling=asking.sampling, model=asking.model,
+                        sampling=settings.sampling, model=settings.model,
                     )  # fmt: skip
-                code = finish(described, "descriptions", path, asking)
+                code = finish(described, "descriptions", path, settings)
                 known = read_descriptions(path) if found and described.failed < described.requests else {}
-            with asking_progress(asking, "answer", len(asked)) as advance:
+            with completion_progress(settings, "answer", len(asked)) as advance:
                 session = Session(engine, journal, advance=advance)
-                tally = answer(asked, session, output, descriptions=known, sampling=asking.sampling, model=asking.model)
+                tally = answer(
+                    asked, session, output, descriptions=known, sampling=settings.sampling, model=settings.model
+                )
         finally:
             engine.close()
-    return max(code, finish(tally, "answers", output, asking))
+    return max(code, finish(tally, "answers", output, settings))

@@ -6,8 +6,8 @@ import click
 
 from ..inference.describe import PRESETS, describe
 from ..inference.runner import Session
-from ..inference.sources import pictures
-from .engine_options import Asking, asking_progress, engine_options, finish
+from ..inference.sources import find_images
+from .engine_options import EngineSettings, completion_progress, engine_options, finish
 
 
 @click.command("describe")
@@ -31,30 +31,30 @@ def command(
     prompt: str,
     samples: int,
     limit: int | None,
-    asking: Asking,
+    settings: EngineSettings,
 ) -> int:
     """Describes images; the captions go straight into scapo-eval.
 
-    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed run goes on
-    with the same command. Beside FILE: FILE.run.json (how it was made), FILE.journal (what was answered),
-    FILE.failed.jsonl (what could not be).
+    IMAGES are folders, globs, files, COCO annotation files, or lists of {"image_id", "image"}. A killed
+    command resumes when it is run again. Beside FILE: FILE.run.json (how it was made), FILE.journal (the completions),
+    FILE.failed.jsonl (images without one).
     """
-    if samples > 1 and not asking.temperature:
+    if samples > 1 and not settings.temperature:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
-    found = pictures(images, images_root, limit)
-    with asking.journal(output) as journal:
-        engine = asking.make()
+    found = find_images(images, images_root, limit)
+    with settings.journal(output) as journal:
+        engine = settings.make()
         try:
-            with asking_progress(asking, "describe", len(found) * samples) as advance:
+            with completion_progress(settings, "describe", len(found) * samples) as advance:
                 tally = describe(
                     found,
                     Session(engine, journal, advance=advance),
                     output,
                     prompt=PRESETS.get(prompt, prompt),
-                    sampling=asking.sampling,
+                    sampling=settings.sampling,
                     samples=samples,
-                    model=asking.model,
+                    model=settings.model,
                 )
         finally:
             engine.close()
-    return finish(tally, "descriptions", output, asking)
+    return finish(tally, "descriptions", output, settings)

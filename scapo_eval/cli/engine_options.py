@@ -1,4 +1,4 @@
-"""The options by which a verb chooses its engine, and what its runs print: progress, summary, exit code."""
+"""The options by which a verb chooses engine and sampling, and what it prints: progress, summary, exit code."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """The options of :func:`engine_options`."""
+class EngineSettings:
+    """The values of the options of :func:`engine_options`, see there."""
 
     engine: str
     model: str
@@ -53,11 +53,11 @@ class Asking:
 
     @property
     def sampling(self) -> Sampling:
-        """The settings of the answers."""
+        """The sampling settings."""
         return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, self.seed)
 
     def make(self) -> Engine:
-        """The engine; nothing is imported before."""
+        """Creates the engine, whose library is imported only now."""
         return make_engine(self, self.engine, self.model, self.base_url)
 
     def warn(self, text: str) -> None:
@@ -66,22 +66,24 @@ class Asking:
             click.echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
-        """The journal beside an output file."""
+        """Opens the journal beside an output file."""
         if output == "-":
-            raise click.UsageError("a run needs a file for its output (-o FILE): it can be killed and go on")
+            raise click.UsageError("-o needs a file: its journal is beside it, so that a killed command can resume")
         return Journal(f"{output}{SUFFIX}", fresh=self.restart, warn=self.warn)
 
 
 def engine_options(max_tokens: int) -> Callable[[Command], Command]:
-    """Adds the options of engine and sampling; the command receives them as ``asking: Asking``.
+    """Adds the options of engine and sampling; the command receives them as ``settings: EngineSettings``.
 
     Args:
-        max_tokens: default for the longest answer.
+        max_tokens: default of ``--max-tokens``.
     """
     option = partial(click.option, show_default=True)
     options: list[Callable[[Any], Any]] = [
-        option("--engine", type=click.Choice(ENGINES), default="openai", help="Who answers."),
-        option("--model", required=True, metavar="NAME", help="The server's name of the model, a hub's, or a folder."),
+        option("--engine", type=click.Choice(ENGINES), default="openai", help="What runs the model."),
+        option(
+            "--model", required=True, metavar="NAME", help="Name of the model on the server or the hub, or its folder."
+        ),
         option(
             "--base-url",
             default="http://127.0.0.1:8000/v1",
@@ -99,8 +101,8 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         option(
             "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
         ),
-        option("--tries", type=click.IntRange(1), default=8, help="openai: tries for one request."),
-        option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests together."),
+        option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
+        option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
         option("--revision", metavar="REV", help="vllm, transformers: revision of a hub's model."),
         option(
             "--dtype",
@@ -118,47 +120,53 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         ),
         option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy."),
         option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to draw from."
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to sample from."
         ),
-        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to draw from, 0 for all."),
-        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Longest answer."),
-        option("--seed", type=click.IntRange(0), default=0, help="Seed of the draws."),
-        option("--restart", is_flag=True, help="Forget what an earlier run of this output has answered."),
+        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to sample from, 0 for all."),
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Greatest length of a completion."),
+        option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
+        option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
         option("-q", "--quiet", is_flag=True, help="No progress, no warnings, no summary."),
     ]
 
     def decorate(command: Command) -> Command:
-        return with_options(command, options, "asking", Asking)
+        return with_options(command, options, "settings", EngineSettings)
 
     return decorate
 
 
-def make_engine(asking: Asking, engine: str, model: str, base_url: str) -> Engine:
-    """An engine of that name; its library is imported now.
+def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
+    """Creates an engine, importing its library.
+
+    Args:
+        settings: the options.
+        engine: name of the engine.
+        model: name or folder of the model.
+        base_url: address of the server (engine openai).
 
     Raises:
         MissingExtra: the library is not installed.
         ScapoError: the model cannot be loaded.
     """
-    extra = _extra(asking.engine_option)
+    extra = _extra(settings.engine_option)
     if engine == "openai":
         from ..engines.openai_http import OpenAIEngine
 
         return OpenAIEngine(
-            model, base_url, api_key=os.environ.get(asking.api_key_env), concurrency=asking.concurrency,
-            rate=asking.rate, timeout=asking.timeout, attempts=asking.tries, extra=extra,
+            model, base_url, api_key=os.environ.get(settings.api_key_env), concurrency=settings.concurrency,
+            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries, extra=extra,
         )  # fmt: skip
     if engine == "vllm":
         from ..engines.vllm_offline import VllmEngine
 
-        return VllmEngine(model, revision=asking.revision, dtype=asking.dtype, seed=asking.seed, extra=extra)
+        return VllmEngine(model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, extra=extra)
     from ..engines.hf import TransformersEngine
 
     if extra:
         raise click.UsageError("--engine-option is for the engines openai and vllm")
     return TransformersEngine(
-        model, revision=asking.revision, dtype=asking.dtype, device=asking.device, batch_size=asking.batch_size,
-        max_pixels=asking.max_pixels,
+        model, revision=settings.revision, dtype=settings.dtype, device=settings.device, batch_size=settings.batch_size,
+        max_pixels=settings.max_pixels,
     )  # fmt: skip
 
 
@@ -175,13 +183,13 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def finish(tally: Tally, what: str, output: str, asking: Asking) -> int:
-    """Says on standard error what a run came to.
+def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> int:
+    """Prints the summary on standard error.
 
     Returns:
         The exit code: 0, or 4 where items failed or stayed empty.
     """
-    if not asking.quiet:
+    if not settings.quiet:
         click.echo(f"{output}: {tally.summary(what)}", err=True)
         if tally.failed and Path(f"{output}{FAILED_SUFFIX}").exists():
             click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; the same command asks them again", err=True)
@@ -189,9 +197,11 @@ def finish(tally: Tally, what: str, output: str, asking: Asking) -> int:
 
 
 @contextmanager
-def asking_progress(asking: Asking, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Answers so far, rate and remaining time on standard error: a bar, or a line now and then in a log."""
-    if asking.quiet:
+def completion_progress(
+    settings: EngineSettings, description: str, total: int | None
+) -> Iterator[Callable[[int], None]]:
+    """Shows completions so far, rate and remaining time on standard error: a bar, or lines now and then in a log."""
+    if settings.quiet:
         yield lambda number: None
         return
     console = Console(stderr=True, highlight=False)
@@ -225,7 +235,7 @@ class _Lines:
         self._began = self._last = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Counts; prints every LINE_EVERY seconds."""
+        """Counts; prints a line every ``_LINE_EVERY`` seconds."""
         self._done += number
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY:

@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore``: have a model judge what another one said."""
+"""``scapo-eval judge mmhal|faithscore``: have a model judge another model's answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import click
 
 from ..engines import ENGINES
 from ..errors import InputError
-from ..inference.judge import judge_faithscore, judge_mmhal, read_judged
+from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
-from .engine_options import Asking, asking_progress, engine_options, finish, make_engine
+from .engine_options import EngineSettings, completion_progress, engine_options, finish, make_engine
 
 
 @click.group("judge", context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,32 +28,32 @@ def command() -> None:
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @engine_options(max_tokens=512)
-def mmhal(answers: str, output: str, prompt_file: str | None, asking: Asking) -> int:
+def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSettings) -> int:
     """Rates answers to MMHal-Bench from 0 to 6; the judge reads texts only.
 
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
     writes them for MMHal-Bench's file. --model is the judge.
     """
-    found = read_judged(answers, needed=("question", "gt_answer"))
+    found = read_answers_to_judge(answers, needed=("question", "gt_answer"))
     task = _text_of(prompt_file) if prompt_file else MMHAL_TASK
-    with asking.journal(output) as journal:
-        engine = asking.make()
+    with settings.journal(output) as journal:
+        engine = settings.make()
         try:
-            with asking_progress(asking, "judge", len(found)) as advance:
+            with completion_progress(settings, "judge", len(found)) as advance:
                 tally = judge_mmhal(
-                    found, Session(engine, journal, advance=advance), output, judge=asking.model, task=task,
-                    sampling=asking.sampling,
+                    found, Session(engine, journal, advance=advance), output, judge=settings.model, task=task,
+                    sampling=settings.sampling,
                 )  # fmt: skip
         finally:
             engine.close()
-    return finish(tally, "ratings", output, asking)
+    return finish(tally, "ratings", output, settings)
 
 
 @command.command("faithscore")
 @click.argument("answers")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
-@click.option("--verifier-model", metavar="NAME", help="Who checks facts against the image.  [default: --model]")
+@click.option("--verifier-model", metavar="NAME", help="Model that checks facts against the image.  [default: --model]")
 @click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]")
 @click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]")
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
@@ -66,38 +66,42 @@ def faithscore(
     verifier_engine: str | None,
     verifier_url: str | None,
     setting: str | None,
-    asking: Asking,
+    settings: EngineSettings,
 ) -> int:
     """Splits answers into atomic facts and has each checked against the image.
 
     ANSWERS are captions or answers with an image. --model labels sentences and splits them into facts; the verifier,
     which must read images, says whether each fact holds.
     """
-    found = read_judged(answers)
+    found = read_answers_to_judge(answers)
     folder = ImageFolder(images_root)
-    with asking.journal(output) as journal:
-        engine = asking.make()
-        other = (verifier_engine or asking.engine, verifier_model or asking.model, verifier_url or asking.base_url)
-        same = other == (asking.engine, asking.model, asking.base_url)
-        verifier = engine if same else make_engine(asking, *other)
+    with settings.journal(output) as journal:
+        engine = settings.make()
+        other = (
+            verifier_engine or settings.engine,
+            verifier_model or settings.model,
+            verifier_url or settings.base_url,
+        )
+        same = other == (settings.engine, settings.model, settings.base_url)
+        verifier = engine if same else make_engine(settings, *other)
         try:
-            with asking_progress(asking, "judge", None) as advance:
+            with completion_progress(settings, "judge", None) as advance:
                 tally = judge_faithscore(
                     found,
                     Session(engine, journal, advance=advance),
                     Session(verifier, journal, advance=advance),
                     folder,
                     output,
-                    judge=asking.model,
+                    judge=settings.model,
                     verified_by=other[1],
-                    sampling=asking.sampling,
+                    sampling=settings.sampling,
                     setting=setting,
                 )
         finally:
             engine.close()
             if not same:
                 verifier.close()
-    return finish(tally, "answers split and verified", output, asking)
+    return finish(tally, "answers split and verified", output, settings)
 
 
 def _text_of(path: str) -> str:

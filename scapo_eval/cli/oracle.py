@@ -20,7 +20,7 @@ from ..vocabulary import Vocabulary, shipped_vocabularies
 from .main import BAD_INPUT
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
-"""Classes of the paper's label-distribution table: positive images from, up to (exclusive), name."""
+"""Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
 
 
 @click.group("oracle")
@@ -114,8 +114,8 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
 
     Both are truth files, captions, answers, questions, lists, COCO annotations or folders of images. Images are the
-    same if their COCO ids are: val2014 and train2017 name many images twice (COCO_val2014_000000000042.jpg,
-    000000000042.jpg). Sets with numbers of their own (AMBER) cannot be told from COCO by these.
+    same if their COCO ids are: val2014 and train2017 have many images in common (COCO_val2014_000000000042.jpg,
+    000000000042.jpg). Data sets with numbers of their own (AMBER) cannot be told from COCO by id.
     """
     ours = image_ids(train)
     rows: list[dict[str, Any]] = []
@@ -147,14 +147,14 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:
     """Says whether TRUTH fits a vocabulary and the images of caption files; exits with 2 if it does not."""
     labels = Vocabulary.load(vocabulary)
-    seen = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
-    if seen.warning:
-        click.echo(f"warning: {seen.warning}")
-    outside = [label for k, label in enumerate(labels.labels) if (seen.states[:, k] == -1).all()]
+    fitted = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
+    if fitted.warning:
+        click.echo(f"warning: {fitted.warning}")
+    outside = [label for k, label in enumerate(labels.labels) if (fitted.states[:, k] == -1).all()]
     if outside:
         click.echo(f"unknown everywhere (no claim about them is counted): {', '.join(outside)}")
     never = [
-        label for k, label in enumerate(labels.labels) if not (seen.states[:, k] == 1).any() and label not in outside
+        label for k, label in enumerate(labels.labels) if not (fitted.states[:, k] == 1).any() and label not in outside
     ]
     if never:
         click.echo(f"present nowhere: {', '.join(never)}")
@@ -164,7 +164,7 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
         for block in iter_blocks(path):
             parsed = block.parse(faults)
             for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
-                if image not in seen.oracle.index:
+                if image not in fitted.oracle.index:
                     missing.setdefault(image, number)
         faults.raise_if_any()
         if missing:
@@ -172,5 +172,5 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
             raise InputError(
                 f"unknown image id '{image}' ({len(missing):,} images are not in {truth})", path=path, line=number
             )
-    sizes = f"{len(seen.oracle.image_ids):,} images, {int(seen.n_present.sum()):,} present labels"
+    sizes = f"{len(fitted.oracle.image_ids):,} images, {int(fitted.n_present.sum()):,} present labels"
     click.echo(f"{truth}: fits '{labels.name}': {sizes}")

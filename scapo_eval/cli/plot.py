@@ -33,6 +33,6 @@ def command(kind: str, inputs: tuple[str, ...], how: Inputs, scoring: ScoringOpt
     elif kind == "labels":
         plots.labels(picture, form, report.captions, top)
     else:
-        plots.training(picture, form, report.runs)
+        plots.training(picture, form, report.training_logs)
     with atomic_write(output) as stream:
         stream.write(picture.getvalue())

@@ -25,7 +25,7 @@ def command() -> None:
 @click.argument("vocabulary", nargs=-1)
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
-    """Lists what deserves a look; exits with 2 if there is anything. Without a name: the shipped ones."""
+    """Lists what deserves a check; exits with 2 if there is anything. Without a name it checks the shipped ones."""
     total = 0
     for name in vocabulary or tuple(shipped_vocabularies()):
         loaded = Vocabulary.load(name)
@@ -43,7 +43,7 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
 @click.argument("vocabulary")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(vocabulary: str, as_json: bool) -> None:
-    """Labels, aliases, groups, fingerprint."""
+    """Numbers of labels, aliases and groups, and the fingerprint."""
     loaded = Vocabulary.load(vocabulary)
     per_label = Counter(loaded.aliases.values())
     groups = Counter(info.group for info in loaded.info.values() if info.group)
@@ -96,7 +96,13 @@ def diff(old: str, new: str) -> None:
 
 @command.command("mine")
 @click.argument("rollouts", nargs=-1, required=True)
-@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="What is covered already.")
+@click.option(
+    "--vocabulary",
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="The vocabulary whose labels are covered already.",
+)
 @click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Leave rarer phrases out.")
 @click.option("--spacy", "spacy_model", metavar="MODEL", help="Use this spaCy pipeline's noun chunks, not the rules.")
 @click.option("-o", "--output", metavar="FILE", default="-", help="JSON Lines that `vocab build` reads.")
@@ -141,12 +147,12 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
             forms: Counter[str] = Counter(record["forms"])
             read.append(Candidate(record["phrase"], int(record["captions"]), forms, list(record.get("examples", []))))
         except (KeyError, TypeError, ValueError):
-            raise InputError("no candidate of `scapo-eval vocab mine`", path=candidates, line=line) from None
+            raise InputError("not a valid candidate of `scapo-eval vocab mine`", path=candidates, line=line) from None
     drafts = [draft for draft in cluster(read) if draft.captions >= min_captions]
     if not drafts:
-        raise InputError(f"no phrase occurs in {min_captions} captions or more", path=candidates)
+        raise InputError(f"phrases in at least {min_captions} captions not found", path=candidates)
     lines = [
-        "# A draft: delete what is no visible object, merge what is one thing, write definitions,",
+        "# A draft: delete what is not a visible object, merge what is one thing, write definitions,",
         "# then run: scapo-eval vocab check FILE",
         f"name: {_quoted(name)}",
         'version: "0"',

@@ -1,13 +1,14 @@
-"""Who answers prompts: any OpenAI-compatible server, vLLM in this process, or transformers in this process.
+"""Engines run a model: any OpenAI-compatible server, vLLM in this process, or transformers in this process.
 
-All three take :class:`Request` and give :class:`Response`; the heavy libraries are imported when an engine is made.
+All three take a :class:`Request` and return a :class:`Completion`; the heavy libraries are imported when an engine is
+created.
 """
 
 from __future__ import annotations
 
-from .base import Engine, Request, Response, Sampling, Turn
+from .base import Completion, Engine, Request, Sampling, Turn
 
-__all__ = ["ENGINES", "Engine", "Request", "Response", "Sampling", "Turn"]
+__all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Turn"]
 
 ENGINES = ("openai", "vllm", "transformers")
 """Names on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`."""

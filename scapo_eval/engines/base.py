@@ -1,4 +1,4 @@
-"""What is asked and what comes back: the one interface of all engines."""
+"""Requests, completions and the one interface of all engines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation; its images stand before its text.
+    """One message of a conversation; its images come before its text.
 
     Attributes:
-        role: who speaks.
-        text: what is said.
-        images: paths of image files.
+        role: whose message it is: ``system``, ``user`` or ``assistant``.
+        text: text of the message.
+        images: paths of the message's image files.
     """
 
     role: Role
@@ -34,15 +34,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen.
+    """Sampling settings: how the next token is chosen.
 
     Attributes:
-        temperature: 0 takes the best token (greedy).
-        top_p: share of the probability mass to choose from, 1 for all.
-        top_k: number of best tokens to choose from, 0 for all.
-        max_tokens: longest answer, in tokens.
-        seed: of the draws; None leaves it to the engine.
-        stop: texts that end an answer and are not part of it.
+        temperature: sampling temperature; 0 always takes the most probable token (greedy).
+        top_p: share of the probability mass to sample from, 1 for all of it.
+        top_k: number of most probable tokens to sample from, 0 for all.
+        max_tokens: greatest length of a completion, in tokens.
+        seed: seed of the random draws; None leaves it to the engine.
+        stop: texts that end a completion and are not part of it.
     """
 
     temperature: float = 0.0
@@ -53,19 +53,19 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def sample(self, number: int) -> Sampling:
-        """The settings of a prompt's sample ``number``, counted from 0: the same with a seed of its own."""
+        """The settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
         return self if self.seed is None else replace(self, seed=self.seed + number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One answer that is wanted.
+    """A request for one completion.
 
     Attributes:
-        turns: the conversation so far, ending with the user.
-        sampling: how to answer.
-        schema: a JSON schema that the answer should follow; engines that cannot force it ignore it.
-        sample: number of the answer among several to one prompt.
+        turns: the conversation so far, which ends with the user's turn.
+        sampling: sampling settings.
+        schema: JSON schema that the completion should follow; engines that cannot enforce it ignore it.
+        sample: number of the completion among several of one prompt, from 0.
     """
 
     turns: tuple[Turn, ...]
@@ -75,7 +75,7 @@ class Request:
 
     @classmethod
     def of(cls, prompt: str, image: str | None = None, sampling: Sampling | None = None, *, sample: int = 0) -> Request:
-        """A single user turn, with or without an image."""
+        """A request with a single user turn, with or without an image."""
         turn = Turn("user", prompt, () if image is None else (image,))
         sampling = sampling or Sampling()
         return cls((turn,), sampling.sample(sample), sample=sample)
@@ -86,11 +86,11 @@ class Request:
         return tuple(image for turn in self.turns for image in turn.images)
 
     def key(self, identity: bytes, fingerprint: Callable[[str], str]) -> str:
-        """32 hexadecimal digits that change with everything that decides the answer.
+        """32 hexadecimal digits that change with everything that decides the completion.
 
         Args:
-            identity: of the engine, as JSON.
-            fingerprint: image path -> hash of the image's content.
+            identity: the engine's identity, as JSON.
+            fingerprint: function from an image's path to a hash of its content.
         """
         asked = {
             "turns": [(turn.role, turn.text, [fingerprint(image) for image in turn.images]) for turn in self.turns],
@@ -102,15 +102,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
-    """What came back.
+class Completion:
+    """What a model returned for a request, or why it returned nothing.
 
     Attributes:
-        text: the answer, empty where there is an error.
-        finish: ``stop``, ``length`` (cut at ``max_tokens``), another word of a server's, None if unknown.
-        prompt_tokens: tokens of prompt and images, None if unknown.
-        completion_tokens: tokens of the answer, None if unknown.
-        error: why there is no answer.
+        text: text of the completion, empty where there is an error.
+        finish: why it ended: ``stop``, ``length`` (cut at ``max_tokens``) or another word of the server's; None if
+            unknown.
+        prompt_tokens: number of tokens of prompt and images, None if unknown.
+        completion_tokens: number of tokens of the completion, None if unknown.
+        error: why there is no completion, None where there is one.
     """
 
     text: str = ""
@@ -120,17 +121,17 @@ class Response:
     error: str | None = None
 
 
-Done = Callable[[Request, Response], None]
-"""Called in the caller's thread as each answer arrives, in any order."""
+OnCompletion = Callable[[Request, Completion], None]
+"""Called in the caller's thread as each completion arrives, in any order."""
 
 
 class Engine(Protocol):
-    """Answers requests.
+    """Runs a model on requests.
 
     Attributes:
-        identity: whatever decides the answers and can be known: model, weights, processor settings... It is
-            part of every request's key.
-        card: further facts for the run card (versions, devices, addresses).
+        identity: whatever is known to decide the completions: model, weights, processor settings... It is part of
+            every request's key.
+        card: further facts for the run card: versions, devices, addresses.
     """
 
     @property
@@ -139,42 +140,44 @@ class Engine(Protocol):
     @property
     def card(self) -> Mapping[str, Any]: ...  # noqa: D102
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
-        """Answers all requests, each exactly once, pulling them as it can use them.
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        """Completes all requests, each exactly once, pulling them as it can use them.
 
-        A request that cannot be answered gets a response with an error, and the others go on.
+        A request that cannot be completed gets a completion with an error, and the others go on.
 
         Raises:
-            ScapoError: nothing can be answered (no such server, no such model, access denied).
+            ScapoError: no request can be completed: server or model not found, access denied.
         """
         ...
 
     def close(self) -> None:
-        """Frees what the engine holds."""
+        """Frees the engine's memory and connections."""
         ...
 
 
-def in_halves(
-    answer: Callable[[Sequence[Item]], Sequence[Response]], items: Sequence[Item], faults: tuple[type[Exception], ...]
-) -> list[Response]:
-    """Answers a batch; where it fails as a whole, halves it until only the items at fault have errors.
+def complete_batch(
+    complete: Callable[[Sequence[Item]], Sequence[Completion]],
+    items: Sequence[Item],
+    faults: tuple[type[Exception], ...],
+) -> list[Completion]:
+    """Completes a batch; where it fails as a whole, halves it until only the items at fault have errors.
 
     Args:
-        answer: answers a batch, raising one of ``faults`` (out of memory, too long a prompt).
+        complete: completes a batch, or raises one of ``faults`` (out of memory, prompt too long).
         items: the batch.
-        faults: what may befall a batch.
+        faults: exceptions that a single item may cause.
     """
     if not items:
         return []
     try:
-        return list(answer(items))
+        return list(complete(items))
     except ScapoError:  # a ValueError, too, but one that ends the run
         raise
     except faults as error:
         if len(items) == 1:
-            return [Response(error=_one_line(error))]
+            return [Completion(error=_one_line(error))]
     middle = len(items) // 2
-    return in_halves(answer, items[:middle], faults) + in_halves(answer, items[middle:], faults)
+    return complete_batch(complete, items[:middle], faults) + complete_batch(complete, items[middle:], faults)
 
 
 def _one_line(error: Exception) -> str:
@@ -186,7 +189,7 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 
 
 def weights_hash(model: str) -> str | None:
-    """Hash of a local model's weights and settings; None for a name that is no folder.
+    """Hash of a local model's weights and settings; None for a name that is not a folder.
 
     A revision names what a hub holds, but only the bytes tell which training step a local folder holds.
     """

@@ -1,7 +1,7 @@
 """transformers in this process: any image-text-to-text model (Qwen2.5-VL, Qwen3-VL, LLaVA...), also on a CPU.
 
-Greedy answers do not depend on the batch (up to rounding), and neither do sampled ones: every request draws
-from a generator of its own, so that a resumed run ends with the same file.
+Greedy completions do not depend on the batch (up to rounding), and neither do sampled ones: every request has a
+random generator of its own, so that a resumed run ends with the same file.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Done, Request, Response, Sampling, Turn, in_halves, weights_hash
+from .base import Completion, OnCompletion, Request, Sampling, Turn, complete_batch, weights_hash
 
 if TYPE_CHECKING:
     import torch
 
 _WINDOW = 16
-"""Batches that are sorted by length at once: long prompts share a batch, little is padded."""
+"""Number of batches that are sorted by length together: long prompts share a batch, little is padded."""
 
 _IMAGE_TOKEN_NAMES = (
     "image_token_id", "image_token_index", "video_token_id", "video_token_index", "vision_start_token_id",
     "vision_end_token_id", "vision_token_id",
 )  # fmt: skip
-"""In a model's settings: tokens that stand for pictures, which no answer may hold (the next forward would fail)."""
+"""Keys of a model's config: tokens that stand for images, which a completion must not hold (forward would fail)."""
 
-_NO_IMAGES = "the model reads no images (it is a text-only model)"
+_TEXT_ONLY = "the model is text-only and cannot read images"
 
 
 class TransformersEngine:
-    """Answers with ``generate``, batched by length.
+    """Runs a model by transformers' ``generate``, in batches of similar length.
 
     Args:
-        model: name on a hub, or folder.
-        revision: of a name on a hub.
-        dtype: ``auto`` (the weights' own), ``float32``, ``bfloat16``, ``float16``.
+        model: name of the model on the hub, or its folder.
+        revision: revision on the hub; None takes the newest.
+        dtype: type of the weights: ``auto`` (their own), ``float32``, ``bfloat16`` or ``float16``.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda``, ``cuda:1``...
-        batch_size: requests generated together.
-        max_pixels: pictures with more pixels are shrunk by the processor, where it knows that setting (Qwen).
+        batch_size: number of requests generated together.
+        max_pixels: images with more pixels are shrunk by the processor, where it has that setting (Qwen).
 
     Raises:
         MissingExtra: torch or transformers is not installed.
@@ -66,11 +66,13 @@ class TransformersEngine:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             config = transformers.AutoConfig.from_pretrained(model, revision=revision)
-            self._sees = type(config) in transformers.AutoModelForImageTextToText._model_mapping
-            loader = transformers.AutoModelForImageTextToText if self._sees else transformers.AutoModelForCausalLM
+            self._takes_images = type(config) in transformers.AutoModelForImageTextToText._model_mapping
+            loader = (
+                transformers.AutoModelForImageTextToText if self._takes_images else transformers.AutoModelForCausalLM
+            )
             wanted = dtype if dtype == "auto" else getattr(torch, dtype)
             loaded = loader.from_pretrained(model, revision=revision, dtype=wanted)
-            self._processor = load_processor(model, revision, sees=self._sees, max_pixels=max_pixels)
+            self._processor = load_processor(model, revision, takes_images=self._takes_images, max_pixels=max_pixels)
         except (OSError, ValueError, RuntimeError) as error:
             raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
         self.model = loaded.to(device).eval()
@@ -98,33 +100,33 @@ class TransformersEngine:
             "batch_size": batch_size,
         }
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
-        """Answers all requests, a window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        """Completes all requests, a window at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         faults = (ValueError, self._torch.OutOfMemoryError)
         while window := list(islice(source, self.batch_size * _WINDOW)):
             for batch in self._batches(window, done):
-                for request, response in zip(batch, in_halves(self._generate, batch, faults), strict=True):
-                    done(request, response)
+                for request, completion in zip(batch, complete_batch(self._generate, batch, faults), strict=True):
+                    done(request, completion)
 
     def close(self) -> None:
-        """Lets go of the model and of the memory that torch keeps for it."""
+        """Frees the model and the memory that torch caches for it."""
         del self.model
         if self._torch.cuda.is_available():
             self._torch.cuda.empty_cache()
 
-    def _batches(self, window: Sequence[Request], done: Done) -> Iterable[list[Request]]:
-        """Requests of equal settings, longest first; those whose images cannot be read are answered at once."""
+    def _batches(self, window: Sequence[Request], done: OnCompletion) -> Iterable[list[Request]]:
+        """Batches of requests with equal settings, longest first; requests with unreadable images fail at once."""
         groups: dict[Sampling, list[Request]] = {}
         for request in window:
-            fault = None if self._sees or not request.images else _NO_IMAGES
+            fault = None if self._takes_images or not request.images else _TEXT_ONLY
             try:
                 for path in request.images:
                     images.check(path)
             except images.ImageFault as error:
                 fault = str(error)
             if fault:
-                done(request, Response(error=fault))
+                done(request, Completion(error=fault))
             else:
                 groups.setdefault(_without_seed(request.sampling), []).append(request)
         for group in groups.values():
@@ -135,7 +137,7 @@ class TransformersEngine:
         """The processor's tensors for a batch, padded on the left, on the model's device."""
         texts = [self._template(request.turns) for request in batch]
         pictures = [images.load(path) for request in batch for path in request.images]
-        if not self._sees:
+        if not self._takes_images:
             return self._processor(texts, padding=True, return_tensors="pt", add_special_tokens=False).to(
                 self.model.device
             )
@@ -143,7 +145,7 @@ class TransformersEngine:
         return self._processor(text=texts, padding=True, return_tensors="pt", **arguments).to(self.model.device)
 
     def settings(self, sampling: Sampling) -> dict[str, Any]:
-        """The arguments of ``generate`` that every batch of one sampling has; choosing is left to the argmax."""
+        """The arguments of ``generate``; it always takes the argmax, of noisy scores where it samples."""
         return {
             "do_sample": False,
             "num_beams": 1,
@@ -159,7 +161,7 @@ class TransformersEngine:
         }
 
     def _template(self, turns: Sequence[Turn]) -> str:
-        if self._sees:
+        if self._takes_images:
             messages: list[dict[str, Any]] = [
                 {
                     "role": turn.role,
@@ -172,36 +174,36 @@ class TransformersEngine:
         text: str = self._processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _generate(self, batch: Sequence[Request]) -> list[Response]:
+    def _generate(self, batch: Sequence[Request]) -> list[Completion]:
         torch = self._torch
         sampling = batch[0].sampling
         inputs = self.inputs(batch)
         lengths = inputs["attention_mask"].sum(-1).tolist()
         if self._context and max(lengths) + sampling.max_tokens > self._context:
             raise ValueError(
-                f"{max(lengths)} prompt tokens and {sampling.max_tokens} for the answer exceed the model's context of "
-                f"{self._context}"
+                f"{max(lengths)} prompt tokens and {sampling.max_tokens} for the completion exceed the model's "
+                f"context of {self._context}"
             )
         settings = self.settings(sampling)
         if sampling.temperature > 0:
             seeds = [request.sampling.seed for request in batch]
-            chooser = _SeededChoice(self._transformers, torch, sampling, seeds, self._suppressed)
-            settings["logits_processor"] = self._transformers.LogitsProcessorList([chooser])
+            sampler = _SeededSampler(self._transformers, torch, sampling, seeds, self._suppressed)
+            settings["logits_processor"] = self._transformers.LogitsProcessorList([sampler])
         with torch.inference_mode():
             generated = self.model.generate(**inputs, **settings)
         width = inputs["input_ids"].shape[1]
         return [
-            self._response(row[width:].tolist(), length, sampling)
+            self._completion(row[width:].tolist(), length, sampling)
             for row, length in zip(generated, lengths, strict=True)
         ]
 
-    def _response(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Response:
+    def _completion(self, tokens: list[int], prompt_tokens: int, sampling: Sampling) -> Completion:
         end = next((k for k, token in enumerate(tokens) if token in self._ends), None)
         kept = tokens if end is None else tokens[:end]
         text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
         cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
         finish = "length" if end is None and not cuts and len(kept) >= sampling.max_tokens else "stop"
-        return Response(
+        return Completion(
             text=(text[: min(cuts)] if cuts else text).strip(),
             finish=finish,
             prompt_tokens=prompt_tokens,
@@ -209,7 +211,7 @@ class TransformersEngine:
         )
 
 
-class _SeededChoice:
+class _SeededSampler:
     """Sampling as an argmax over noisy scores (Gumbel's trick), each row with a generator of its own."""
 
     def __init__(
@@ -232,7 +234,7 @@ class _SeededChoice:
             self._generators.append(generator)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) -> scores whose argmax is a draw."""
+        """Scores (rows, vocabulary) -> noisy scores, whose argmax is a sample."""
         scores = scores.float()
         scores[:, self._suppressed] = -float("inf")
         for warp in self._warpers:
@@ -246,17 +248,18 @@ class _SeededChoice:
         return noisy
 
 
-def load_processor(model: str, revision: str | None = None, *, sees: bool = True, **options: int | None) -> Any:
-    """The model's processor; without torchvision, one of images and text only (videos need torchvision).
+def load_processor(model: str, revision: str | None = None, *, takes_images: bool = True, **options: int | None) -> Any:
+    """Loads a model's processor; without torchvision, one for images and text only (videos need torchvision).
 
     Args:
-        model, revision: folder, or name on a hub.
-        sees: whether the model takes images; else this is its tokenizer.
-        options: of the image processor, such as ``max_pixels``; None leaves the processor's own.
+        model: name of the model on the hub, or its folder.
+        revision: revision on the hub; None takes the newest.
+        takes_images: whether the model takes images; if not, its tokenizer is loaded.
+        options: settings of the image processor, such as ``max_pixels``; None leaves the processor's own.
     """
     import transformers
 
-    if not sees:
+    if not takes_images:
         return transformers.AutoTokenizer.from_pretrained(model, revision=revision)
     given = {name: value for name, value in options.items() if value is not None}
     try:
@@ -274,20 +277,20 @@ def load_processor(model: str, revision: str | None = None, *, sees: bool = True
 
 
 def image_tokens(config: Any) -> list[int]:
-    """Ids that stand for pictures and videos in a model's input, and must never be sampled."""
+    """Token ids that stand for images and videos in a model's input, and must never be sampled."""
     found = {getattr(part, name, None) for part in (config, config.get_text_config()) for name in _IMAGE_TOKEN_NAMES}
     return sorted(token for token in found if isinstance(token, int))
 
 
 def end_tokens(*values: int | list[int] | None) -> frozenset[int]:
-    """Ids that end a response, from single ids, lists of them and None."""
+    """Token ids that end a response, from single ids, lists of them and None."""
     return frozenset(
         token for value in values if value is not None for token in (value if isinstance(value, list) else [value])
     )
 
 
 def _settings(image_processor: Any) -> dict[str, Any] | None:
-    """What the image processor does to a picture, as plain values."""
+    """The image processor's settings, as plain values."""
     if image_processor is None:
         return None
     plain = (str, int, float, bool, list, dict)

@@ -1,6 +1,6 @@
 """Image files as a model sees them: checked, upright, 8-bit RGB; every other file is an :class:`ImageFault`.
 
-One decoder serves all engines, so that a picture means the same to each. Animated files give their first
+One decoder serves all engines, so that each sees the same pixels. Animated files give their first
 frame, transparency becomes white, 16-bit values are scaled (not clipped), EXIF rotation is applied.
 """
 
@@ -31,14 +31,14 @@ Value = TypeVar("Value")
 
 
 class ImageFault(ScapoError):
-    """A file that is no usable image: the item fails, the run goes on."""
+    """A file that cannot be used as an image: the item fails, the run goes on."""
 
 
 def fingerprint(path: str) -> str:
     """Hash of the file's bytes.
 
     Raises:
-        ImageFault: no such file, unreadable, or empty.
+        ImageFault: the file is not found, unreadable or empty.
     """
     return hashlib.sha256(_bytes(path)).hexdigest()[:16]
 
@@ -47,14 +47,14 @@ def load(path: str) -> Image:
     """The picture as an upright RGB image.
 
     Raises:
-        ImageFault: the file is no readable image.
+        ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
     return _decode(_bytes(path), path)[0]
 
 
 def check(path: str) -> None:
-    """Reads the picture and forgets it.
+    """Reads the picture to see whether it can be read.
 
     Raises:
         ImageFault, MissingExtra: see :func:`load`.
@@ -66,7 +66,7 @@ def data_url(path: str) -> str:
     """The picture as a ``data:`` URL: the file's own bytes where they need no change, else lossless PNG.
 
     Raises:
-        ImageFault: the file is no readable image.
+        ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
     data = _bytes(path)
@@ -82,7 +82,7 @@ def _bytes(path: str) -> bytes:
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        raise ImageFault(f"{path}: no such file") from None
+        raise ImageFault(f"{path}: file not found") from None
     except OSError as error:
         raise ImageFault(f"{path}: {error.strerror}") from None
     if not data:
@@ -110,7 +110,7 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
             as_is = _PASSED_ON.get(opened.format or "") if plain else None
             return _rgb(ImageOps.exif_transpose(opened)), as_is
     except UnidentifiedImageError:
-        raise ImageFault(f"{path}: no image in a known format") from None
+        raise ImageFault(f"{path}: not a valid image, or of an unknown format") from None
     except Image.DecompressionBombError:
         raise ImageFault(f"{path}: too many pixels") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise on damage
@@ -134,7 +134,7 @@ def _rgb(image: Image) -> Image:
 
 
 class Cache(Generic[Value]):
-    """The last few values of a function of a path, shared by threads: a benchmark asks of one image many times."""
+    """Keeps the last few values of a function of a path, for all threads: benchmarks ask about an image many times."""
 
     def __init__(self, function: Callable[[str], Value], size: int) -> None:
         self._function = function

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server: vLLM, SGLang, ``transformers serve``, hosted ones.
 
-aiohttp costs 0.17 ms of processor time a request where the openai client takes 1.7 to 4.2. Every answer
-wanted is a request of its own (never ``n``, which servers ignore), so that each can be retried and resumed.
+aiohttp costs 0.17 ms of processor time a request where the openai client takes 1.7 to 4.2. Every
+completion is a request of its own (never ``n``, which servers ignore), so that each can be retried and resumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
 from ..io.files import dump_json, parse_json
 from . import images
-from .base import Done, Request, Response
+from .base import Completion, OnCompletion, Request
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 DENIED = frozenset({401, 403, 404})
-"""No such key, model or path: no request can succeed."""
+"""Key refused, model or path not found: no request can succeed."""
 
 BACKOFF, LONGEST_BACKOFF, LONGEST_RETRY_AFTER = 0.5, 30.0, 600.0
 """Seconds."""
@@ -38,16 +38,16 @@ _KEPT_IMAGES = 64  # encoded images kept: a benchmark's questions come image by 
 
 
 class OpenAIEngine:
-    """Asks a server, many requests at a time.
+    """Sends requests to a server, many at a time.
 
     Args:
-        model: the server's name of the model.
-        base_url: up to and including ``/v1``.
-        api_key: sent as a bearer token.
-        concurrency: requests in flight at most.
-        rate: requests per second at most, in bursts of up to one second's worth; None for no limit.
+        model: the server's name for the model.
+        base_url: address of the server up to and including ``/v1``.
+        api_key: key, sent as a bearer token; None sends no key.
+        concurrency: greatest number of requests in flight.
+        rate: greatest number of requests per second, in bursts of up to one second's worth; None for no limit.
         timeout: seconds that one attempt may take.
-        attempts: tries per request before it counts as failed.
+        attempts: number of tries before a request counts as failed.
         backoff: seconds; before try k+1 the client waits a random time up to ``backoff * 2**k``.
         extra: further fields of every request's body; None removes a field that a server refuses.
 
@@ -87,27 +87,27 @@ class OpenAIEngine:
         self._extra = dict(extra)
         self._encoded = images.Cache(images.data_url, _KEPT_IMAGES)
         self._not_before = 0.0  # a server's Retry-After holds for all requests
-        self._lost = 0  # requests given up in a row
+        self._failed_in_a_row = 0
         self._schema_refused = False
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
-        """Answers all requests; see :class:`~scapo_eval.engines.base.Engine`."""
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        """Completes all requests; see :class:`~scapo_eval.engines.base.Engine`."""
         asyncio.run(self._run(iter(requests), done))
 
     def close(self) -> None:
         """Nothing is held between runs."""
 
-    async def _run(self, requests: Iterator[Request], done: Done) -> None:
+    async def _run(self, requests: Iterator[Request], done: OnCompletion) -> None:
         import aiohttp
 
         first = await asyncio.to_thread(next, requests, None)
-        if first is None:  # everything has been answered before: no server is needed
+        if first is None:  # every request was completed before: no server is needed
             return
         requests = chain([first], requests)
         connector = aiohttp.TCPConnector(limit=self._concurrency)
         timeout = aiohttp.ClientTimeout(total=self._timeout)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
-            await self._greet(session)
+            await self._check_server(session)
             queue: asyncio.Queue[Request | None] = asyncio.Queue(maxsize=self._concurrency)
             tasks = [asyncio.create_task(self._feed(requests, queue))]
             tasks += [asyncio.create_task(self._work(session, queue, done)) for _ in range(self._concurrency)]
@@ -126,12 +126,14 @@ class OpenAIEngine:
         for _ in range(self._concurrency):
             await queue.put(None)
 
-    async def _work(self, session: aiohttp.ClientSession, queue: asyncio.Queue[Request | None], done: Done) -> None:
+    async def _work(
+        self, session: aiohttp.ClientSession, queue: asyncio.Queue[Request | None], done: OnCompletion
+    ) -> None:
         while (request := await queue.get()) is not None:
             done(request, await self._answer(session, request))
 
-    async def _greet(self, session: aiohttp.ClientSession) -> None:
-        """Asks for the list of models: whether anybody is there, and what the server says of the model."""
+    async def _check_server(self, session: aiohttp.ClientSession) -> None:
+        """Asks for the list of models, to see whether the server is there and what it says of the model."""
         import aiohttp
 
         for attempt in range(3):
@@ -142,7 +144,7 @@ class OpenAIEngine:
             except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
                 if attempt == 2 or isinstance(error, aiohttp.InvalidURL):
                     raise ScapoError(
-                        f"no server answers at {self._url} ({error}); start it, or give --base-url"
+                        f"server not found at {self._url} ({error}); start it, or give --base-url"
                     ) from None
                 await asyncio.sleep(self._backoff)
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
@@ -155,13 +157,13 @@ class OpenAIEngine:
                         self.card["served_model"] = entry
                 return
 
-    async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Response:
-        """One request with all its attempts."""
+    async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Completion:
+        """Completes one request, in several attempts if need be."""
         forced = request.schema is not None and not self._schema_refused
         try:
             body = await self._body(request)
         except images.ImageFault as error:
-            return Response(error=str(error))
+            return Completion(error=str(error))
         reason = ""
         for attempt in range(self._attempts):
             if attempt:
@@ -171,24 +173,24 @@ class OpenAIEngine:
             if self._bucket:
                 await self._bucket.take()
             outcome = await self._attempt(session, body)
-            if isinstance(outcome, Response):
+            if isinstance(outcome, Completion):
                 if forced and _refuses_schema(outcome.error):
                     self._schema_refused = True
                     return await self._answer(session, request)
-                self._lost = 0
+                self._failed_in_a_row = 0
                 return outcome
             reason = outcome
-        self._lost += 1
+        self._failed_in_a_row += 1
         answers_at_all = reason.startswith("HTTP ")
-        if self._lost >= (max(100, 4 * self._concurrency) if answers_at_all else max(8, self._concurrency)):
+        if self._failed_in_a_row >= (max(100, 4 * self._concurrency) if answers_at_all else max(8, self._concurrency)):
             raise ScapoError(
-                f"{self._lost} requests in a row got no answer from {self._url} (the last: {reason}); what was "
-                "answered is kept, run the same command again"
+                f"{self._failed_in_a_row} requests in a row failed at {self._url} (the last: {reason}); what was "
+                "completed is kept, run the same command again"
             )
-        return Response(error=f"gave up after {self._attempts} tries: {reason}")
+        return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
-    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Response | str:
-        """One try: the answer (or a final error), or the reason why it should be tried again."""
+    async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
+        """One attempt: the completion (or a final error), or the reason why it should be tried again."""
         import aiohttp
 
         try:
@@ -201,9 +203,9 @@ class OpenAIEngine:
             return f"{type(error).__name__}: {error}"
         if status == 200:
             try:
-                return _response(parse_json(data))
+                return _completion(parse_json(data))
             except ValueError as error:
-                return f"half an answer ({error})"
+                return f"not a valid completion ({error})"
         message = f"HTTP {status}: {_message(data)}"
         if status in RETRIED or status >= 500:
             if retry_after:
@@ -211,7 +213,7 @@ class OpenAIEngine:
             return message
         if status in DENIED:
             raise ScapoError(f"{self._url} refuses: {message}")
-        return Response(error=message)
+        return Completion(error=message)
 
     async def _body(self, request: Request) -> bytes:
         sampling = request.sampling
@@ -264,7 +266,7 @@ class _TokenBucket:
 
 
 def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> float:
-    """What a Retry-After header (seconds, or a date) asks for, at most LONGEST_RETRY_AFTER."""
+    """Seconds that a Retry-After header (seconds, or a date) asks for, at most LONGEST_RETRY_AFTER."""
     try:
         seconds = float(retry_after)
     except ValueError:
@@ -276,21 +278,21 @@ def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: date
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if seconds == seconds else 0.0
 
 
-def _response(data: Any) -> Response:
+def _completion(data: Any) -> Completion:
     """The first choice of a completion.
 
     Raises:
-        ValueError: the JSON is no completion.
+        ValueError: the JSON is not a chat completion.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list):
-        raise ValueError("no chat completion")
+        raise ValueError("missing key 'choices'")
     message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
-        return Response(error="the server's answer holds no choice")
+        return Completion(error="the server's reply has no choice with a message")
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    return Response(
+    return Completion(
         text=message_text(message.get("content")),
         finish=choices[0].get("finish_reason"),
         prompt_tokens=usage.get("prompt_tokens"),
@@ -299,7 +301,7 @@ def _response(data: Any) -> Response:
 
 
 def _message(data: bytes) -> str:
-    """The words of an error reply, whichever way the server wraps them."""
+    """The message of an error reply, whichever way the server wraps it."""
     try:
         value: Any = parse_json(data)
     except ValueError:

@@ -9,19 +9,19 @@ from typing import Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Done, Request, Response, in_halves, weights_hash
+from .base import Completion, OnCompletion, Request, complete_batch, weights_hash
 
 _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
 
 
 class VllmEngine:
-    """Answers with vLLM's offline engine.
+    """Runs a model by vLLM's offline engine.
 
     Args:
-        model: name on a hub, or folder.
-        revision: of a name on a hub.
-        dtype: ``auto``, ``bfloat16``, ``float16``, ``float32``.
-        seed: of the engine.
+        model: name of the model on the hub, or its folder.
+        revision: revision on the hub; None takes the newest.
+        dtype: type of the weights: ``auto`` (their own), ``bfloat16``, ``float16`` or ``float32``.
+        seed: seed of the engine.
         extra: further arguments of ``vllm.LLM`` (``max_model_len``, ``tensor_parallel_size``...).
 
     Raises:
@@ -55,8 +55,8 @@ class VllmEngine:
         except (OSError, ValueError) as error:
             raise ScapoError(f"vLLM cannot load {model}: {error}") from None
 
-    def run(self, requests: Iterable[Request], done: Done) -> None:
-        """Answers all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        """Completes all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""
         source = iter(requests)
         while chunk := list(islice(source, _CHUNK)):
             ready: list[tuple[Request, list[dict[str, Any]]]] = []
@@ -65,15 +65,15 @@ class VllmEngine:
                 try:
                     ready.append((request, _conversation(request, loaded)))
                 except images.ImageFault as error:
-                    done(request, Response(error=str(error)))
-            for (request, _), response in zip(ready, in_halves(self._chat, ready, self._faults), strict=True):
-                done(request, response)
+                    done(request, Completion(error=str(error)))
+            for (request, _), completion in zip(ready, complete_batch(self._chat, ready, self._faults), strict=True):
+                done(request, completion)
 
     def close(self) -> None:
-        """Lets go of the model."""
+        """Frees the model."""
         del self._llm
 
-    def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Response]:
+    def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Completion]:
         try:
             outputs = self._llm.chat(
                 [conversation for _, conversation in ready],
@@ -83,7 +83,7 @@ class VllmEngine:
         except self._dead as error:
             raise ScapoError(f"vLLM's engine has died ({error}); run the same command again") from None
         return [
-            Response(
+            Completion(
                 text=output.outputs[0].text,
                 finish=output.outputs[0].finish_reason,
                 prompt_tokens=len(output.prompt_token_ids or ()) or None,
@@ -112,7 +112,7 @@ Faults = tuple[type[Exception], ...]
 
 
 def faults() -> tuple[Faults, Faults]:
-    """What vLLM raises for a request it cannot answer, and for an engine that answers no more."""
+    """Exceptions that vLLM raises for a request it cannot complete, and for an engine that has died."""
     try:
         from vllm.exceptions import VLLMClientError, VLLMServerError
     except ImportError:  # older releases raise plain ones

@@ -1,4 +1,4 @@
-"""Questions about images to answers, plain or with the model's own description of the image as context.
+"""A model's answers to questions about images, plain or with its own description of the image as context.
 
 The published figures of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
 """
@@ -19,25 +19,25 @@ from ..metrics.phd import read_phd
 from ..metrics.questions import image_key
 from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
 from .runner import Session, Tally, now, write_card, write_rows
-from .sources import ImageFolder, Picture
+from .sources import ImageFile, ImageFolder
 
 _POPE_CATEGORIES = ("adversarial", "popular", "random")
 _PROMPTS = ("prompt", "question", "query", "text")
 _PASSED_ON = (
     "benchmark", "mode", "task", "category", "label", "question_type", "question_topic", "gt_answer", "image_content",
 )  # fmt: skip
-"""Fields of a question that its answer carries along."""
+"""Fields of a question that are copied into its answer's row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One question as it is put.
+class AskedQuestion:
+    """One question as the model is asked it.
 
     Attributes:
-        id: as the scoring verb expects it.
-        prompt: everything that is asked.
-        image: the image's name, None for a question without one.
-        path: where the image's file should be.
+        id: id of the question, as the scoring verb expects it.
+        prompt: full text of the prompt.
+        image: name of the image, None for a question without one.
+        path: path where the image's file should be, None for a question without an image.
         record: the fields of the output row that are known before the answer.
     """
 
@@ -48,24 +48,24 @@ class Asked:
     record: Mapping[str, Any]
 
     @property
-    def unit(self) -> str:
-        """The image's one spelling, under which its description is kept (``ccs-7`` is not COCO's image 7)."""
+    def image_id(self) -> str:
+        """Canonical id of the image, by which its description is found (``ccs-7`` is not COCO's image 7)."""
         return (image_key(self.image, self.record.get("mode")) or "").replace("ccs/", "ccs-")
 
 
-def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
-    """The questions of some files.
+def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuestion]:
+    """Reads the questions of one or more files.
 
     Args:
         paths: AMBER's ``query_*.json``, PhD's ``data.json`` (all modes of every record), POPE's question files,
             MMHal-Bench's file, or own records ``{"id", "image", "question"}``.
-        folder: finds the images.
+        folder: finds the files of the images.
 
     Raises:
-        InputErrors: records that are no question.
-        InputError: a file that holds none, or ids that occur twice.
+        InputErrors: records that are not valid questions.
+        InputError: a file has no records, or an id appears twice.
     """
-    asked: list[Asked] = []
+    asked: list[AskedQuestion] = []
     for path in paths:
         _, first = next(iter_records(path))
         asked += _phd(path, folder) if {"yes_question", "no_question"} <= first.keys() else _plain(path, folder)
@@ -73,23 +73,24 @@ def read_asked(paths: Sequence[str], folder: ImageFolder) -> list[Asked]:
     for each in asked:
         if str(each.id) in seen:
             raise InputError(
-                f"the id {each.id!r} occurs twice; answers are joined by id", path=paths[0] if len(paths) == 1 else None
+                f"the id {each.id!r} appears twice; answers are joined by id",
+                path=paths[0] if len(paths) == 1 else None,
             )
         seen.add(str(each.id))
     return asked
 
 
-def _phd(path: str, folder: ImageFolder) -> Iterator[Asked]:
+def _phd(path: str, folder: ImageFolder) -> Iterator[AskedQuestion]:
     for question in read_phd(path):
         prompt = question.prompt or question.text or ""
         record = {
             "benchmark": "phd", "mode": question.mode, "task": question.task, "image": question.image,
             "question": question.text, "label": question.label,
         }  # fmt: skip
-        yield Asked(question.id, prompt, question.image, _located(folder, question.image), _known(record))
+        yield AskedQuestion(question.id, prompt, question.image, _located(folder, question.image), _known(record))
 
 
-def _plain(path: str, folder: ImageFolder) -> list[Asked]:
+def _plain(path: str, folder: ImageFolder) -> list[AskedQuestion]:
     faults = FaultList()
     name = Path(path).name.casefold()
     category = next((each for each in _POPE_CATEGORIES if each in name), None) if "pope" in name else None
@@ -103,11 +104,11 @@ def _plain(path: str, folder: ImageFolder) -> list[Asked]:
     return asked
 
 
-def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> Asked:
+def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> AskedQuestion:
     key = next((key for key in ("id", "question_id", "index") if record.get(key) is not None), None)
     prompt = next((record[key] for key in _PROMPTS if isinstance(record.get(key), str) and record[key].strip()), None)
     if prompt is None:
-        raise ValueError(f"no question: missing key 'question' (found: {', '.join(record) or 'nothing'})")
+        raise ValueError(f"missing key 'question' (found: {', '.join(record) or 'nothing'})")
     identity: str | int
     if key is None:
         if "question_type" not in record:  # MMHal-Bench has none, and its order is part of it
@@ -127,7 +128,7 @@ def _question(record: Mapping[str, Any], number: int, category: str | None, fold
         path = folder.find(
             record["image_src"].rsplit("/", 1)[-1]
         )  # MMHal-Bench's files keep their first address's name
-    return Asked(identity, prompt, image, path, _known(known))
+    return AskedQuestion(identity, prompt, image, path, _known(known))
 
 
 def _located(folder: ImageFolder, image: str | None) -> str | None:
@@ -138,22 +139,22 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value is not None}
 
 
-def wants_description(asked: Asked) -> bool:
-    """Whether a description may stand before the prompt: there is an image, and it is a question."""
+def wants_description(asked: AskedQuestion) -> bool:
+    """Whether a description may precede the prompt: it has an image, and does not ask for a description itself."""
     return asked.path is not None and asked.prompt not in (DESCRIBE, DESCRIBE_IN_DETAIL)
 
 
-def pictures_of(asked: Sequence[Asked]) -> list[Picture]:
-    """One picture per image that questions ask about, in the order of the first question."""
-    found: dict[str, Picture] = {}
+def images_to_describe(asked: Sequence[AskedQuestion]) -> list[ImageFile]:
+    """The images that need a description, each once, in the order of the questions."""
+    found: dict[str, ImageFile] = {}
     for each in asked:
         if each.path is not None and each.image is not None and wants_description(each):
-            found.setdefault(each.unit, Picture(each.unit, each.image, each.path))
+            found.setdefault(each.image_id, ImageFile(each.image_id, each.image, each.path))
     return list(found.values())
 
 
 def read_descriptions(path: str) -> dict[str, str]:
-    """Image -> its first description in a captions file; keys as :attr:`Asked.unit`."""
+    """Reads a captions file: image id (see :attr:`AskedQuestion.image_id`) -> its first description."""
     found: dict[str, str] = {}
     for _, image_id, caption in read_foreign_captions(path):
         found.setdefault(image_id, caption)
@@ -161,7 +162,7 @@ def read_descriptions(path: str) -> dict[str, str]:
 
 
 def answer(
-    asked: Sequence[Asked],
+    asked: Sequence[AskedQuestion],
     session: Session,
     output: str,
     *,
@@ -173,23 +174,23 @@ def answer(
 
     Args:
         asked: the questions.
-        session: who answers, and where answers are kept.
-        output: JSON Lines of ``{"id", "response", ...}`` in the order of ``asked``.
-        descriptions: image -> description that is put before its questions; None asks plainly. A question
-            whose image has none fails: it is never asked plainly in silence.
-        sampling: how to answer.
-        model: name for the output's rows.
+        session: the engine and the journal that keeps its completions.
+        output: path of the JSON Lines of ``{"id", "response", ...}``, in the order of ``asked``.
+        descriptions: image id -> description that precedes its questions; None asks plainly. A question whose image
+            has no description fails: it is never silently asked plainly.
+        sampling: sampling settings; None takes the defaults.
+        model: name of the model, for the output's rows.
 
     Returns:
-        The counts of this run.
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()
 
-    def description(each: Asked) -> str | None:
-        return descriptions.get(each.unit) if descriptions is not None and wants_description(each) else None
+    def description(each: AskedQuestion) -> str | None:
+        return descriptions.get(each.image_id) if descriptions is not None and wants_description(each) else None
 
-    def request(each: Asked) -> Request | None:
+    def request(each: AskedQuestion) -> Request | None:
         context = description(each)
         if descriptions is not None and wants_description(each) and context is None:
             return None
@@ -206,10 +207,10 @@ def answer(
                 error: str | None = "its image has no description"
                 session.tally.first_errors.append(str(error))
             else:
-                response = session.answer_to(wanted)
-                error = response.error
+                completion = session.completion_of(wanted)
+                error = completion.error
                 if error is None:
-                    row["response"] = response.text
+                    row["response"] = completion.text
             row |= {**each.record, "model": model}
             context = description(each)
             if context is not None:

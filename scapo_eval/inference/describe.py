@@ -1,4 +1,4 @@
-"""Images to descriptions: the first step of every score and of description-augmented answers."""
+"""A model's descriptions of images: the first step of every score and of description-augmented answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from ..engines import Request, Sampling
 from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL
 from .runner import Session, Tally, now, write_card, write_rows
-from .sources import Picture
+from .sources import ImageFile
 
 PRESETS = {"paper": DESCRIBE, "augmentation": DESCRIBE_IN_DETAIL}
-"""Names of the protocol's prompts."""
+"""Name on the command line -> prompt of the paper's protocol."""
 
 
 def describe(
-    pictures: Sequence[Picture],
+    images: Sequence[ImageFile],
     session: Session,
     output: str,
     *,
@@ -27,42 +27,42 @@ def describe(
     """Describes every image and writes a captions file, its run card, and what failed.
 
     Args:
-        pictures: the images.
-        session: who describes, and where answers are kept.
-        output: captions JSON Lines, in the order of ``pictures``.
-        prompt: sent with every image.
-        sampling: how to answer.
-        samples: descriptions per image, each with a seed of its own.
-        model: name for the output's rows.
+        images: the images.
+        session: the engine and the journal that keeps its completions.
+        output: path of the captions in JSON Lines, in the order of ``images``.
+        prompt: text that is sent with every image.
+        sampling: sampling settings; None takes the defaults.
+        samples: number of descriptions per image, each with a seed of its own.
+        model: name of the model, for the output's rows.
 
     Returns:
-        The counts of this run.
+        The counts of this session.
     """
     sampling = sampling or Sampling()
     started = now()
 
-    def requests() -> Iterator[tuple[Picture, Request]]:
-        for picture in pictures:
+    def requests() -> Iterator[tuple[ImageFile, Request]]:
+        for image in images:
             for sample in range(samples):
-                yield picture, Request.of(prompt, picture.path, sampling, sample=sample)
+                yield image, Request.of(prompt, image.path, sampling, sample=sample)
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for picture, request in requests():
-            response = session.answer_to(request)
-            row: dict[str, Any] = {"image_id": picture.image_id}
-            if response.error is None:
-                row["caption"] = response.text
-            row |= {"image": picture.name, "prompt": prompt, "model": model}
+        for image, request in requests():
+            completion = session.completion_of(request)
+            row: dict[str, Any] = {"image_id": image.image_id}
+            if completion.error is None:
+                row["caption"] = completion.text
+            row |= {"image": image.name, "prompt": prompt, "model": model}
             if samples > 1:
                 row["sample"] = request.sample
-            if response.finish not in (None, "stop"):
-                row["meta"] = {"finish": response.finish}
-            yield row, response.error
+            if completion.finish not in (None, "stop"):
+                row["meta"] = {"finish": completion.finish}
+            yield row, completion.error
 
     session.ask(request for _, request in requests())
     write_rows(output, rows())
     write_card(
         output, session, started=started, sampling=sampling, prompts={"describe": prompt},
-        images=[picture.name for picture in pictures], samples=samples,
+        images=[image.name for image in images], samples=samples,
     )  # fmt: skip
     return session.tally

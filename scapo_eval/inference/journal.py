@@ -1,7 +1,7 @@
-"""The append-only record of a run, from which a killed run goes on.
+"""The append-only record of completions, from which a killed command resumes.
 
-One line of JSON per answer, keyed by the hash of its request and written in one piece as it arrives. What
-a killed process leaves is every answer that had arrived, and at most half a line, which is cut off.
+One line of JSON per completion, keyed by the hash of its request and written in one piece as it arrives. A killed
+process leaves every completion that had arrived, and at most half a line, which is cut off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from ..engines import Response
+from ..engines import Completion
 from ..errors import InputError
 from ..io.files import dump_json, parse_json
 
@@ -20,17 +20,17 @@ SUFFIX = ".journal"
 
 
 class Journal:
-    """Answers on disk, by request.
+    """Completions on disk, by the key of their request.
 
-    In memory are 16 bytes of key and an offset per answer, never a text.
+    In memory are 16 bytes of key and an offset per completion, never a text.
 
     Args:
-        path: of the file, made if there is none.
-        fresh: forget what it holds.
-        warn: told of damaged lines; their requests are asked again.
+        path: path of the file; created if it does not exist.
+        fresh: discard what the file holds.
+        warn: called with a message where lines are damaged; their requests are made again.
 
     Raises:
-        InputError: another process writes it, or it cannot be written.
+        InputError: another process is writing the file, or it cannot be written.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._offsets
 
-    def add(self, key: str, response: Response) -> None:
-        """Appends an answer; a later one to the same request takes its place."""
+    def add(self, key: str, completion: Completion) -> None:
+        """Appends a completion; it replaces an earlier one of the same request."""
         row = {
             "key": key,
-            "text": response.text,
-            "finish": response.finish,
-            "prompt_tokens": response.prompt_tokens,
-            "completion_tokens": response.completion_tokens,
-            "error": response.error,
+            "text": completion.text,
+            "finish": completion.finish,
+            "prompt_tokens": completion.prompt_tokens,
+            "completion_tokens": completion.completion_tokens,
+            "error": completion.error,
         }
         line = dump_json({name: value for name, value in row.items() if value is not None}) + b"\n"
         written = os.write(self._file, line)
@@ -86,17 +86,17 @@ class Journal:
         self._offsets[bytes.fromhex(key)] = self._end
         self._end += written
 
-    def get(self, key: str) -> Response | None:
-        """The answer to a request, None if it has none yet."""
+    def get(self, key: str) -> Completion | None:
+        """The completion of a request by its key, None if there is none yet."""
         offset = self._offsets.get(bytes.fromhex(key))
         if offset is None:
             return None
         row = parse_json(self._line_at(offset))
         row.pop("key")
-        return Response(**row)
+        return Completion(**row)
 
     def close(self) -> None:
-        """Flushes to disk and lets others in."""
+        """Flushes to disk and lets other processes write."""
         os.fsync(self._file)
         os.close(self._file)
 
@@ -110,7 +110,7 @@ class Journal:
             size *= 4
 
     def _read(self, warn: Callable[[str], None]) -> None:
-        """Indexes the answers of earlier runs; failures are left out, so that they are asked again."""
+        """Indexes the completions of earlier runs; failures are left out, so that their requests are made again."""
         damaged = 0
         with open(self.path, "rb") as stream:
             for line in stream:

@@ -1,7 +1,7 @@
 """Judges that run through any engine: MMHal-Bench ratings, and FaithScore's verified atomic facts.
 
-What they write is what ``scapo-eval mmhal`` and ``scapo-eval faithscore`` read. A verdict that cannot be
-read is asked for again, and then counted as failed: never guessed, never taken as 0.
+They write what ``scapo-eval mmhal`` and ``scapo-eval faithscore`` read. A verdict that cannot be read is requested
+again, and then counted as failed: never guessed, never taken as 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import orjson
 
 from ..answers import contains, first_word
-from ..engines import Request, Response, Sampling, Turn
+from ..engines import Completion, Request, Sampling, Turn
 from ..errors import InputError
 from ..io.containers import open_rows
 from ..io.fields import IMAGE_KEYS, find_image, image_of
@@ -28,7 +28,7 @@ from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFolder
 
 TRIES = 3
-"""Times that a judge is asked before its unreadable verdicts count as failed."""
+"""Number of times that a judge is asked before an unreadable verdict counts as failed."""
 
 _ANSWER_KEYS = ("response", "model_answer", "caption", "answer")
 
@@ -36,14 +36,14 @@ Verdict = TypeVar("Verdict")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One answer to be judged.
+class AnswerToJudge:
+    """One answer that a judge is to rate or verify.
 
     Attributes:
-        id: of the answer, or its line.
-        image: name of the image, None where the file names none.
-        response: the answer.
-        record: all of the record.
+        id: id of the answer, or its line number.
+        image: name of the image, None where the file does not name it.
+        response: text of the answer.
+        record: the whole record.
     """
 
     id: str
@@ -52,15 +52,15 @@ class Judged:
     record: Mapping[str, Any]
 
 
-def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
-    """Answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
+def read_answers_to_judge(path: str, *, needed: Sequence[str] = ()) -> list[AnswerToJudge]:
+    """Reads answers to be judged: records with ``response`` (or ``model_answer``, ``caption``).
 
     Args:
-        path: JSON Lines, a JSON array, a table.
-        needed: further fields that every record must have.
+        path: path of JSON Lines, a JSON array or a table.
+        needed: further keys that every record must have.
 
     Raises:
-        InputErrors: records without an answer, or without a needed field.
+        InputErrors: records lack the answer or a needed key.
     """
     faults = FaultList()
     found = []
@@ -75,36 +75,39 @@ def read_judged(path: str, *, needed: Sequence[str] = ()) -> list[Judged]:
         identity = next(
             (str(record[name]) for name in ("id", "question_id") if record.get(name) is not None), str(line)
         )
-        found.append(Judged(identity, find_image(record), record[key], record))
+        found.append(AnswerToJudge(identity, find_image(record), record[key], record))
     faults.raise_if_any()
     return found
 
 
 def ask_until_read(
     session: Session, wanted: Sequence[Request], read: Sequence[Callable[[str], Verdict | None]]
-) -> list[tuple[Verdict | None, Response]]:
-    """Asks, and asks again with another seed where the verdict cannot be read; in the order of ``wanted``.
+) -> list[tuple[Verdict | None, Completion]]:
+    """Makes requests, and makes them again with other seeds where the verdict cannot be read.
 
     Args:
-        session: the judge.
-        wanted: what is asked.
-        read: per request, text -> verdict, None for one that cannot be read.
+        session: the judge's session.
+        wanted: the requests.
+        read: for each request the function from the completion's text to the verdict, None if it cannot be read.
+
+    Returns:
+        The verdict (None if unreadable or failed) and the last completion of each request, in their order.
     """
-    found: list[tuple[Verdict | None, Response]] = [(None, Response(error="not asked"))] * len(wanted)
+    found: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
     for number in range(TRIES):
         asked = {k: _again(wanted[k], number) for k in open_ones}
         session.tally.repeated += len(asked) if number else 0
         session.ask(asked.values())
         for k, request in asked.items():
-            response = session.journal.get(session.key(request)) or Response(error="not answered")
-            found[k] = (None if response.error else read[k](response.text), response)
+            completion = session.journal.get(session.key(request)) or Completion(error="not completed")
+            found[k] = (None if completion.error else read[k](completion.text), completion)
         open_ones = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
     return found
 
 
 def _again(request: Request, number: int) -> Request:
-    """The same request, as try ``number``; later tries draw, because a greedy judge would only repeat itself."""
+    """The same request as try ``number``; later tries sample, because a greedy judge would only repeat itself."""
     if not number:
         return request
     sampling = replace(request.sampling.sample(number), temperature=max(request.sampling.temperature, 0.7))
@@ -117,9 +120,9 @@ _RATING = re.compile(r"rating[\s*_`\"']*[:=][\s*_`\"']*(\d+(?:\.\d+)?)", re.IGNO
 
 
 def read_rating(text: str) -> int | None:
-    """The rating that a judge's text ends in; None where it gives none, several, or one out of range.
+    """The rating in a judge's text; None where it gives none, several different ones, or one out of range.
 
-    Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are no ratings.
+    Markdown around it does not matter; ``Rating: 4.5`` and ``Rating: 10`` are not valid ratings.
     """
     found = set(_RATING.findall(text))
     if len(found) != 1:
@@ -129,7 +132,7 @@ def read_rating(text: str) -> int | None:
 
 
 def judge_mmhal(
-    answers: Sequence[Judged],
+    answers: Sequence[AnswerToJudge],
     session: Session,
     output: str,
     *,
@@ -140,12 +143,12 @@ def judge_mmhal(
     """Has every answer rated from 0 to 6 and writes what ``scapo-eval mmhal`` reads.
 
     Args:
-        answers: with ``question``, ``gt_answer`` and ``image_content`` in their records.
-        session: the judge.
-        output: JSON Lines with ``rating`` and ``judge_text``; a verdict that cannot be read has rating null.
+        answers: answers whose records have ``question``, ``gt_answer`` and ``image_content``.
+        session: the judge's session.
+        output: path of the JSON Lines with ``rating`` and ``judge_text``; an unreadable verdict has rating null.
         judge: name of the judge.
-        task: the instruction, see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
-        sampling: of the judge.
+        task: instruction to the judge, see :func:`~scapo_eval.inference.judge_prompts.mmhal_turns`.
+        sampling: sampling settings of the judge; None takes the defaults.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -153,8 +156,8 @@ def judge_mmhal(
     verdicts = ask_until_read(session, wanted, [read_rating] * len(wanted))
 
     def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
-        for each, (rating, response) in zip(answers, verdicts, strict=True):
-            session.tally.add(response)
+        for each, (rating, completion) in zip(answers, verdicts, strict=True):
+            session.tally.add(completion)
             row: dict[str, Any] = {"id": each.id}
             row |= {
                 key: each.record[key]
@@ -166,11 +169,11 @@ def judge_mmhal(
             row |= {
                 "judge_model": judge,
                 "rating": rating,
-                text: response.text if not response.error else response.error,
+                text: completion.text if not completion.error else completion.error,
             }
-            if rating is None and response.error is None:
+            if rating is None and completion.error is None:
                 session.tally.failed += 1
-                session.tally.first_errors.append(f"the verdict on {each.id} gives no rating")
+                session.tally.first_errors.append(f"rating not found in the verdict on {each.id}")
             yield row, None
 
     write_rows(output, rows())
@@ -181,7 +184,7 @@ def judge_mmhal(
     return session.tally
 
 
-def _case(each: Judged) -> dict[str, str]:
+def _case(each: AnswerToJudge) -> dict[str, str]:
     content = each.record.get("image_content") or "not listed"
     listed = ", ".join(map(str, content)) if isinstance(content, list) else str(content)
     question = each.record.get("question") or each.record.get("prompt")
@@ -197,7 +200,12 @@ def _case(each: Judged) -> dict[str, str]:
 
 
 def read_labels(text: str, number: int) -> list[bool] | None:
-    """Per sentence whether it describes the image; None where a sentence has no label, or two."""
+    """For each sentence whether it describes the image; None where a sentence has no label, or two.
+
+    Args:
+        text: the judge's text.
+        number: number of sentences.
+    """
     found = re.findall(r"(\d+)\s*[.):\-]*\s*[*_`\"']*\b(d|a|descriptive|analytical)\b", text, re.IGNORECASE)
     labels = {int(index): label[0].lower() == "d" for index, label in found}
     if len(found) != len(labels) or set(labels) != set(range(1, number + 1)):
@@ -206,7 +214,7 @@ def read_labels(text: str, number: int) -> list[bool] | None:
 
 
 def read_facts_of(text: str) -> list[tuple[str, str]] | None:
-    """(category, fact) of a judge's JSON, however it is wrapped; None where there is no such JSON."""
+    """The (category, fact) pairs of a judge's JSON, whatever surrounds it; None where the JSON is not valid."""
     start, end = text.find("{"), text.rfind("}")
     try:
         value = orjson.loads(text[start : end + 1])
@@ -226,13 +234,13 @@ def read_facts_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def read_verdict(text: str) -> bool | None:
-    """Whether the verifier says yes; None where it says neither."""
+    """Whether the verifier says yes; None where it says neither yes nor no."""
     said = first_word(text) or contains(text)
     return None if said is None else said == "yes"
 
 
 def judge_faithscore(
-    answers: Sequence[Judged],
+    answers: Sequence[AnswerToJudge],
     session: Session,
     verifier: Session,
     folder: ImageFolder,
@@ -246,20 +254,20 @@ def judge_faithscore(
     """Splits answers into atomic facts, has each fact checked against the image, writes what ``faithscore`` reads.
 
     Three passes: the judge labels sentences as descriptive or analytical; it splits the descriptive ones into
-    facts of five categories; the verifier, who sees the image, says yes or no to each fact.
+    facts of five categories; the verifier, which is given the image, says yes or no to each fact.
 
     Args:
-        answers: what models said about images.
-        session: the judge, who sees texts only.
-        verifier: who sees the images; may share the judge's engine and journal.
-        folder: finds the images.
-        output: JSON Lines with ``facts``, ``categories`` and ``verified`` (1 or 0 for each fact). A fact that
-            the verifier does not judge is left out of both and counted in ``unverified``; an answer that the
+        answers: the answers (or captions) to split and verify.
+        session: session of the judge, which is given texts only.
+        verifier: session of the verifier, which is given the images; may share the judge's engine and journal.
+        folder: finds the files of the images.
+        output: path of the JSON Lines with ``facts``, ``categories`` and ``verified`` (1 or 0 for each fact). A fact
+            that the verifier does not judge is left out of all three and listed in ``unverified``; an answer that the
             judge cannot split is in the failed file.
         judge: name of the judge.
         verified_by: name of the verifier.
-        sampling: of both.
-        setting: of the answers whose records do not name theirs.
+        sampling: sampling settings of both; None takes the defaults.
+        setting: name of the generation setting of answers whose records do not name theirs.
     """
     sampling = sampling or Sampling()
     started = now()
@@ -267,17 +275,17 @@ def judge_faithscore(
     to_split = [k for k, text in enumerate(described) if text]
     requests = [Request(prompts.facts_turns(described[k]), sampling, schema=prompts.FACTS_SCHEMA) for k in to_split]
     facts: list[list[tuple[str, str]]] = [[] for _ in answers]
-    for k, (found, response) in zip(
+    for k, (found, completion) in zip(
         to_split, ask_until_read(session, requests, [read_facts_of] * len(requests)), strict=True
     ):
         if found is None:
-            errors[k] = response.error or "the judge's facts cannot be read"
+            errors[k] = completion.error or "the judge's facts cannot be read"
         facts[k] = found or []
     names = [image_of(each.record.get("image")) or each.image for each in answers]  # a file's name before an id
     paths = [folder.find(name) if name is not None else None for name in names]
     for k, path in enumerate(paths):
         if path is None and facts[k]:
-            errors[k] = f"names no image ({', '.join(IMAGE_KEYS[:2])})"
+            errors[k] = f"missing key {' or '.join(map(repr, IMAGE_KEYS[:2]))}"
     checks = [(k, fact) for k in range(len(answers)) if not errors[k] for _, fact in facts[k]]
     asked = [
         Request((Turn("user", prompts.fill(prompts.VERIFY, {"fact": fact}), (str(paths[k]),)),), sampling)
@@ -285,13 +293,15 @@ def judge_faithscore(
     ]
     verdicts: list[dict[str, bool]] = [{} for _ in answers]
     failures: dict[int, str] = {}
-    for (k, fact), (holds, response) in zip(
+    for (k, fact), (holds, completion) in zip(
         checks, ask_until_read(verifier, asked, [read_verdict] * len(asked)), strict=True
     ):
         if holds is not None:
             verdicts[k][fact] = holds
         else:
-            failures.setdefault(k, response.error or f"the verifier says neither yes nor no: {response.text[:80]!r}")
+            failures.setdefault(
+                k, completion.error or f"the verifier says neither yes nor no: {completion.text[:80]!r}"
+            )
 
     tally = Tally(reused=session.tally.reused, seconds=session.tally.seconds)
 
@@ -314,7 +324,7 @@ def judge_faithscore(
             named = each.record.get("setting") or setting
             if named:
                 row["setting"] = named
-            tally.add(Response(text="-", error=error))
+            tally.add(Completion(text="-", error=error))
             yield _known(row), error
 
     write_rows(output, rows())
@@ -327,17 +337,19 @@ def judge_faithscore(
     return tally
 
 
-def _descriptive(answers: Sequence[Judged], session: Session, sampling: Sampling) -> tuple[list[str], list[str | None]]:
-    """Per answer its descriptive sentences as one text, and why it could not be labelled."""
+def _descriptive(
+    answers: Sequence[AnswerToJudge], session: Session, sampling: Sampling
+) -> tuple[list[str], list[str | None]]:
+    """The descriptive sentences of each answer as one text, and why its sentences could not be labeled (or None)."""
     sentences = [_sentences(each.response) for each in answers]
     spoken = [k for k, pieces in enumerate(sentences) if pieces]
     described = [""] * len(answers)
     errors: list[str | None] = [None] * len(answers)
     requests = [Request(prompts.label_turns(sentences[k]), sampling) for k in spoken]
     readers = [partial(read_labels, number=len(sentences[k])) for k in spoken]
-    for k, (labels, response) in zip(spoken, ask_until_read(session, requests, readers), strict=True):
+    for k, (labels, completion) in zip(spoken, ask_until_read(session, requests, readers), strict=True):
         if labels is None:
-            errors[k] = response.error or "the judge's labels cannot be read"
+            errors[k] = completion.error or "the judge's labels cannot be read"
         else:
             described[k] = " ".join(s for s, describes in zip(sentences[k], labels, strict=True) if describes)
     return described, errors

@@ -1,7 +1,7 @@
-"""What judges are asked: this project's own wording of MMHal-Bench's and FaithScore's tasks.
+"""Prompts of judges: this project's own wording of MMHal-Bench's and FaithScore's tasks.
 
-A judge's figures depend on its prompt, so the prompt's hash is in the output and the run card. The
-published wording can be supplied by file (``--prompt-file``).
+A judge's scores depend on its prompt, so the prompt's hash is in the run card. The published wording can be supplied
+by file (``--prompt-file``).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def mmhal_turns(case: Mapping[str, str], task: str = MMHAL_TASK) -> tuple[Turn, 
     """The conversation that asks for one rating: the task, worked examples, the case.
 
     Args:
-        case: ``image_content``, ``question``, ``gt_answer``, ``response``.
-        task: the instruction; one with ``{response}`` in it is a whole prompt and stands alone.
+        case: the texts of ``image_content``, ``question``, ``gt_answer`` and ``response``.
+        task: the instruction; one with ``{response}`` in it is a whole prompt and is sent alone.
     """
     if "{response}" in task:
         return (Turn("user", fill(task, case)),)
@@ -142,7 +142,7 @@ def facts_turns(text: str) -> tuple[Turn, ...]:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """The template with ``{name}`` replaced in one pass; braces of texts that are put in stay as they are."""
+    """The template with each ``{name}`` replaced, in one pass: braces in the inserted texts stay as they are."""
     import re
 
     return re.sub(r"\{(\w+)\}", lambda match: fields.get(match.group(1), match.group()), template)

@@ -1,4 +1,4 @@
-"""Requests in, a journal of answers out; and the card that says how the answers came about."""
+"""Sessions of an engine with its journal, their counts, and the run card that says how the output was made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..engines import Engine, Request, Response, Sampling
+from ..engines import Completion, Engine, Request, Sampling
 from ..engines import images as pictures
 from ..io.files import atomic_write, dump_json
 from ..signature import digest
@@ -28,18 +28,20 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What a run came to.
+    """Counts of what was requested and of what came back.
 
     Attributes:
-        requests: answers that were wanted.
-        repeated: asked again, because what an answer says could not be read.
-        reused: of both, those that the journal already held or that another request asks for already.
-        failed: of them, those without an answer.
-        empty: answers without a word (kept: saying nothing is a model's doing, too).
-        cut: answers that ended at the token limit.
-        prompt_tokens, completion_tokens: of all answers, as far as the engine counts.
-        made_tokens: of them, completion tokens of this run.
-        seconds: spent waiting for the engine.
+        requests: number of items of the output, each of one request.
+        repeated: number of requests made again because a verdict could not be read.
+        reused: number of these requests whose completion the journal already had, or an equal request brought.
+        failed: number of items without a completion.
+        empty: number of completions without a word (kept, because the model chose to say nothing).
+        cut: number of completions that ended at the token limit.
+        prompt_tokens: number of prompt tokens of all completions, as far as the engine counts.
+        completion_tokens: number of tokens of all completions, as far as the engine counts.
+        made_tokens: number of tokens of the completions that the engine made now (not taken from the journal).
+        seconds: time spent waiting for the engine.
+        first_errors: the first error messages.
     """
 
     requests: int = 0
@@ -56,26 +58,26 @@ class Tally:
 
     @property
     def made(self) -> int:
-        """Answers that the engine gave in this run."""
+        """Number of completions that the engine made now (not taken from the journal)."""
         return max(0, self.requests + self.repeated - self.reused)
 
     @property
     def flawed(self) -> int:
-        """Items that failed or stayed empty: what makes the exit code 4."""
+        """Number of items that failed or are empty; above 0 the exit code is 4."""
         return self.failed + self.empty
 
-    def add(self, response: Response) -> None:
-        """Counts one item of the final file."""
+    def add(self, completion: Completion) -> None:
+        """Counts one item of the output."""
         self.requests += 1
-        if response.error is not None:
+        if completion.error is not None:
             self.failed += 1
             if len(self.first_errors) < 3:
-                self.first_errors.append(response.error)
+                self.first_errors.append(completion.error)
             return
-        self.empty += not response.text.strip()
-        self.cut += response.finish == "length"
-        self.prompt_tokens += response.prompt_tokens or 0
-        self.completion_tokens += response.completion_tokens or 0
+        self.empty += not completion.text.strip()
+        self.cut += completion.finish == "length"
+        self.prompt_tokens += completion.prompt_tokens or 0
+        self.completion_tokens += completion.completion_tokens or 0
 
     def summary(self, what: str) -> str:
         """One line for people."""
@@ -90,13 +92,13 @@ class Tally:
 
 @dataclass(slots=True)
 class Session:
-    """An engine together with the journal that keeps its answers.
+    """An engine together with the journal that keeps its completions.
 
     Attributes:
-        engine: who answers.
-        journal: keeps what was answered.
-        tally: of everything asked in this session.
-        advance: told of every answer, new or kept.
+        engine: the engine that completes requests.
+        journal: the journal that keeps the completions.
+        tally: counts of everything requested in this session.
+        advance: called with the number of further completions, new or from the journal, to show progress.
     """
 
     engine: Engine
@@ -112,11 +114,11 @@ class Session:
         self._identity = dump_json(dict(self.engine.identity))
 
     def key(self, request: Request) -> str:
-        """The request's key; an image that cannot be read stands there by its name."""
+        """The request's key in the journal; an image that cannot be read enters it by its path."""
         return request.key(self._identity, self._fingerprint_or_name)
 
     def ask(self, requests: Iterable[Request]) -> None:
-        """Has every request answered that the journal does not know, each once; see :meth:`answer_to`.
+        """Has the engine complete every request that the journal does not have, each once; see :meth:`completion_of`.
 
         Requests are pulled as the engine can use them, so only those in flight are in memory.
         """
@@ -127,7 +129,7 @@ class Session:
         def unanswered() -> Iterator[Request]:
             for request in requests:
                 key = self.key(request)
-                if key in in_flight or key in self.journal:  # in this order: an answer goes from the one to the other
+                if key in in_flight or key in self.journal:  # in this order: a key moves from the one to the other
                     self.tally.reused += 1
                     self.advance(1)
                 else:
@@ -135,21 +137,21 @@ class Session:
                     in_flight.add(key)
                     yield request
 
-        def done(request: Request, response: Response) -> None:
+        def done(request: Request, completion: Completion) -> None:
             key = asked.pop(id(request))
-            self.journal.add(key, response)
+            self.journal.add(key, completion)
             in_flight.discard(key)
-            self.tally.made_tokens += response.completion_tokens or 0
+            self.tally.made_tokens += completion.completion_tokens or 0
             self.advance(1)
 
         self.engine.run(unanswered(), done)
         self.tally.seconds += time.monotonic() - began
 
-    def answer_to(self, request: Request) -> Response:
-        """The answer, counted in the tally."""
-        response = self.journal.get(self.key(request)) or Response(error="not answered")
-        self.tally.add(response)
-        return response
+    def completion_of(self, request: Request) -> Completion:
+        """The completion of a request of :meth:`ask`; counts it in the tally."""
+        completion = self.journal.get(self.key(request)) or Completion(error="not completed")
+        self.tally.add(completion)
+        return completion
 
     def _fingerprint_or_name(self, path: str) -> str:
         try:
@@ -159,7 +161,7 @@ class Session:
 
 
 def now() -> str:
-    """The time, for run cards."""
+    """The current time, for run cards."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -172,15 +174,15 @@ def run_card(
     images: Sequence[str],
     **further: Any,
 ) -> dict[str, Any]:
-    """Everything needed to ask the same again.
+    """The run card: everything needed to make the same requests again, and what came of them.
 
     Args:
-        session: whose answers they are.
-        started: time of the start.
-        sampling: the settings.
-        prompts: name -> text.
-        images: paths as asked, hashed as a list.
-        further: more facts.
+        session: the session that made the completions.
+        started: time at which it started.
+        sampling: sampling settings.
+        prompts: name -> text of each prompt.
+        images: names of the images, which are hashed as a list.
+        further: further facts for the card.
     """
     from .. import __version__
 
@@ -206,8 +208,8 @@ def write_card(output: str | Path, session: Session, **facts: Any) -> None:
     """Writes ``OUTPUT.run.json``.
 
     Args:
-        output: the file whose answers are described.
-        session: whose answers they are.
+        output: path of the file that the card describes.
+        session: the session that made its completions.
         facts: further arguments of :func:`run_card`.
     """
     card = {"output": Path(output).name, **run_card(session, **facts)}
@@ -223,8 +225,8 @@ def write_rows(output: str | Path, rows: Iterable[tuple[dict[str, Any], str | No
     """Writes ``output`` and, where items failed, ``OUTPUT.failed.jsonl``: one row per item, in input order.
 
     Args:
-        output: path; the file appears when it is complete.
-        rows: each row, and the error of the item if it failed.
+        output: path of the file, which appears when it is complete.
+        rows: each item's row, and its error (None where it did not fail).
     """
     failed: list[dict[str, Any]] = []
     with atomic_write(output) as stream:

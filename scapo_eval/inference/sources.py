@@ -1,4 +1,4 @@
-"""Which images a run is about: folders, globs, files, lists, COCO annotations; and where their files lie."""
+"""The images that the user names by folders, globs, files, lists or COCO annotations, and where their files are."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..io.files import iter_records, read_json
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
-"""PhD's folder whose pictures are numbered from 0: never the COCO image of that number."""
+"""PhD's folder with images numbered from 0, which are not the COCO images of these numbers."""
 
 _LIST_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """An image to be looked at.
+class ImageFile:
+    """An image and its file.
 
     Attributes:
-        image_id: canonical.
-        name: as the list or folder calls it, for the output.
-        path: where its file should be.
+        image_id: canonical id of the image.
+        name: name of the image in the list or folder, for the output.
+        path: path where its file should be.
     """
 
     image_id: str
@@ -40,20 +40,20 @@ class ImageFolder:
     """Finds the file of an image that a benchmark names by file name or id.
 
     Args:
-        root: folder with the images, in any depth; None for names that are paths themselves.
+        root: folder with the images, at any depth; None for names that are paths themselves.
     """
 
     def __init__(self, root: str | Path | None) -> None:
         if root is not None and not Path(root).is_dir():
-            raise InputError("no such folder of images", path=str(root))
+            raise InputError("folder not found", path=str(root))
         self._root = Path(root) if root is not None else Path()
         self._search = root is not None
         self._index: dict[str, list[str]] | None = None
 
     def find(self, name: str) -> str:
-        """Path of the image's file: the name below the root, else the one file of this name or id in any folder.
+        """Path of the image's file: the name below the root, else the only file with this name or id in any subfolder.
 
-        Where there is none, or several, the path of a file that is not there, so that the item fails by name.
+        Where no file or several match, it is a path that does not exist, so that the item fails with its name.
         """
         direct = self._root / name
         if direct.is_file() or not self._search:
@@ -67,7 +67,7 @@ class ImageFolder:
 
 
 def _index(root: Path) -> dict[str, list[str]]:
-    """File name, with and without its ending, and canonical id -> paths."""
+    """File name (with and without its suffix) or canonical id -> paths."""
     index: dict[str, list[str]] = {}
     for path in _files_in(root):
         if path.parent.name == _OWN_NUMBERS:
@@ -85,26 +85,26 @@ def _files_in(root: Path) -> Iterator[Path]:
                 yield Path(folder) / name
 
 
-def pictures(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[Picture]:
-    """The images of all sources, in order.
+def find_images(sources: Iterable[str], root: str | None = None, limit: int | None = None) -> list[ImageFile]:
+    """The images that the user names, in order.
 
     Args:
         sources: folders, globs, image files, COCO annotation files, or lists (JSON Lines or a JSON array of
             ``{"image"}`` or ``{"image_id"}``).
-        root: folder with the images of lists and annotation files; None: beside the list.
-        limit: the first few only.
+        root: folder with the images of lists and annotation files; None looks beside the list.
+        limit: take only the first images, this many; None takes all.
 
     Raises:
-        InputError: a source that is nothing of this, or holds no image.
-        InputErrors: one id for two images.
+        InputError: a source is not found, is none of these, or names no image.
+        InputErrors: two images have the same id.
     """
-    found: list[Picture] = []
+    found: list[ImageFile] = []
     for source in sources:
         of_source = list(_of_source(source, root))
         if not of_source:
-            raise InputError("holds no image", path=source)
+            raise InputError("images not found", path=source)
         found += of_source
-    first: dict[str, Picture] = {}
+    first: dict[str, ImageFile] = {}
     faults = []
     for picture in found:
         earlier = first.setdefault(picture.image_id, picture)
@@ -117,13 +117,13 @@ def pictures(sources: Iterable[str], root: str | None = None, limit: int | None 
 
 
 def image_ids(source: str) -> frozenset[str]:
-    """Canonical ids of the images that a source names: to keep them apart from others.
+    """Canonical ids of the images that a file or folder names, to compare them with those of others.
 
     Args:
-        source: a truth file of any format, captions, answers, questions, or anything :func:`pictures` takes.
+        source: a truth file of any format, captions, answers, questions, or anything :func:`find_images` takes.
 
     Raises:
-        InputError: the source names no image.
+        InputError: it is not found, or names no image.
     """
     from ..oracle import PresenceOracle
 
@@ -131,54 +131,52 @@ def image_ids(source: str) -> frozenset[str]:
         try:
             return frozenset(PresenceOracle.load(source).image_ids)
         except (InputError, InputErrors):
-            pass  # no truth: captions, answers, lists, COCO annotations of another kind
+            pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
     found = frozenset(picture.image_id for picture in _of_source(source, None))
     if not found:
-        raise InputError("names no image", path=source)
+        raise InputError("images not found", path=source)
     return found
 
 
-def _of_source(source: str, root: str | None) -> Iterator[Picture]:
+def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
     path = Path(source)
     if path.is_dir():
-        yield from (_picture(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
+        yield from (_image_file(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
     elif path.is_file() and (
         path.suffix in _LIST_SUFFIXES or (path.suffixes[-2:-1] and path.suffixes[-2] in _LIST_SUFFIXES)
     ):
         yield from _of_list(source, ImageFolder(root) if root else None)
     elif path.is_file():
-        yield _picture(path.name, source)
+        yield _image_file(path.name, source)
     elif glob.has_magic(source):
-        yield from (_picture(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
+        yield from (_image_file(Path(name).name, name) for name in sorted(glob.glob(source, recursive=True)))
     else:
-        raise InputError("no such file or folder", path=source)
+        raise InputError("file or folder not found", path=source)
 
 
-def _picture(name: str, path: str) -> Picture:
-    return Picture(canonical_image_id(name), name, path)
+def _image_file(name: str, path: str) -> ImageFile:
+    return ImageFile(canonical_image_id(name), name, path)
 
 
-def _of_list(source: str, folder: ImageFolder | None) -> Iterator[Picture]:
+def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
     def locate(name: str) -> str:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
     if _is_coco(source):
         for entry in read_json(source)["images"]:
             name = str(entry.get("file_name") or entry["id"])
-            yield Picture(canonical_image_id(entry["id"]), name, locate(name))
+            yield ImageFile(canonical_image_id(entry["id"]), name, locate(name))
         return
     for line, record in iter_records(source):
         named = _name(record)
         if named is None:
-            raise InputError(
-                f"names no image: no key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line
-            )
+            raise InputError(f"missing key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line)
         given = record.get("image_id", record.get("id"))
         try:
             identity = canonical_image_id(named if given is None else given)
         except ValueError as error:
             raise InputError(f"'image_id' {error}", path=source, line=line) from None
-        yield Picture(identity, named, locate(named))
+        yield ImageFile(identity, named, locate(named))
 
 
 def _is_coco(source: str) -> bool:

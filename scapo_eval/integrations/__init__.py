@@ -1,1 +1,1 @@
-"""Thin adapters that hand SCAPO's rewards to training libraries; each imports its library itself."""
+"""Thin adapters that pass SCAPO's rewards to training libraries; each imports its own library."""

@@ -1,4 +1,4 @@
-"""For training loops of one's own: generated ids in, one advantage per token out."""
+"""For your own training loop: generated token ids in, one advantage per token out."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def rewards_for_batch(
     """SCAPO's token advantages of a batch of generated ids.
 
     Args:
-        image_ids: B image ids in any spelling.
+        image_ids: image id of each of the B responses, in any spelling.
         token_ids: (B, T) padded ids (array or tensor), or B lists of ids. Generated tokens only, no prompt.
         tokenizer: see :func:`scapo_eval.tokens.decode_with_offsets`.
-        reward: what scores them.
-        mask: (B, T), true where a token was generated. Needed only where padding is not a special token;
-            special tokens get no credit anyway.
+        reward: the reward that scores the responses.
+        mask: (B, T), true where a token was generated. Needed only where padding is not a special
+            token; special tokens never get credit.
         finished: (B,) whether each response ended by itself. Left out, a response is finished if a
             special token follows its text.
-        eos, truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
 
     Returns:
         (B, T) float32; 0 for padding and special tokens. T is the longest row.

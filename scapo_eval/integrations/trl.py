@@ -63,8 +63,8 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
     TRL leaves out (with ``on_error="zero"``; otherwise it raises).
 
     Args:
-        reward: what scores the completions. The dataset needs a column ``image_id``.
-        name: under which TRL logs it.
+        reward: the reward that scores the completions. The dataset needs a column ``image_id``.
+        name: name under which TRL logs it.
     """
 
     def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
@@ -96,11 +96,12 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """GRPOTrainer whose advantages are the subsentence rewards, per token and without group statistics.
 
     Args:
-        reward: what scores the completions. The dataset needs a column ``image_id``.
-        eos, truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        reward_funcs: what TRL logs beside it; by default the response totals. They do not train.
+        reward: the reward that scores the completions. The dataset needs a column ``image_id``.
+        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        reward_funcs: further rewards that TRL logs and does not train on; None logs the responses' totals.
         args: see :func:`scapo_config`.
-        kwargs: of GRPOTrainer.
+        kwargs: further arguments of GRPOTrainer.
 
     Raises:
         InputError: a TRL version that this was not tested with, or an ``args.loss_type`` whose
@@ -157,7 +158,7 @@ def _check_version() -> None:
 def _image_ids(columns: Any) -> Sequence[object]:
     ids = columns.get(IMAGE_ID)
     if ids is None or all(image is None for image in ids):
-        raise InputError(f"the dataset has no column '{IMAGE_ID}' (with remove_unused_columns=False)")
+        raise InputError(f"missing column '{IMAGE_ID}' in the dataset (with remove_unused_columns=False)")
     return list(ids)
 
 

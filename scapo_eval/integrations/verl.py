@@ -36,7 +36,7 @@ def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> Subs
     Args:
         truth: see :meth:`PresenceOracle.load`.
         vocabulary: see :meth:`Vocabulary.load`.
-        settings: fields of RewardConfig.
+        settings: fields of :class:`~scapo_eval.reward.RewardConfig`.
     """
     config = RewardConfig(**settings)
     return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
@@ -46,11 +46,11 @@ def image_id_of(extra_info: Any) -> object:
     """The image id that a row of the dataset carries.
 
     Raises:
-        InputError: there is none.
+        InputError: the row has no image id.
     """
     if not isinstance(extra_info, dict) or extra_info.get(IMAGE_ID) is None:
         found = ", ".join(extra_info) if isinstance(extra_info, dict) else type(extra_info).__name__
-        raise InputError(f"no '{IMAGE_ID}' in extra_info (found: {found})")
+        raise InputError(f"missing key '{IMAGE_ID}' in extra_info (found: {found})")
     image: object = extra_info[IMAGE_ID]
     return image
 
@@ -92,7 +92,9 @@ def compute_scapo_advantage(
     """Advantage estimator ``scapo``: the token rewards themselves, without any group statistics.
 
     Args:
-        token_level_rewards, response_mask: (B, T).
+        token_level_rewards: (B, T) reward of each token.
+        response_mask: (B, T) 1 for tokens of the response, 0 for padding.
+        config: not used; verl passes it.
 
     Returns:
         Advantages and returns, both (B, T).

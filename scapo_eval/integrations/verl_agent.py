@@ -1,4 +1,4 @@
-"""verl's agent loop ``scapo``: one answer per prompt, and a reward on every token of it.
+"""verl's agent loop ``scapo``: one response per prompt, and a reward on every token of it.
 
 Named in the YAML file that ``actor_rollout_ref.rollout.agent.agent_loop_config_path`` points to, together
 with the truth and the settings of the reward (see examples/verl_scapo.yaml).
@@ -19,10 +19,10 @@ from .verl import image_id_of, load_reward
 
 
 class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
-    """An answer whose score is spread over its tokens.
+    """A response with a reward for each of its tokens.
 
     Attributes:
-        token_rewards: one per response token.
+        token_rewards: reward of each response token.
     """
 
     token_rewards: list[float]
@@ -38,10 +38,12 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
     """Single-turn generation with SCAPO's token rewards.
 
     Args:
-        truth, vocabulary: what is in the images, and which words name it.
-        reward: fields of RewardConfig.
-        eos, truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        kwargs: of verl's own.
+        truth: path of the truth file, see :meth:`PresenceOracle.load`.
+        vocabulary: name or path of the vocabulary, see :meth:`Vocabulary.load`.
+        reward: fields of :class:`~scapo_eval.reward.RewardConfig`.
+        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        kwargs: further arguments of verl's agent loop.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         self._advantages = partial(advantages_for_batch, reward=loaded, eos=eos, truncated=truncated)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> ScapoOutput:
-        """Generates one answer and rewards it; the image id comes in ``extra_info``."""
+        """Generates one response and rewards it; the image id is in ``extra_info``."""
         output = await super().run(sampling_params, **kwargs)
         return self.rewarded(output, kwargs.get("extra_info"))
 
@@ -67,8 +69,8 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
         """The output with a reward per token.
 
         Args:
-            output: verl's.
-            extra_info: the dataset row's, with ``image_id``.
+            output: the output of verl's own agent loop.
+            extra_info: ``extra_info`` of the dataset row, with ``image_id``.
         """
         advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
         result = columns.results()[0]

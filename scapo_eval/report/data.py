@@ -1,6 +1,6 @@
-"""What a report shows, gathered once: scores, captions with their evidence, training runs.
+"""What a report shows, gathered once: scores, captions with their evidence, training logs.
 
-Nothing here knows of HTML or of plots; pages, plots and tables are different views of a :class:`Report`.
+Nothing here depends on HTML or plots; pages, plots and tables are different views of a :class:`Report`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
 
 METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
-"""What a report reads of a training run's folder, see docs/report.md."""
+"""Files of a training run's folder that a report reads, see docs/report.md."""
 
 SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
 """Verdicts on a marked span."""
@@ -46,14 +46,17 @@ _Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class CaptionRun:
+class CaptionEvidence:
     """One system's captions with everything that was found in them.
 
     Attributes:
-        scores: the figures.
-        truth: what they were judged by.
-        image_ids, texts, lines: of each caption.
-        mentions, rewards: of the captions, as columns.
+        scores: the system's scores.
+        truth: the truth that the captions were scored against.
+        image_ids: image id of each caption.
+        texts: text of each caption.
+        lines: line number of each caption in its file.
+        mentions: the captions' mentions that count as claims, as columns.
+        rewards: the captions' rewards, as columns.
     """
 
     scores: CaptionScores
@@ -66,7 +69,7 @@ class CaptionRun:
 
     @property
     def name(self) -> str:
-        """Of the system."""
+        """Name of the system."""
         return self.scores.name
 
     @cached_property
@@ -76,24 +79,24 @@ class CaptionRun:
 
     @cached_property
     def claimed(self) -> NDArray[np.bool_]:
-        """(captions, labels) which labels each caption mentions."""
+        """(captions, labels) bool, whether a caption mentions a label."""
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The white-space chunks of each caption, case-folded."""
+        """The words of each caption (separated by white space), case-folded."""
         return [text.casefold().split() for text in self.texts]
 
 
 @dataclass(frozen=True)
-class TrainingRun:
-    """A training run's log.
+class TrainingLog:
+    """The log of a training run.
 
     Attributes:
-        name: of the run.
-        columns: figure -> one value per logged step, None where a step has none; ``step`` among them.
+        name: name of the training run.
+        columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
     """
 
@@ -109,20 +112,21 @@ class Report:
     Attributes:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
-        runs: training logs.
-        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
-        vocabulary, truth: to mark training samples with, where known.
+        training_logs: logs of training runs.
+        trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
+        vocabulary: marks training samples, where known.
+        truth: judges training samples, where known.
     """
 
     groups: tuple[Results, ...] = ()
-    captions: tuple[CaptionRun, ...] = ()
-    runs: tuple[TrainingRun, ...] = ()
+    captions: tuple[CaptionEvidence, ...] = ()
+    training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     truth: Truth | None = None
 
 
-def read_caption_run(
+def caption_evidence(
     path: str | Path,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
@@ -132,7 +136,7 @@ def read_caption_run(
     options: ScoringOptions,
     resampling: Resampling | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> CaptionRun:
+) -> CaptionEvidence:
     """Scores a captions file and keeps its evidence; see :func:`scapo_eval.metrics.capscore.score_file`."""
     image_ids: list[str] = []
     texts: list[str] = []
@@ -159,18 +163,19 @@ def read_caption_run(
     config = RewardConfig(claims=options.claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=options.any_fingerprint)
     mentions = find_claims(reward.matcher, texts)
-    return CaptionRun(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
 
 
-def read_training_run(folder: str | Path) -> TrainingRun:
+def read_training_log(folder: str | Path) -> TrainingLog:
     """Reads ``metrics.jsonl`` and, where there is one, ``samples.jsonl`` of a run's folder.
 
     Raises:
-        InputError, InputErrors: a record without an increasing ``step``, a figure that is no number.
+        InputError: the file is not found, ``step`` does not increase, or a value is not a number.
+        InputErrors: records that are not valid JSON objects.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
-        raise InputError(f"no training run: it holds no {METRICS_FILE} (see docs/report.md)", path=folder)
+        raise InputError(f"not a training run: {METRICS_FILE} not found (see docs/report.md)", path=folder)
     rows: list[Mapping[str, Any]] = []
     names: dict[str, None] = {"step": None}
     for line, record in iter_records(path):
@@ -185,7 +190,7 @@ def read_training_run(folder: str | Path) -> TrainingRun:
                 raise InputError(f"'{key}' must be a number or null, found {value!r:.60}", path=path, line=line)
             names[key] = None
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return TrainingRun(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
+    return TrainingLog(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
 
 
 def _read_samples(path: Path) -> list[tuple[int, str, str]]:
@@ -211,11 +216,13 @@ def _read_samples(path: Path) -> list[tuple[int, str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A system in the plane of two figures.
+    """A system in the plane of two metrics.
 
     Attributes:
-        name: of the system.
-        x, y, score: Hal. Rate, Cover Rate, and the Cap. Score of the two.
+        name: name of the system.
+        x: the Hal. Rate.
+        y: the Cover Rate.
+        score: the Cap. Score of the two.
         ellipse: (points, 2) outline of the 95 % region; empty without a bootstrap.
     """
 
@@ -228,13 +235,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Plane:
-    """One frontier picture: the first point is the baseline.
+    """One frontier plot; the first point is the baseline.
 
     Attributes:
-        title: of the picture.
-        points: systems that have both figures.
-        trails: positions of points that are one run's checkpoints, in order.
-        arrows: positions of points that an arrow from the baseline leads to.
+        title: title of the plot.
+        points: the systems that have both metrics.
+        trails: positions in ``points`` of one training run's checkpoints, in order.
+        arrows: positions in ``points`` that an arrow from the baseline leads to.
     """
 
     title: str
@@ -244,7 +251,7 @@ class Plane:
 
 
 def planes(report: Report) -> list[Plane]:
-    """Every frontier that the report's figures allow."""
+    """Every frontier for which the report has the metrics."""
     found = []
     for group in report.groups:
         for x, y, title in benchmark(group.metric_set.name).frontiers:
@@ -278,14 +285,14 @@ def _point(run: Run, x: str, y: str) -> Point | None:
 
 
 def confidence_ellipse(
-    drawn: NDArray[np.float64], centre: tuple[float, float], points: int = 48
+    drawn: NDArray[np.float64], center: tuple[float, float], points: int = 48
 ) -> NDArray[np.float64]:
     """The 95 % ellipse of a normal with the covariance of resampled pairs.
 
     Args:
-        drawn: (resamples, 2).
-        centre: where the ellipse lies.
-        points: of its outline.
+        drawn: (resamples, 2) the resampled pairs.
+        center: center of the ellipse.
+        points: number of points of its outline.
 
     Returns:
         (points, 2) outline.
@@ -296,12 +303,12 @@ def confidence_ellipse(
     c = math.sqrt(max(yy - b * b, 0))  # the Cholesky factor [[a, 0], [b, c]]
     turn = 2 * np.pi * np.arange(points) / points
     radius = math.sqrt(_CHI2_95)
-    outline = [centre[0] + radius * a * np.cos(turn), centre[1] + radius * (b * np.cos(turn) + c * np.sin(turn))]
+    outline = [center[0] + radius * a * np.cos(turn), center[1] + radius * (b * np.cos(turn) + c * np.sin(turn))]
     return np.stack(outline, axis=1)
 
 
 def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
-    """Where :func:`~scapo_eval.cap_score` itself equals ``level``: ``(hal_rate, cover_rate)`` by bisection."""
+    """The curve on which :func:`~scapo_eval.cap_score` equals ``level``: ``(hal_rate, cover_rate)``, by bisection."""
     curve = []
     for hal in np.linspace(0, 1, points).tolist():
         if cap_score(hal, 1.0) < level:
@@ -317,12 +324,12 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 # Labels
 
 
-def label_rows(run: CaptionRun) -> dict[str, list[float | None]]:
-    """Per label of the vocabulary, as columns.
+def label_rows(run: CaptionEvidence) -> dict[str, list[float | None]]:
+    """Counts and rates of each label of the vocabulary, as columns.
 
-    ``mentions`` with multiplicity; ``claims``: captions that name it and whose truth knows it; of these
+    ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
     ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
-    that have it; of these ``missed``; ``unknown``: captions that name it where the truth knows nothing.
+    that have it; of these ``missed``; ``unknown``: captions that mention it where the truth does not know it.
     """
     claimed, states = run.claimed, run.states
     hallucinated = (claimed & (states == 0)).sum(axis=0)
@@ -353,7 +360,7 @@ def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def alias_rows(run: CaptionRun) -> list[tuple[str, int, int, int, int]]:
+def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
     """``(surface form, label, mentions, hallucinated, unknown)``, most frequent first."""
     seen: Counter[tuple[str, int]] = Counter()
     wrong: Counter[tuple[str, int]] = Counter()
@@ -372,8 +379,8 @@ def alias_rows(run: CaptionRun) -> list[tuple[str, int, int, int, int]]:
     return [(*key, seen[key], wrong[key], unknown[key]) for key in ordered]
 
 
-def together(run: CaptionRun, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Which hallucinations come together, and beside which supported labels they stand.
+def together(run: CaptionEvidence, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
+    """Which hallucinations occur together, and beside which supported labels.
 
     Returns:
         The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
@@ -402,11 +409,11 @@ GUARDS = {
     "unknown": "claims the truth does not know",
     "identical": "captions shared by different images",
 }
-"""Figure -> what it is; ``words`` and ``objects`` are means, the rest are shares."""
+"""Guard -> what it counts; ``words`` and ``objects`` are means, the others are shares."""
 
 
-def guards(run: CaptionRun) -> dict[str, float | None]:
-    """What tells a better score from a played one; names in GUARDS."""
+def guards(run: CaptionEvidence) -> dict[str, float | None]:
+    """Numbers that tell a real improvement from a gamed score; names in GUARDS."""
     n = len(run.texts)
     claims = int(run.claimed.sum())
     grams = [(len(words) - 3, len(set(zip(words, words[1:], words[2:], words[3:])))) for words in run.words]  # noqa: B905
@@ -428,7 +435,7 @@ def guards(run: CaptionRun) -> dict[str, float | None]:
 # Density (paper, Table 3)
 
 
-def density(run: CaptionRun) -> dict[str, float]:
+def density(run: CaptionEvidence) -> dict[str, float]:
     """The paper's Table 3 for one system: objects and subsentences per response.
 
     Objects are label sets (``objects = supported + hallucinated``); a subsentence counts as supported
@@ -452,10 +459,10 @@ def marked(
 
     Args:
         texts: n texts.
-        states: (n, labels) truth of each text's image; None where there is none.
-        matcher: finds the mentions and the ignore phrases; without it nothing is marked.
-        rewards: of the texts' pieces.
-        mentions: those that count, where not all that the matcher finds do.
+        states: (n, labels) truth of each text's image; None without a truth.
+        matcher: finds the mentions and the ignore phrases; None marks nothing.
+        rewards: rewards of the texts' pieces; None leaves the pieces out.
+        mentions: the mentions that count as claims; None takes all that the matcher finds.
 
     Returns:
         ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
@@ -500,12 +507,12 @@ def marked(
 
 
 def _first_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """What every ASCII text with one of these phrases holds: a quick look before the matcher's slow one."""
+    """A pattern that every ASCII text with one of these phrases matches: a fast test before the matcher's exact one."""
     return re.compile("|".join(sorted({re.escape(tokenize_alias(p)[0]) for p in phrases}))) if phrases else None
 
 
 def _utf16_offsets(text: str) -> list[int] | None:
-    """UTF-16 units before each character and at the end; None where they equal the character's index."""
+    """Number of UTF-16 units before each character and at the end; None where it equals the character's index."""
     if text.isascii() or max(text) <= "\uffff":
         return None
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

@@ -16,7 +16,7 @@ from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
-from .data import METRICS_FILE, Report, TrainingRun, read_caption_run, read_training_run
+from .data import METRICS_FILE, Report, TrainingLog, caption_evidence, read_training_log
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """``(what, bytes)`` -> context whose value is called with the bytes that are done."""
@@ -81,7 +81,7 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
             continue
         assert labels is not None
         with progress(names[path], input_size(path)) as advance:
-            caption_run = read_caption_run(
+            evidence = caption_evidence(
                 path,
                 labels,
                 oracle,
@@ -91,8 +91,8 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
                 resampling=settings.resampling,
                 on_progress=advance,
             )
-        captions.append(caption_run)
-        runs.append(caption_run.scores)
+        captions.append(evidence)
+        runs.append(evidence.scores)
     for old, new in settings.names.items():
         if new not in (run.name for run in runs):
             known = ", ".join(run.name for run in runs)
@@ -104,7 +104,7 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
     return Report(
         groups=tuple(compare(unique_names(members), resampling=settings.resampling) for members in _by_benchmark(runs)),
         captions=tuple(captions),
-        runs=_named_apart([read_training_run(path) for path in folders]),
+        training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=settings.trails,
         vocabulary=labels,
         truth=truth,
@@ -117,7 +117,7 @@ def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(members) for _, members in groupby(ordered, key=lambda run: run.metric_set.name)]
 
 
-def _named_apart(runs: Sequence[TrainingRun]) -> tuple[TrainingRun, ...]:
+def _distinct_names(runs: Sequence[TrainingLog]) -> tuple[TrainingLog, ...]:
     names = [run.name for run in runs]
     return tuple(
         replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run

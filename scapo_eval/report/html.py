@@ -1,6 +1,6 @@
 """One self-contained HTML page: the scores as plain HTML at the top, everything else from packed columns.
 
-jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and figures
+jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and numbers
 follow as gzip in base64, which the page's own script unpacks; it puts text into the page only as text
 nodes, never as markup. A Content-Security-Policy forbids every request, and all scripts but this one.
 Equal input gives equal bytes.
@@ -28,10 +28,10 @@ from ..results import Results
 from .data import (
     GUARDS,
     ISO_LEVELS,
-    CaptionRun,
+    CaptionEvidence,
     Plane,
     Report,
-    TrainingRun,
+    TrainingLog,
     alias_rows,
     guards,
     iso_curve,
@@ -43,10 +43,10 @@ from .data import (
 
 THUMBNAIL_PIXELS = 220
 MANY_FIGURES = 8
-"""From more figures than this on, a table has them as rows."""
+"""A table of more metrics than this has them as rows."""
 
 SAYS_LESS = 0.2
-"""A system that is shorter, or names fewer objects, than the baseline by this share is marked."""
+"""Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
@@ -56,7 +56,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
 
     Args:
         report: what to show.
-        title: of the page.
+        title: title of the page.
         images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
 
     Raises:
@@ -95,7 +95,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         captions=report.captions,
         guards=_guard_rows(report),
         guard_names=GUARDS,
-        runs=report.runs,
+        runs=report.training_logs,
         percent=percent,
         payloads={
             "figures": _packed(_figures(report, drawn)),
@@ -115,7 +115,7 @@ def _packed(value: Any) -> str:
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    """A fraction in percent; ``n/a`` where there is none."""
+    """A fraction in percent; ``n/a`` for None."""
     if value is None:
         return "n/a"
     text = f"{100 * value:{'+' if sign else ''}.{digits}f}"
@@ -185,7 +185,7 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: guards, the scores beside them, and what looks played."""
+    """One row per system with captions: its guards, its scores, and whether it only says less than the baseline."""
     rows: list[dict[str, Any]] = []
     for run in report.captions:
         values = guards(run)
@@ -203,7 +203,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
     return rows
 
 
-# The packed figures
+# The packed numbers
 
 
 def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         ],
         "labels": [_label_table(run) for run in report.captions],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
-        "training": [_training(run, report) for run in report.runs],
+        "training": [_training(run, report) for run in report.training_logs],
     }
 
 
@@ -231,7 +231,7 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionRun) -> dict[str, Any]:
+def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
     rows = label_rows(run)
     most, counts, pairs = together(run)
@@ -246,12 +246,12 @@ def _label_table(run: CaptionRun) -> dict[str, Any]:
 
 
 def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
-    """How many values lie in each step of ``width``; the last step is open."""
+    """Number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
 
 
-def _training(run: TrainingRun, report: Report) -> dict[str, Any]:
+def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
     images = [image for _, image, _ in run.samples]
     states = None
     if report.truth is not None:
@@ -274,7 +274,7 @@ def _training(run: TrainingRun, report: Report) -> dict[str, Any]:
 # The packed captions
 
 
-def _captions(runs: Iterable[CaptionRun]) -> dict[str, Any]:
+def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
     """Columns of every caption; images in the order in which they first occur."""
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
@@ -307,11 +307,11 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
     """The picture file of each image that a folder (or a folder in it) holds.
 
     Raises:
-        InputError: no such folder, or none of the images is in it.
+        InputError: the folder is not found, or none of the images is in it.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise InputError("is no folder of images", path=folder)
+        raise InputError("folder not found", path=folder)
     names = set(wanted)
     found: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
@@ -320,12 +320,12 @@ def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
             if image in names or (image := canonical_image_id(path.stem)) in names:
                 found.setdefault(image, path)
     if not found:
-        raise InputError("holds no picture of these images (names are joined by image id)", path=folder)
+        raise InputError("pictures of these images not found (files are joined by image id)", path=folder)
     return found
 
 
 def addresses(pictures: Mapping[str, Path], report_path: str) -> dict[str, str]:
-    """Where a page finds the pictures on disk: relative to its own folder where it has one."""
+    """Addresses by which a page finds the pictures on disk: relative to its own folder, absolute for ``-``."""
     import os
 
     if report_path == "-":
@@ -341,7 +341,7 @@ def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
 
     Raises:
         MissingExtra: Pillow is not installed.
-        InputError: a file is no picture.
+        InputError: a file is not a readable image.
     """
     import io
 
@@ -356,7 +356,7 @@ def thumbnails(pictures: Mapping[str, Path]) -> dict[str, str]:
                 picture.draft("RGB", (2 * THUMBNAIL_PIXELS, 2 * THUMBNAIL_PIXELS))
                 small = picture.convert("RGB")
         except (UnidentifiedImageError, OSError) as error:
-            raise InputError(f"is no readable picture: {error}", path=path) from None
+            raise InputError(f"not a readable image: {error}", path=path) from None
         small.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=72, optimize=True)

@@ -1,4 +1,4 @@
-"""The report's pictures as files for papers: PNG, SVG or PDF by matplotlib; equal input gives equal bytes."""
+"""The report's plots as files for papers: PNG, SVG or PDF by matplotlib; equal input gives equal bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InputError, MissingExtra
-from .data import ISO_LEVELS, CaptionRun, Plane, TrainingRun, iso_curve, label_rows
+from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, label_rows
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
 MARKERS = "sD^ovP"
@@ -22,7 +22,7 @@ _RC = {
     "legend.frameon": False,
     "svg.hashsalt": "scapo",
     "pdf.fonttype": 42,
-    "text.parse_math": False,  # a name with two $ is no formula
+    "text.parse_math": False,  # a name with two $ is not a formula
 }
 
 _CURVES = (
@@ -39,11 +39,13 @@ def picture_format(path: str) -> str:
     """The format that a file's name asks for.
 
     Raises:
-        InputError: none of FORMATS.
+        InputError: it is none of FORMATS.
     """
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in FORMATS:
-        raise InputError(f"a picture's name must end in {', '.join('.' + name for name in FORMATS)}", path=path)
+        raise InputError(
+            f"not a valid name for a plot: it must end in {', '.join('.' + name for name in FORMATS)}", path=path
+        )
     return suffix
 
 
@@ -51,12 +53,12 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtra("report", "drawing a picture") from None
+        raise MissingExtra("report", "drawing a plot") from None
     return matplotlib
 
 
-class Picture:
-    """A figure with the house's settings, without the global state of pyplot."""
+class Plot:
+    """A matplotlib figure with this project's settings, without the global state of pyplot."""
 
     def __init__(self, width: float, height: float, rows: int = 1, columns: int = 1) -> None:
         matplotlib = _pyplot()
@@ -68,11 +70,11 @@ class Picture:
         self.axes: list[Any] = list(np.ravel(self.figure.subplots(rows, columns)))
 
     def save(self, stream: IO[bytes], form: str) -> None:
-        """Writes the picture without a date or a version."""
+        """Writes the plot without a date or a version."""
         dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
         self.figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
 
-    def __enter__(self) -> Picture:
+    def __enter__(self) -> Plot:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -83,21 +85,21 @@ def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane]) -> None:
     """Hal. Rate against Cover Rate with curves of equal Cap. Score, intervals, arrows and trails.
 
     Args:
-        stream: where the picture goes.
-        form: ``png``, ``svg`` or ``pdf``.
-        planes: one panel each.
+        stream: stream to which the plot is written.
+        form: format: ``png``, ``svg`` or ``pdf``.
+        planes: the planes, drawn as one panel each.
 
     Raises:
-        InputError: there is no plane.
+        InputError: ``planes`` is empty.
         MissingExtra: matplotlib is not installed.
     """
     if not planes:
-        raise InputError("no frontier to draw: no system has both a Hal. Rate and a Cover Rate")
+        raise InputError("nothing to draw: a frontier needs systems with both a Hal. Rate and a Cover Rate")
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
-    with Picture(4.8 * len(planes), 4.2, 1, len(planes)) as picture:
-        for axes, plane in zip(picture.axes, planes, strict=True):
+    with Plot(4.8 * len(planes), 4.2, 1, len(planes)) as plot:
+        for axes, plane in zip(plot.axes, planes, strict=True):
             _draw_plane(axes, plane, names)
-        picture.save(stream, form)
+        plot.save(stream, form)
 
 
 def _draw_plane(axes: Any, plane: Plane, names: Sequence[str]) -> None:
@@ -136,68 +138,72 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str]) -> None:
     axes.legend(title="(Cap. Score)", fontsize=8, title_fontsize=8)
 
 
-def labels(stream: IO[bytes], form: str, runs: Sequence[CaptionRun], top: int = 20) -> None:
+def labels(stream: IO[bytes], form: str, systems: Sequence[CaptionEvidence], top: int = 20) -> None:
     """The labels that the systems hallucinate most, with rates and Wilson intervals.
 
     Args:
-        stream, form: as in :func:`frontier`.
-        runs: systems.
-        top: how many labels.
+        stream: as in :func:`frontier`.
+        form: as in :func:`frontier`.
+        systems: the systems with their captions.
+        top: greatest number of labels.
 
     Raises:
         InputError: there are no captions, or nothing is hallucinated.
     """
-    if not runs:
+    if not systems:
         raise InputError("labels are counted in captions: give captions files and --truth")
-    tables = [label_rows(run) for run in runs]
-    names = runs[0].truth.vocabulary.labels
+    tables = [label_rows(system) for system in systems]
+    names = systems[0].truth.vocabulary.labels
     total = np.sum([np.array(t["hallucinated"], dtype=np.int64) for t in tables], axis=0)
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
     if not most:
-        raise InputError("no label to draw: nothing is hallucinated")
-    with Picture(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(runs))) as picture:
-        axes, thick = picture.axes[0], 0.8 / len(runs)
-        for s, (run, rows) in enumerate(zip(runs, tables, strict=True)):
+        raise InputError("nothing to draw: no label is hallucinated")
+    with Plot(5.2, 1.1 + len(most) * (0.14 + 0.1 * len(systems))) as plot:
+        axes, thick = plot.axes[0], 0.8 / len(systems)
+        for s, (system, rows) in enumerate(zip(systems, tables, strict=True)):
             at = np.arange(len(most)) + 0.4 - (s + 0.5) * thick
             rate, low, high = (np.array([rows[n][k] or 0.0 for k in most]) for n in ("rate", "low", "high"))
             error = 100 * np.maximum(0, [rate - low, high - rate])
             color = COLORS[s % len(COLORS)]
-            axes.barh(at, 100 * rate, thick, color=color, label=run.name, xerr=error, error_kw={"lw": 0.7})
+            axes.barh(at, 100 * rate, thick, color=color, label=system.name, xerr=error, error_kw={"lw": 0.7})
         axes.set_yticks(range(len(most)), [names[k] for k in most])
         axes.set(xlabel="hallucinated captions among those that name the label, %", xlim=(0, None))
         axes.legend(fontsize=8)
-        picture.save(stream, form)
+        plot.save(stream, form)
 
 
-def training(stream: IO[bytes], form: str, runs: Sequence[TrainingRun]) -> None:
-    """Training curves, one panel per figure, one line per run.
+def training(stream: IO[bytes], form: str, logs: Sequence[TrainingLog]) -> None:
+    """Training curves, one panel per quantity, one line per training run.
 
     Args:
-        stream, form: as in :func:`frontier`.
-        runs: training logs.
+        stream: as in :func:`frontier`.
+        form: as in :func:`frontier`.
+        logs: logs of training runs.
 
     Raises:
-        InputError: there is no run, or none has a figure of those drawn.
+        InputError: ``logs`` is empty, or has none of the quantities that are drawn.
     """
-    if not runs:
-        raise InputError("no training run to draw: give a run's folder with metrics.jsonl")
-    panels = [panel for panel in _CURVES if any(_present(run, panel[1]) for run in runs)]
+    if not logs:
+        raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")
+    panels = [panel for panel in _CURVES if any(_present(log, panel[1]) for log in logs)]
     if not panels:
-        raise InputError("the runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names))
+        raise InputError(
+            "nothing to draw: the training runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names)
+        )
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    with Picture(3.1 * columns, 2.3 * rows, rows, columns) as picture:
-        for axes, (title, names, factor) in zip(picture.axes, panels, strict=False):
-            for k, run in enumerate(runs):
-                for name in _present(run, names):
-                    values = [np.nan if v is None else factor * v for v in run.columns[name]]
-                    axes.plot(run.columns["step"], values, color=COLORS[(k + 1) % len(COLORS)], lw=1.2, label=run.name)
+    with Plot(3.1 * columns, 2.3 * rows, rows, columns) as plot:
+        for axes, (title, names, factor) in zip(plot.axes, panels, strict=False):
+            for k, log in enumerate(logs):
+                for name in _present(log, names):
+                    values = [np.nan if v is None else factor * v for v in log.columns[name]]
+                    axes.plot(log.columns["step"], values, color=COLORS[(k + 1) % len(COLORS)], lw=1.2, label=log.name)
             axes.set(title=title, xlabel="step")
-        for axes in picture.axes[len(panels) :]:
+        for axes in plot.axes[len(panels) :]:
             axes.set_axis_off()
-        picture.axes[0].legend(fontsize=8)
-        picture.save(stream, form)
+        plot.axes[0].legend(fontsize=8)
+        plot.save(stream, form)
 
 
-def _present(run: TrainingRun, names: Iterable[str]) -> list[str]:
-    return [name for name in names if any(v is not None for v in run.columns.get(name, []))]
+def _present(log: TrainingLog, names: Iterable[str]) -> list[str]:
+    return [name for name in names if any(v is not None for v in log.columns.get(name, []))]

@@ -1,4 +1,4 @@
-"""Tables for papers: the layout of the paper's Tables 1 to 4, or every figure; LaTeX, Markdown or CSV."""
+"""Tables for papers: the layout of the paper's Tables 1 to 4, or every metric; LaTeX, Markdown or CSV."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Format = Literal["latex", "markdown", "csv"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of figures.
+    """One column of a table.
 
     Attributes:
-        heading, group: over the figures, and over several columns (empty: none).
-        better: whether higher is better; None where neither is.
-        plain: no fraction: shown as it is, not as percent.
-        digits: after the point.
+        heading: heading of the column.
+        group: heading over several neighboring columns, empty for none.
+        better: whether higher is better; None where neither direction is.
+        plain: whether the values are not fractions and are shown as they are, not in percent.
+        digits: number of digits after the decimal point.
     """
 
     heading: str
@@ -34,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system's figures, None where it has none; and the differences to show beside them."""
+    """One system's values (None where it has none), and the differences shown beside them."""
 
     name: str
     values: tuple[float | None, ...]
@@ -43,12 +44,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table without a format.
+    """The content of a table, before it is formatted.
 
     Attributes:
-        corner: heading of the systems.
-        columns, rows: in order.
-        second: whether the second best is marked, too (paper, Table 1).
+        corner: heading of the column with the systems' names.
+        columns: the columns, in order.
+        rows: the rows, in order.
+        second: whether the second best value is marked, too (paper, Table 1).
     """
 
     corner: str
@@ -57,9 +59,9 @@ class Table:
     second: bool = False
 
 
-_Source = tuple[str, str, Column]  # metric, figure, column
+_ShownMetric = tuple[str, str, Column]  # name of the metric set, metric, column that shows it
 
-_TABLE_1: tuple[_Source, ...] = (
+_TABLE_1: tuple[_ShownMetric, ...] = (
     ("amber", "cap_score", Column("Cap. Score", "AMBER")),
     ("amber", "accuracy", Column("Dis. Acc.", "AMBER")),
     ("capscore", "cap_score", Column("Cap. Score", "MS COCO")),
@@ -70,7 +72,7 @@ _TABLE_1: tuple[_Source, ...] = (
     ("phd", "phd_ccs", Column("PhD-ccs", "PhD")),
     ("phd", "phd_all", Column("PhD-all", "PhD")),
 )
-_TABLE_2: tuple[_Source, ...] = (
+_TABLE_2: tuple[_ShownMetric, ...] = (
     ("capscore", "hal_rate", Column("Hal. Rate", "MS COCO Label", better=False)),
     ("capscore", "cover_rate", Column("Cover Rate", "MS COCO Label")),
     ("capscore", "hal_rate_dagger", Column("Hal. Rate", "DOPA Label", better=False)),
@@ -80,26 +82,26 @@ _TABLE_2: tuple[_Source, ...] = (
     ("mmhal", "mmhal_score", Column("Score", "MMHal-Bench", plain=True, digits=2)),
     ("mmhal", "mmhal_hal", Column("Hal. Rate", "MMHal-Bench", better=False)),
 )
-_TABLE_4: tuple[_Source, ...] = tuple(
+_TABLE_4: tuple[_ShownMetric, ...] = tuple(
     ("amber", figure, Column(heading))
     for figure, heading in (("accuracy", "Acc."), ("precision", "Pre."), ("recall", "Rec."), ("f1", "F1"))
 )
 
 
 def table(report: Report, which: str) -> Table:
-    """One of the paper's tables, or all figures.
+    """One of the paper's tables, or all metrics.
 
     Args:
-        report: the figures; systems of several benchmarks are joined by name.
+        report: the scores; systems of several benchmarks are joined by name.
         which: ``1``, ``2``, ``3`` (density, needs captions), ``4`` or ``scores``.
 
     Raises:
-        InputError: the report has nothing of what the table shows.
+        InputError: the report has none of the metrics that the table shows.
     """
     if which == "3":
         return _density_table(report)
     if which == "scores":
-        sources: Sequence[_Source] = [
+        shown: Sequence[_ShownMetric] = [
             (
                 group.metric_set.name,
                 name,
@@ -114,14 +116,14 @@ def table(report: Report, which: str) -> Table:
             for group in report.groups
             for name in group.metric_set.formulas
         ]
-        return _joined(report, "System", sources)
+        return _joined(report, "System", shown)
     if which == "4":
         return _joined(report, "Configuration", _TABLE_4, differences=True)
     return _joined(report, "Method", {"1": _TABLE_1, "2": _TABLE_2}[which], second=which == "1")
 
 
 def _joined(
-    report: Report, corner: str, sources: Sequence[_Source], *, second: bool = False, differences: bool = False
+    report: Report, corner: str, shown: Sequence[_ShownMetric], *, second: bool = False, differences: bool = False
 ) -> Table:
     found: dict[str, dict[tuple[str, str], float | None]] = {}
     for group in report.groups:
@@ -129,17 +131,17 @@ def _joined(
             own = found.setdefault(system["name"], {})
             for name, figure in system["metrics"].items():
                 own[group.metric_set.name, name] = figure["value"]
-    values = {name: tuple(own.get((m, f)) for m, f, _ in sources) for name, own in found.items()}
+    values = {name: tuple(own.get((m, f)) for m, f, _ in shown) for name, own in found.items()}
     values = {name: row for name, row in values.items() if any(v is not None for v in row)}
     if not values:
-        wanted = ", ".join(dict.fromkeys(metric for metric, _, _ in sources)) or "any metric"
-        raise InputError(f"nothing to put into this table: it shows figures of {wanted}")
+        wanted = ", ".join(dict.fromkeys(metric for metric, _, _ in shown)) or "any metric"
+        raise InputError(f"scores for this table not found: it shows those of {wanted}")
     first = next(iter(values.values()))
     rows = []
     for k, (name, row) in enumerate(values.items()):
         change = tuple(None if a is None or b is None else a - b for a, b in zip(row, first, strict=True))
         rows.append(Row(name, row, change if differences and k else ()))
-    return Table(corner, tuple(column for _, _, column in sources), tuple(rows), second)
+    return Table(corner, tuple(column for _, _, column in shown), tuple(rows), second)
 
 
 def _density_table(report: Report) -> Table:
@@ -164,7 +166,7 @@ def _shown(value: float | None, column: Column) -> str:
 
 
 def _ranks(table: Table) -> list[tuple[str | None, str | None]]:
-    """Best and second best of each column, as shown (so equal digits are equal)."""
+    """Best and second best value of each column, as shown (equal digits count as equal)."""
     ranks: list[tuple[str | None, str | None]] = []
     for k, column in enumerate(table.columns):
         shown = {_shown(row.values[k], column) for row in table.rows if row.values[k] is not None}
@@ -194,7 +196,7 @@ def _arrow(column: Column, up: str, down: str) -> str:
 
 
 def _groups(table: Table) -> list[tuple[str, int]]:
-    """Neighbouring columns of one group: its name and how many."""
+    """Groups of neighboring columns under one heading: the heading and the number of columns."""
     groups: list[tuple[str, int]] = []
     for column in table.columns:
         if groups and groups[-1][0] == column.group:
@@ -263,7 +265,7 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Figures as fractions, unrounded; no value is an empty cell."""
+    """Values as unrounded fractions; a missing value is an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scapo_eval import score_captions
-from scapo_eval.engines import Request, Response, Sampling
+from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.errors import ScapoError
 from scapo_eval.io.files import atomic_write, dump_json
@@ -147,7 +147,7 @@ def measure(model: Path, folder: Path, temperature: float) -> Rates:
         sampling = Sampling(temperature=temperature, max_tokens=longest, seed=0)
         pictures = read_ids(folder / "evaluation.jsonl")
         requests = [Request.of(PROMPT, image, sampling, sample=k) for k, (image, _) in enumerate(pictures)]
-        found: dict[int, Response] = {}
+        found: dict[int, Completion] = {}
         place = {id(request): k for k, request in enumerate(requests)}
         engine.run(requests, lambda request, response: found.__setitem__(place[id(request)], response))
         with atomic_write(path) as stream:

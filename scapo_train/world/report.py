@@ -11,7 +11,7 @@ import numpy as np
 
 from scapo_eval.io.files import atomic_write, dump_json
 from scapo_eval.report.data import ISO_LEVELS, iso_curve
-from scapo_eval.report.plots import COLORS, Picture, picture_format
+from scapo_eval.report.plots import COLORS, Plot, picture_format
 
 from .experiment import SCHEMES, Rates, measure, read_metrics
 from .ideal import best_guesser, chances, guesser
@@ -110,13 +110,13 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
     without fault reach who guess more and more readily (``ideal.py``).
 
     Args:
-        path: of the picture.
+        path: of the plot.
         world, folder: the world, and where its runs lie.
         found: start first, then the schemes.
     """
     schemes = found[1:]
-    with Picture(9.6, 7.6, 2, 2) as picture, open(path, "wb") as stream:
-        for axes, (name, title) in zip(picture.axes, _FIGURES, strict=False):
+    with Plot(9.6, 7.6, 2, 2) as plot, open(path, "wb") as stream:
+        for axes, (name, title) in zip(plot.axes, _FIGURES, strict=False):
             for each in schemes:
                 curves = [_curve(folder / "runs" / run, name) for run in each.runs]
                 steps = min((steps for steps, _ in curves), key=len)
@@ -126,9 +126,9 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
                     axes.plot(steps, one, **style, lw=0.6, alpha=0.4)
                 axes.plot(steps, values.mean(axis=0), **style, lw=1.8, label=each.title)
             axes.set(title=title, xlabel="step", xlim=(0, None), ylim=(0, None))
-        picture.axes[0].legend(fontsize=8)
-        _plane(picture.axes[3], world, found)
-        picture.save(stream, picture_format(str(path)))
+        plot.axes[0].legend(fontsize=8)
+        _plane(plot.axes[3], world, found)
+        plot.save(stream, picture_format(str(path)))
 
 
 def _style(each: Outcome) -> dict[str, Any]:

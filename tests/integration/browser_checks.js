@@ -1,5 +1,5 @@
 // What test_report_browser.py asks of a page: an object of functions that return plain values.
-({
+const checks = {
   // Every visible text node against what is painted behind it: WCAG 2.2, 1.4.3 wants 4.5, large text 3.
   // Returns how many were checked, and those that fail by tag and class.
   contrast() {
@@ -28,12 +28,15 @@
     let checked = 0;
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
-      const text = walker.currentNode, node = text.parentElement;
+      const text = walker.currentNode,
+        node = text.parentElement;
       if (!text.data.trim() || unseen.includes(node.tagName)) continue;
       if (!node.checkVisibility({ visibilityProperty: true })) continue;
-      const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+      const style = getComputedStyle(node),
+        size = parseFloat(style.fontSize);
       const large = size >= 24 || (+style.fontWeight >= 700 && size >= 18.66);
-      const below = behind(node), above = over(rgba(node.ownerSVGElement ? style.fill : style.color), below);
+      const below = behind(node),
+        above = over(rgba(node.ownerSVGElement ? style.fill : style.color), below);
       const [a, b] = [luminance(above), luminance(below)].sort((x, y) => y - x);
       const ratio = (a + 0.05) / (b + 0.05);
       checked++;
@@ -46,7 +49,13 @@
 
   // What can be operated and has no name, and ids that stand twice.
   names() {
-    const named = (n) => n.getAttribute("aria-label") || n.textContent.trim() || [...(n.labels || [])].map((l) => l.textContent).join("").trim();
+    const named = (n) =>
+      n.getAttribute("aria-label") ||
+      n.textContent.trim() ||
+      [...(n.labels || [])]
+        .map((l) => l.textContent)
+        .join("")
+        .trim();
     const operable = [...document.querySelectorAll("button, a, input, select, [tabindex='0'], svg[role=img]")];
     const ids = [...document.querySelectorAll("[id]")].map((n) => n.id);
     return [
@@ -71,9 +80,11 @@
   outside() {
     const out = [];
     for (const text of document.querySelectorAll("svg text")) {
-      const t = text.getBoundingClientRect(), s = text.ownerSVGElement.getBoundingClientRect();
-      if (t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1) out.push(text.textContent);
+      const t = text.getBoundingClientRect(),
+        s = text.ownerSVGElement.getBoundingClientRect();
+      if (t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1)
+        out.push(text.textContent);
     }
     return out;
   },
-})
+};

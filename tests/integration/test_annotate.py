@@ -194,8 +194,8 @@ def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli,
     assert {store.labels[column] for _, column in people} == {"fork", "knife"}
     cli("annotate", "refine", run, "--joint", "knife,fork", *asking)
     store = Store.open(run)
-    assert all(store.source_of(row, column).judge == "Ada" for row, column in people)  # type: ignore[union-attr]
-    asked_again = [source for source in store.sources if source.kind == "joint"]
+    assert all(store.provenance_of(row, column).judge == "Ada" for row, column in people)  # type: ignore[union-attr]
+    asked_again = [source for source in store.provenances if source.kind == "joint"]
     assert [source.round for source in asked_again] == [1]
     cli("annotate", "finalize", run, "-o", tmp_path / "m.npz", "--licence", "CC0-1.0")
     card = orjson.loads((tmp_path / "m.npz.card.json").read_bytes())
@@ -366,21 +366,21 @@ def test_what_users_get_wrong(cli: Cli, start: Start, tmp_path: Path) -> None:
     asked = ("annotate", "coarse", folder, "-o", run, "--model", "verdicts", "--base-url", url)
     assert "unknown vocabulary 'coco'" in cli(*asked, "--vocabulary", "coco", code=2).stderr
     assert "choose another folder" in cli(*asked, "--restart", code=2).stderr
-    assert "no annotation run" in cli("annotate", "status", folder, code=2).stderr
+    assert "annotation run not found" in cli("annotate", "status", folder, code=2).stderr
     cli(*asked, "--vocabulary", "coco80")
     assert "labels or aliases have changed" in cli(*asked, "--vocabulary", "dopa160", code=2).stderr
     assert "other images" in cli(*asked, "--vocabulary", "coco80", "--limit", 1, code=2).stderr
     refine = ("annotate", "refine", run, "--model", "verdicts", "--base-url", url)
     assert "nothing to ask" in cli(*refine, code=2).stderr
-    assert "no label 'sofa'" in cli(*refine, "--labels", "sofa", code=2).stderr
+    assert "unknown label 'sofa'" in cli(*refine, "--labels", "sofa", code=2).stderr
     assert "expected --prompt LABEL=FILE" in cli(*refine, "--prompt", "book", code=2).stderr
     assert "no such file" in cli(*refine, "--prompt", "book=none.txt", code=2).stderr
     assert "two labels or more" in cli(*refine, "--joint", "fork", code=2).stderr
-    assert "has no image '77'" in cli("annotate", "history", run, 77, "dog", code=2).stderr
-    assert "has no label 'sofa'" in cli("annotate", "history", run, 1, "sofa", code=2).stderr
+    assert "unknown image id '77'" in cli("annotate", "history", run, 77, "dog", code=2).stderr
+    assert "unknown label 'sofa'" in cli("annotate", "history", run, 1, "sofa", code=2).stderr
     strangers = tmp_path / "captions.jsonl"
     strangers.write_text('{"image_id": 99, "caption": "A dog."}\n')
-    assert "holds no rollout of an image of" in cli("annotate", "mine", run, strangers, code=2).stderr
+    assert "rollouts of the images of" in cli("annotate", "mine", run, strangers, code=2).stderr
     assert "no 5 are left" in cli("annotate", "sample", folder, "-n", 5, "-o", tmp_path / "s.jsonl", code=2).stderr
     prompt = tmp_path / "coarse.txt"
     prompt.write_text("Entity: {object}\nDo not count a subtype.")

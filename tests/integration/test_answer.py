@@ -209,7 +209,7 @@ def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
     assert len({row["response"] for row in rows(answers)}) == 8  # every picture was found and seen
     judged = cli("judge", "mmhal", answers, "-o", ratings, "--model", "judge", "--base-url", url)
     assert judged.returncode == 4
-    assert "1 failed (the first: the verdict on mmhal/4 gives no rating)" in judged.stderr
+    assert "1 failed (the first: rating not found in the verdict on mmhal/4)" in judged.stderr
     found = rows(ratings)
     assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
     assert found[3]["unread"] == "Sounds good."
@@ -248,7 +248,7 @@ def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model
     )
     assert third["facts"] == []
     (failed,) = rows(f"{facts}.failed.jsonl")
-    assert "no such file" in failed["error"]
+    assert "file not found" in failed["error"]
     scored = ok("faithscore", facts, "--json", "--resamples", 0)
     metrics = orjson.loads(scored.stdout)["systems"][0]["metrics"]
     assert metrics["faithscore"]["value"] == pytest.approx(0.75, abs=1e-12)
@@ -264,8 +264,8 @@ def test_usage_errors(tmp_path: Path) -> None:
     for arguments, message in (
         (["describe", folder, "-o", "x.jsonl", "--model", "m", "--samples", 2], "temperature above 0"),
         (["describe", folder, "-o", "-", "--model", "m"], "needs a file"),
-        (["describe", tmp_path / "none", "-o", "x", "--model", "m"], "no such file or folder"),
-        (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "holds no image"),
+        (["describe", tmp_path / "none", "-o", "x", "--model", "m"], "file or folder not found"),
+        (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
         (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "no such file"),
         (["augmented", "a.jsonl"], "give the plain answers, then augmented ones"),

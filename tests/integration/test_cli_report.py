@@ -92,10 +92,10 @@ def test_plots_are_written(world: Path, kind: str) -> None:
         (["report", "results.json", "--name", "x"], "expected --name OLD=NEW, got 'x'"),
         (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: no such file"),
         (["report", "results.json", "--thumbnails", "-o", "r.html"], "give their folder with --images"),
-        (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: holds no picture of these images"),
+        (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: pictures of these images not found"),
         (["report", "results.json", "--format", "csv", "--table", "3"], "give captions files"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
-        (["plot", "training", "results.json", "-o", "r.png"], "no training run to draw"),
+        (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: give the folder"),
         (["plot", "frontier", "results.json", "-o", "r.jpg"], "must end in .png, .svg, .pdf"),
     ],
 )

@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.engines import Request, Response, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine, seconds_to_wait  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 
@@ -33,9 +33,9 @@ def stats(url: str) -> dict:
         return json.loads(reply.read())
 
 
-def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, Response]]:
+def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, Completion]]:
     """Runs an engine and collects what it reports."""
-    found: list[tuple[Request, Response]] = []
+    found: list[tuple[Request, Completion]] = []
     engine.run(requests, lambda request, response: found.append((request, response)))
     return found
 
@@ -172,7 +172,7 @@ def test_a_refused_key_is_one_message(start: Start, tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
     absent = cli("describe", folder, "-o", tmp_path / "c.jsonl", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
     assert absent.returncode == 2
-    assert "no server answers at http://127.0.0.1:9/v1" in absent.stderr
+    assert "server not found at http://127.0.0.1:9/v1" in absent.stderr
 
 
 def test_token_bucket_and_concurrency_bound_what_is_in_flight(start: Start) -> None:
@@ -198,7 +198,7 @@ def test_requests_are_pulled_as_they_are_needed(start: Start) -> None:
                 ahead = max(ahead, pulled - answered)
             yield Request.of(str(k))
 
-    def done(request: Request, response: Response) -> None:
+    def done(request: Request, response: Completion) -> None:
         nonlocal answered
         with lock:
             answered += 1
@@ -213,10 +213,10 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     sampling = Sampling(temperature=0.5, top_p=0.9, top_k=7, max_tokens=3, seed=4, stop=("x",))
     engine = OpenAIEngine("echo", url, extra={"user": "me"})
     ((_, response),) = asked(engine, [Request.of("two words", sampling=sampling)])
-    assert response == Response("two words", "stop", 2, 5)
+    assert response == Completion("two words", "stop", 2, 5)
     assert engine.card["server"] == "loopback"
     ((_, none),) = asked(OpenAIEngine("no-choice", url), [Request.of("x")])
-    assert none.error == "the server's answer holds no choice"
+    assert none.error == "the server's reply has no choice with a message"
 
 
 def test_answers_that_are_no_success_are_recorded(start: Start, tmp_path: Path) -> None:
@@ -262,9 +262,9 @@ def test_bad_pictures_fail_alone(start: Start, tmp_path: Path) -> None:
     assert [row["image_id"] for row in rows(output)] == ["10", "15"]
     errors = {row["image"]: row["error"] for row in rows(f"{output}.failed.jsonl")}
     assert "damaged image" in errors["3.jpg"]
-    assert "no such file" in errors["missing.png"]
+    assert "file not found" in errors["missing.png"]
     assert "empty (0 bytes)" in errors["4.png"]
-    assert "no image in a known format" in errors["5.png"]
+    assert "not a valid image" in errors["5.png"]
     assert whole == (folder / "1.png").read_bytes()
     assert "2 descriptions; 4 failed" in run.stderr
 

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.engines import Request, Response, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 
@@ -46,9 +46,9 @@ def models(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {family: tiny.build(root / family, family) for family in (*FAMILIES, "text")}
 
 
-def run(engine: TransformersEngine, requests: list[Request]) -> list[Response]:
+def run(engine: TransformersEngine, requests: list[Request]) -> list[Completion]:
     """Responses in the order of the requests."""
-    found: dict[int, Response] = {}
+    found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(id(request), response))
     return [found[id(request)] for request in requests]
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Pa
     assert also.error is None
     assert good.completion_tokens == 4
     assert good.finish == "length"
-    assert "no such file" in str(missing.error)
+    assert "file not found" in str(missing.error)
     assert "damaged" in str(broken.error)
     assert "exceed the model's context of 512" in str(long.error)
     blind = TransformersEngine(str(models["text"]), dtype="float32", device="cpu")

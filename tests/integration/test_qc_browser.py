@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
-from scapo_eval.annotate.store import Source, Store
-from scapo_eval.inference.sources import Picture
+from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.inference.sources import ImageFile
 from scapo_eval.vocabulary import LabelInfo, Vocabulary
 
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
@@ -41,7 +41,7 @@ def make_run(folder: Path, definitions: dict[str, str]) -> Path:
         ImageDraw.Draw(picture).rectangle((60 + 9 * k, 180, 260 + 9 * k, 330), fill=(250, 210, 5 * k))
         path = folder / "images" / f"{k:012}.jpg"
         picture.save(path)
-        pictures.append(Picture(str(k), path.name, str(path)))
+        pictures.append(ImageFile(str(k), path.name, str(path)))
     vocabulary = Vocabulary.from_mapping(
         {label: [f"word {k}"] for k, label in enumerate(definitions)},
         info={label: LabelInfo(definition=text) for label, text in definitions.items()},
@@ -49,7 +49,7 @@ def make_run(folder: Path, definitions: dict[str, str]) -> Path:
     with Store.create(folder / "run", pictures, vocabulary) as store:
         rows, columns = np.indices(store.matrix.shape)
         verdicts = (rows.ravel() % 3 == 0).astype(int)
-        store.write(rows.ravel(), columns.ravel(), verdicts, Source("coarse", PROMPT, JUDGE))
+        store.write(rows.ravel(), columns.ravel(), verdicts, Provenance("coarse", PROMPT, JUDGE))
         draw_round(store, random=PER_LABEL, present=1, at_least=0, seed=4)
     return folder / "run"
 
@@ -143,7 +143,7 @@ class Person:
         return str(self.page.inner_text("#said"))
 
     def check(self, name: str) -> Any:
-        return self.page.evaluate(f"({CHECKS}).{name}()")
+        return self.page.evaluate(f"() => {{ {CHECKS} return checks.{name}(); }}")
 
     def close(self) -> None:
         self.context.close()
@@ -203,7 +203,7 @@ def test_a_full_round_by_keyboard(browser: Any, run: Path, serve: Callable[[Path
     assert f"scapo-eval annotate refine {run} --labels bench,chair" in printed
     store = Store.open(run)
     for pair, (row, label) in enumerate(zip(asked.pairs.rows.tolist(), labels, strict=True)):
-        source = store.source_of(row, label)
+        source = store.provenance_of(row, label)
         assert source is not None
         assert (source.kind, source.judge) == (("coarse", JUDGE) if pair == 2 else ("human", "ann"))
         assert store.matrix[row, label] == (1 - asked.judged[pair] if pair in wrong else asked.judged[pair])
@@ -284,7 +284,7 @@ def test_a_missing_picture_is_said_and_skipped(browser: Any, run: Path, serve: C
     assert person.said() == "Nothing can be seen: skip it with S."
     page.keyboard.press("s")
     person.wait(1)
-    assert "no image in a known format" in page.inner_text("#why")
+    assert "not a valid image" in page.inner_text("#why")
     page.get_by_role("button", name="Skip it").click()
     for pair in range(2, len(rows)):
         person.wait(pair)

@@ -14,8 +14,8 @@ import pytest
 
 from scapo_eval.annotate.qc.rounds import Round, draw_round, open_round, read_rounds
 from scapo_eval.annotate.qc.server import QcServer
-from scapo_eval.annotate.store import Source, Store
-from scapo_eval.inference.sources import Picture
+from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.inference.sources import ImageFile
 from scapo_eval.vocabulary import Vocabulary
 
 image = pytest.importorskip("PIL.Image")
@@ -73,13 +73,15 @@ def store(tmp_path: Path) -> Store:
         picture.save(path)
         if k == 6:
             path.write_bytes(path.read_bytes()[:300])
-        pictures.append(Picture(str(k), path.name, str(path)))
+        pictures.append(ImageFile(str(k), path.name, str(path)))
     (folder / "3.jpg").unlink()
     (folder / "4.jpg").write_bytes(SECRET)
     vocabulary = Vocabulary.from_mapping({"cat": ["cat"], "dog": ["dog"]})
     run = Store.create(tmp_path / "run", pictures, vocabulary)
     rows, columns = np.indices((12, 2))
-    run.write(rows.ravel(), columns.ravel(), (rows.ravel() % 3 == 0).astype(int), Source("coarse", "c@1", "judge-7b"))
+    run.write(
+        rows.ravel(), columns.ravel(), (rows.ravel() % 3 == 0).astype(int), Provenance("coarse", "c@1", "judge-7b")
+    )
     run.close()
     draw_round(run, random=8, present=1, at_least=0, labels=["dog"])
     return Store.open(tmp_path / "run")

@@ -59,7 +59,7 @@ class Reader:
 
     def check(self, name: str) -> Any:
         """What a function of browser_checks.js finds."""
-        return self.page.evaluate(f"({CHECKS}).{name}()")
+        return self.page.evaluate(f"() => {{ {CHECKS} return checks.{name}(); }}")
 
     def rows(self) -> list[str]:
         """The image ids in view in the list."""

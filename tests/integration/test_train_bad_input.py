@@ -128,7 +128,7 @@ def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
     assert main(lab.run("run")) == 0
     said = capsys.readouterr().err
     assert said.count("left out: ") == 2
-    assert f"{lab.folder / 'images' / '3.png'}: no such file" in said
+    assert f"{lab.folder / 'images' / '3.png'}: file not found" in said
     counts = [line["prompts_left_out"] for line in metrics(lab)]
     assert counts == sorted(counts)
     assert counts[-1] == 2.0

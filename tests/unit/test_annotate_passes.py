@@ -13,18 +13,18 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from scapo_eval.annotate.agreement import compare  # noqa: E402
-from scapo_eval.annotate.asking import Forecast, Outcome, journal_of  # noqa: E402
 from scapo_eval.annotate.coarse import calls_left, coarse, open_or_create  # noqa: E402
 from scapo_eval.annotate.coarse import prompts_for as coarse_prompts  # noqa: E402
 from scapo_eval.annotate.finalize import finalize  # noqa: E402
 from scapo_eval.annotate.mine import confusion, disputed, read_rollouts, suggested  # noqa: E402
-from scapo_eval.annotate.refine import Plan, all_cells, listed_cells, prompts_for, refine  # noqa: E402
+from scapo_eval.annotate.passes import Forecast, Outcome, journal_of  # noqa: E402
+from scapo_eval.annotate.refine import Refinement, all_cells, listed_cells, prompts_for, refine  # noqa: E402
 from scapo_eval.annotate.sample import sample, write_sample  # noqa: E402
-from scapo_eval.annotate.store import Source, Store  # noqa: E402
-from scapo_eval.engines import Request, Response  # noqa: E402
+from scapo_eval.annotate.store import Provenance, Store  # noqa: E402
+from scapo_eval.engines import Completion, Request  # noqa: E402
 from scapo_eval.errors import InputError, InputErrors  # noqa: E402
 from scapo_eval.inference.runner import Session  # noqa: E402
-from scapo_eval.inference.sources import Picture, image_ids, pictures  # noqa: E402
+from scapo_eval.inference.sources import ImageFile, find_images, image_ids  # noqa: E402
 from scapo_eval.oracle import PresenceOracle  # noqa: E402
 from scapo_eval.vocabulary import Vocabulary  # noqa: E402
 
@@ -43,13 +43,13 @@ class Judge:
         self.say = say
         self.asked: list[tuple[str, Request]] = []
 
-    def run(self, requests: Iterable[Request], done: Callable[[Request, Response], None]) -> None:
+    def run(self, requests: Iterable[Request], done: Callable[[Request, Completion], None]) -> None:
         """Answers at once."""
         for request in requests:
             name = Path(request.images[0]).stem
             self.asked.append((name, request))
             text = self.say(name, request)
-            done(request, Response(error=text[6:]) if text.startswith("error ") else Response(text, "stop", 100, 4))
+            done(request, Completion(error=text[6:]) if text.startswith("error ") else Completion(text, "stop", 100, 4))
 
     def close(self) -> None:
         """Nothing to free."""
@@ -69,12 +69,12 @@ def truthful(truth: dict[str, set[str]]) -> Say:
     return say
 
 
-def draw(folder: Path, number: int) -> list[Picture]:
+def draw(folder: Path, number: int) -> list[ImageFile]:
     """Pictures 1, 2..., each of its own."""
     folder.mkdir(exist_ok=True)
     for k in range(1, number + 1):
         Image.new("RGB", (4, 4), (k % 256, k // 256, 7)).save(folder / f"{k}.png")
-    return pictures([str(folder)])
+    return find_images([str(folder)])
 
 
 def truth_of(number: int) -> dict[str, set[str]]:
@@ -110,7 +110,7 @@ def test_coarse_fills_every_cell_once(tmp_path: Path, per_call: int) -> None:
     again = Judge(truthful(truth))
     with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
         ask(store, again, per_call)
-        source = store.source_of(0, 0)
+        source = store.provenance_of(0, 0)
         assert source is not None
         assert (source.kind, source.round) == ("coarse", 0)
         assert source.judge.startswith("judge@")
@@ -191,7 +191,7 @@ def test_cells_without_an_answer_stay_open_and_are_asked_again(tmp_path: Path) -
     with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
         outcome = ask(store, judge)
         assert [row["error"] for row in outcome.failed] == ["HTTP 500"] * 4
-        assert store.source_of(store.image_ids.index("4"), 0) is None
+        assert store.provenance_of(store.image_ids.index("4"), 0) is None
         assert len(store.lines("unread.jsonl")) == 4
         with pytest.raises(InputErrors, match=r"4 never judged \(run `annotate coarse` again\)"):
             finalize(store, str(tmp_path / "m.npz"))
@@ -210,7 +210,7 @@ def test_images_that_do_not_load_are_excluded_never_absent(tmp_path: Path) -> No
     with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
         outcome = ask(store, judge)
         assert outcome.excluded == ["3"]
-        assert "no image in a known format" in store.excluded["3"]
+        assert "not a valid image" in store.excluded["3"]
         assert {image for image, _ in judge.asked} == {"1", "2", "4"}
         assert (store.matrix[store.image_ids.index("3")] == -1).all()
         card = finalize(store, str(tmp_path / "m.npz"))
@@ -227,7 +227,7 @@ def test_images_that_do_not_load_are_excluded_never_absent(tmp_path: Path) -> No
             (tmp_path / "images" / f"{name}.png").unlink()
         with journal_of(store) as journal:
             prompts = prompts_for(WORLD, ["dog"], own={}, groups={})
-            refine(store, Session(judge, journal), Plan(prompts, all_cells(store, prompts), "again"))
+            refine(store, Session(judge, journal), Refinement(prompts, all_cells(store, prompts), "again"))
         assert len(store.excluded) == 4
         with pytest.raises(InputError, match="every image is excluded"):
             finalize(store, str(tmp_path / "m.npz"))
@@ -238,7 +238,7 @@ def test_the_same_picture_twice_is_asked_once(tmp_path: Path) -> None:
     (tmp_path / "images" / "9.png").write_bytes((tmp_path / "images" / "2.png").read_bytes())
     truth = truth_of(9) | {"9": truth_of(2)["2"]}
     judge = Judge(truthful(truth))
-    with open_or_create(str(tmp_path / "run"), pictures([str(tmp_path / "images")]), WORLD) as store:
+    with open_or_create(str(tmp_path / "run"), find_images([str(tmp_path / "images")]), WORLD) as store:
         ask(store, judge)
         assert len(judge.asked) == 12
         rows = [store.image_ids.index(each) for each in ("2", "9")]
@@ -274,15 +274,15 @@ def test_refinement_asks_the_affected_cells_and_keeps_every_version(tmp_path: Pa
         ask(store, judge)
         wrong = [image for image in truth if "knife" in truth[image] and "fork" not in truth[image]]
         row = store.image_ids.index(wrong[0])
-        store.write([store.image_ids.index(wrong[1])], [3], [1], Source("human", "", "me"))
+        store.write([store.image_ids.index(wrong[1])], [3], [1], Provenance("human", "", "me"))
         judge.asked.clear()
         prompts = prompts_for(WORLD, [], own={}, groups={("knife", "fork"): None})
-        plan = Plan(prompts, all_cells(store, prompts), "knives are taken for forks", 1)
+        refinement = Refinement(prompts, all_cells(store, prompts), "knives are taken for forks", 1)
         with journal_of(store) as journal:
-            outcome = refine(store, Session(judge, journal), plan)
+            outcome = refine(store, Session(judge, journal), refinement)
             assert len(judge.asked) == 12
             assert outcome.changed == len(wrong) - 1
-            assert refine(store, Session(judge, journal), plan).calls == 0
+            assert refine(store, Session(judge, journal), refinement).calls == 0
         wanted = expected(store, truth)
         wanted[store.image_ids.index(wrong[1])][3] = 1  # what a person said stays
         assert store.matrix.tolist() == wanted
@@ -296,12 +296,12 @@ def test_refinement_asks_the_affected_cells_and_keeps_every_version(tmp_path: Pa
         prompts = prompts_for(WORLD, ["dog"], own={}, groups={})
         judge.asked.clear()
         with journal_of(store) as journal:
-            refine(store, Session(judge, journal), Plan(prompts, listed_cells(store, str(listed)), "listed"))
+            refine(store, Session(judge, journal), Refinement(prompts, listed_cells(store, str(listed)), "listed"))
         assert [image for image, _ in judge.asked] == ["1", "2"]
         listed.write_text('{"image_id": "77", "label": "dog"}\n')
-        with pytest.raises(InputError, match=r"cells\.jsonl:1: needs an image_id and a label of the run"):
+        with pytest.raises(InputError, match=r"cells\.jsonl:1: expected an image_id and a label of the run"):
             listed_cells(store, str(listed))
-        card = finalize(store, str(tmp_path / "m.npz"), licence="CC0-1.0")
+        card = finalize(store, str(tmp_path / "m.npz"), license="CC0-1.0")
         assert card["cells"]["by_kind"] == {"coarse": 24 - 2, "joint": 23, "human": 1, "label": 2}
         assert card["cells"]["changed_since_first_verdict"] == len(wrong) - 1
         assert {each["kind"] for each in card["prompts"]} == {"coarse", "label", "joint"}
@@ -314,7 +314,7 @@ def test_mining_ranks_what_rollouts_contradict(tmp_path: Path) -> None:
         ask(store, Judge(truthful(truth)))
         row = {image: k for k, image in enumerate(store.image_ids)}
         missed, invented = row["10"], row["7"]  # 10 has a dog, 7 has nothing
-        store.write([missed, invented], [0, 2], [0, 1], Source("coarse", "coarse@0", "judge"))
+        store.write([missed, invented], [0, 2], [0, 1], Provenance("coarse", "coarse@0", "judge"))
     rollouts = tmp_path / "rollouts.jsonl"
     with open(rollouts, "wb") as stream:
         for image, shown in truth.items():
@@ -353,7 +353,7 @@ def test_two_runs_are_compared_where_both_have_judged(tmp_path: Path) -> None:
         ask(one, Judge(honest))
     with open_or_create(str(tmp_path / "many"), found, WORLD) as many:
         ask(many, Judge(hasty), 4)
-        many.write([0], [1], [-1], Source("coarse", "x@1", "judge"))
+        many.write([0], [1], [-1], Provenance("coarse", "x@1", "judge"))
     found_out = compare(many, one, resamples=200)
     without = sum("dog" not in shown for shown in truth.values())
     assert (found_out.images, found_out.cells, found_out.differ) == (40, 159, without)
@@ -364,10 +364,10 @@ def test_two_runs_are_compared_where_both_have_judged(tmp_path: Path) -> None:
     assert interval.high is not None
     assert interval.low < without / 159 < interval.high
     assert found_out.shares["only_second_of_present"][0] == 0.0
-    other = [Picture("other", "1.png", str(tmp_path / "images" / "1.png"))]
+    other = [ImageFile("other", "1.png", str(tmp_path / "images" / "1.png"))]
     with (
         open_or_create(str(tmp_path / "other"), other, WORLD) as third,
-        pytest.raises(InputError, match="shares no image or no label"),
+        pytest.raises(InputError, match="has no image or no label in common"),
     ):
         compare(third, one)
 
@@ -378,7 +378,7 @@ def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: P
         store.keep_pool({"pool": {"images": 99, "sources": ["train"], "hash": "x"}, "seed": 5, "excluded": []})
         ask(store, Judge(truthful(truth)))
         for name in ("m.npz", "m.parquet"):
-            card = finalize(store, str(tmp_path / name), licence="CC-BY-4.0", note="A note.")
+            card = finalize(store, str(tmp_path / name), license="CC-BY-4.0", note="A note.")
             oracle = PresenceOracle.load(tmp_path / name)
             assert oracle.vocabulary_fingerprint == WORLD.fingerprint
             assert all(oracle.present(image) == shown for image, shown in truth.items())
@@ -393,13 +393,13 @@ def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: P
             "judge@",
         ):
             assert part in text
-        with pytest.raises(InputError, match=r"end the name in \.npz or \.parquet"):
+        with pytest.raises(InputError, match=r"it must end in \.npz or \.parquet"):
             finalize(store, str(tmp_path / "m.json"))
         assert np.load(tmp_path / "m.npz")["matrix"].dtype == np.int8
 
 
 def test_a_sample_depends_on_seed_and_ids_only() -> None:
-    pool = [Picture(str(k), f"{k}.jpg", f"{k}.jpg") for k in range(1000)]
+    pool = [ImageFile(str(k), f"{k}.jpg", f"{k}.jpg") for k in range(1000)]
     drawn = [each.image_id for each in sample(pool, 100, seed=3)]
     assert [each.image_id for each in sample(pool[::-1], 100, seed=3)] == drawn
     assert [each.image_id for each in sample(pool, 40, seed=3)] == drawn[:40]
@@ -407,7 +407,7 @@ def test_a_sample_depends_on_seed_and_ids_only() -> None:
     assert 350 < np.mean([int(each) for each in drawn]) < 650
     without = sample(pool, 100, seed=3, exclude=frozenset(drawn[:50]))
     assert [each.image_id for each in without[:50]] == drawn[50:]
-    with pytest.raises(InputError, match="the pool holds 1,000 images, 900 of them excluded: no 101 are left"):
+    with pytest.raises(InputError, match="cannot draw 101 images: the pool has 1,000, of which 900 are excluded"):
         sample(pool, 101, exclude=frozenset(map(str, range(900))))
 
 
@@ -428,12 +428,12 @@ def test_what_is_evaluated_on_is_kept_out_across_the_splits(tmp_path: Path) -> N
     assert image_ids(str(questions)) == {"8"}
     output = tmp_path / "sample.jsonl"
     card = write_sample(
-        str(output), pictures([str(pool)]), 4, seed=0, exclude=[str(evaluation), str(truth), str(questions)],
+        str(output), find_images([str(pool)]), 4, seed=0, exclude=[str(evaluation), str(truth), str(questions)],
         sources=[str(pool)],
     )  # fmt: skip
-    assert {each.image_id for each in pictures([str(output)])} == {"1", "2", "4", "6"}
+    assert {each.image_id for each in find_images([str(output)])} == {"1", "2", "4", "6"}
     assert [(each["images"], each["in_pool"]) for each in card["excluded"]] == [(2, 2), (1, 1), (1, 1)]
     assert orjson.loads(Path(f"{output}.card.json").read_bytes()) == card
     (tmp_path / "none.jsonl").write_text('{"text": 1}\n')
-    with pytest.raises((InputError, InputErrors), match="names no image"):
+    with pytest.raises((InputError, InputErrors), match="missing key 'image"):
         image_ids(str(tmp_path / "none.jsonl"))

@@ -169,7 +169,7 @@ def test_bad_prompt_files(tmp_path: Path) -> None:
     for content, reason in (
         (b"", "the prompt is empty"),
         (b"=== SYSTEM ===\nonly this", "no text for the user's turn"),
-        (b"caf\xe9", "not UTF-8"),
+        (b"caf\xe9", "not a valid UTF-8 text"),
     ):
         file.write_bytes(content)
         with pytest.raises(InputError, match=reason):
@@ -189,11 +189,11 @@ def test_refinements_name_each_label_once(tmp_path: Path) -> None:
         ("label", ("book",)), ("label", ("chair",)), ("joint", ("knife", "fork")),
     ]  # fmt: skip
     assert found[1].user == "Count chairs."
-    with pytest.raises(InputError, match="no label 'sofa'"):
+    with pytest.raises(InputError, match="unknown label 'sofa'"):
         prompts_for(DOPA, ["sofa"], own={}, groups={})
     with pytest.raises(InputError, match="'knife' would be asked by two prompts"):
         prompts_for(DOPA, ["knife"], own={}, groups={("knife", "fork"): None})
-    with pytest.raises(InputError, match="two labels or more"):
+    with pytest.raises(InputError, match="at least two labels"):
         prompts_for(DOPA, [], own={}, groups={("knife",): None})
 
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.annotate import store as module
-from scapo_eval.annotate.store import Source, Store
+from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.errors import InputError
-from scapo_eval.inference.sources import Picture
+from scapo_eval.inference.sources import ImageFile
 from scapo_eval.vocabulary import LabelInfo, Vocabulary
 
-COARSE = Source("coarse", "coarse@1", "judge")
-REFINED = Source("label", "label@2", "judge", 1, "false positives")
-PERSON = Source("human", "", "me", 1)
+COARSE = Provenance("coarse", "coarse@1", "judge")
+REFINED = Provenance("label", "label@2", "judge", 1, "false positives")
+PERSON = Provenance("human", "", "me", 1)
 
 
 def vocabulary(**more: list[str]) -> Vocabulary:
@@ -30,7 +30,7 @@ def vocabulary(**more: list[str]) -> Vocabulary:
 
 def create(folder: Path, images: int = 4) -> Store:
     """A run on images 0, 1, 2..."""
-    pictures = [Picture(str(k), f"{k}.png", f"/nowhere/{k}.png") for k in range(images)]
+    pictures = [ImageFile(str(k), f"{k}.png", f"/nowhere/{k}.png") for k in range(images)]
     return Store.create(folder, pictures, vocabulary())
 
 
@@ -41,9 +41,9 @@ def test_every_version_stays_and_the_last_one_counts(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "run")
     assert store.matrix.tolist() == [[0, 0, -1], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]
     assert store.history(0, 0) == [(1, COARSE), (0, REFINED)]
-    assert store.source_of(0, 0) == REFINED
-    assert store.source_of(1, 2) == COARSE  # asked, unreadable
-    assert store.source_of(3, 0) is None
+    assert store.provenance_of(0, 0) == REFINED
+    assert store.provenance_of(1, 2) == COARSE  # asked, unreadable
+    assert store.provenance_of(3, 0) is None
     assert store.labels == ("dog", "cat", "chair")
     assert store.changed() == 1
     assert len(store) == 4
@@ -61,10 +61,10 @@ def test_a_judge_never_overwrites_a_person(tmp_path: Path) -> None:
         store.write([0, 1, 2], [0, 0, 0], [0, 0, 0], REFINED)
         assert store.matrix[:3, 0].tolist() == [1, 1, 0]
         assert store.history(0, 0) == [(1, PERSON)]
-        other = Source("human", "", "you", 2)
+        other = Provenance("human", "", "you", 2)
         store.write([0], [0], [0], other)
         assert store.matrix[0, 0] == 0
-        assert store.source_of(0, 0) == other
+        assert store.provenance_of(0, 0) == other
 
 
 def test_folding_the_log_loses_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_half_a_line_of_any_list_is_cut_off(tmp_path: Path) -> None:
     with Store.open(folder, write=True) as store:
         store.write([1], [0], [1], REFINED)
     again = Store.open(folder)
-    assert again.sources == (COARSE, REFINED)
+    assert again.provenances == (COARSE, REFINED)
     assert again.prompts == {"coarse@1": {"prompt": "coarse@1", "user": "?"}}
 
 
@@ -165,17 +165,17 @@ def test_excluded_images_are_unknown_and_can_come_back(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no annotation run"):
+    with pytest.raises(InputError, match="annotation run not found"):
         Store.open(tmp_path)
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(InputError, match=r"is no run and not empty \(thesis.tex\)"):
+    with pytest.raises(InputError, match=r"not an annotation run, and not empty \(thesis.tex\)"):
         create(tmp_path)
     create(tmp_path / "run").close()
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already has a run"):
         create(tmp_path / "run")
     with pytest.raises(InputError, match="at least one image"):
         create(tmp_path / "empty", images=0)
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot be created"):
         create(tmp_path / "thesis.tex" / "run")
     (tmp_path / "run" / "run.json").unlink()
     create(tmp_path / "run").close()  # what a kill in the middle of creating left is made anew

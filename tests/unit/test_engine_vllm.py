@@ -180,7 +180,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
-    from scapo_eval.engines import Request, Response, Sampling, Turn
+    from scapo_eval.engines import Completion, Request, Sampling, Turn
     from scapo_eval.engines.vllm_offline import VllmEngine
     from scapo_eval.errors import ScapoError
 
@@ -194,10 +194,10 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
         Request.of("z" * 60),
         Request((Turn("user", "json"),), schema={"type": "object"}),
     ]
-    found: dict[int, Response] = {}
+    found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(requests.index(request), response))
-    assert found[0] == Response("look", "stop", 3, 2)
-    assert "no such file" in str(found[1].error)
+    assert found[0] == Completion("look", "stop", 3, 2)
+    assert "file not found" in str(found[1].error)
     assert "longer than the maximum" in str(found[2].error)
     assert found[3].text == "json"
     (first, named) = stand_in.calls[0]

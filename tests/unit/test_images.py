@@ -98,9 +98,9 @@ def test_faults_say_what_is_wrong(tmp_path: Path, picture: np.ndarray) -> None:
     header = (tmp_path / "a.png").read_bytes()[:30]
     (tmp_path / "header.png").write_bytes(header)
     for name, reason in (
-        ("none.png", "no such file"),
+        ("none.png", "file not found"),
         ("empty.png", "empty"),
-        ("text.png", "no image in a known format"),
+        ("text.png", "not a valid image"),
         ("header.png", r"damaged image|known format"),
         (".", "directory"),
     ):

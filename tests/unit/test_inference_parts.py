@@ -12,7 +12,7 @@ import pytest
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
 from scapo_eval.inference import judge_prompts
 from scapo_eval.inference.judge import read_facts_of, read_labels, read_rating, read_verdict
-from scapo_eval.inference.sources import ImageFolder, pictures
+from scapo_eval.inference.sources import ImageFolder, find_images
 
 
 def touch(folder: Path, *names: str) -> Path:
@@ -25,31 +25,31 @@ def touch(folder: Path, *names: str) -> Path:
 
 def test_images_from_everywhere(tmp_path: Path) -> None:
     folder = touch(tmp_path / "images", "COCO_val2014_000000000007.jpg", "sub/cat photo.PNG", "b.webp", "notes.txt")
-    found = [(picture.image_id, picture.name) for picture in pictures([str(folder)])]
+    found = [(picture.image_id, picture.name) for picture in find_images([str(folder)])]
     assert found == [
         ("7", "COCO_val2014_000000000007.jpg"),
         ("b.webp", "b.webp"),
         ("sub/cat photo.PNG", "sub/cat photo.PNG"),
     ]
-    assert [p.image_id for p in pictures([str(folder / "*.jpg"), str(folder / "b.webp")])] == ["7", "b.webp"]
+    assert [p.image_id for p in find_images([str(folder / "*.jpg"), str(folder / "b.webp")])] == ["7", "b.webp"]
     coco = tmp_path / "instances.json"
     coco.write_text(
         json.dumps({"images": [{"id": 7, "file_name": "COCO_val2014_000000000007.jpg"}], "annotations": []})
     )
-    (picture,) = pictures([str(coco)], str(folder))
+    (picture,) = find_images([str(coco)], str(folder))
     assert (picture.image_id, Path(picture.path)) == ("7", folder / "COCO_val2014_000000000007.jpg")
     listed = tmp_path / "images" / "list.jsonl"
     listed.write_text('{"image": "b.webp"}\n{"image_id": 9, "image": "gone.png"}\n')
-    assert [(p.image_id, Path(p.path)) for p in pictures([str(listed)])] == [
+    assert [(p.image_id, Path(p.path)) for p in find_images([str(listed)])] == [
         ("b.webp", folder / "b.webp"),
         ("9", folder / "gone.png"),
     ]
-    assert len(pictures([str(folder)], limit=2)) == 2
+    assert len(find_images([str(folder)], limit=2)) == 2
     with pytest.raises(InputErrors, match="same image id '7'"):
-        pictures([str(folder), str(coco)], str(folder))
+        find_images([str(folder), str(coco)], str(folder))
     (tmp_path / "bad.jsonl").write_text('{"text": 1}\n')
-    with pytest.raises(InputError, match=r"bad\.jsonl:1: names no image"):
-        pictures([str(tmp_path / "bad.jsonl")])
+    with pytest.raises(InputError, match=r"bad\.jsonl:1: missing key 'image"):
+        find_images([str(tmp_path / "bad.jsonl")])
 
 
 def test_a_benchmark_s_names_find_their_files(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_benchmark_s_names_find_their_files(tmp_path: Path) -> None:
     assert Path(folder.find("hash01")) == root / "hash01.jpg"
     for missing in ("8", "twice.png", "CCS_images/9.png", "nobody.jpg"):
         assert not Path(folder.find(missing)).exists()
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder not found"):
         ImageFolder(tmp_path / "none")
 
 

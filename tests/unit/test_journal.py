@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scapo_eval.engines import Engine, Request, Response, Sampling
+from scapo_eval.engines import Completion, Engine, Request, Sampling
 from scapo_eval.errors import InputError
 from scapo_eval.inference.journal import Journal
 from scapo_eval.inference.runner import Session
@@ -20,10 +20,10 @@ def test_an_answer_comes_back_whatever_it_holds(tmp_path: Path) -> None:
     texts = ["", "a\nb\r\u2028", "\x00", "\ud800 lone", "é" * 9000, '"}\\']
     with Journal(tmp_path / "j") as journal:
         for k, text in enumerate(texts):
-            journal.add(f"{k:032x}", Response(text, "stop", 1, 2))
+            journal.add(f"{k:032x}", Completion(text, "stop", 1, 2))
         assert [journal.get(f"{k:032x}").text for k in range(len(texts))] == texts  # type: ignore[union-attr]
     with Journal(tmp_path / "j") as journal:
-        assert [journal.get(f"{k:032x}") for k in range(len(texts))] == [Response(t, "stop", 1, 2) for t in texts]
+        assert [journal.get(f"{k:032x}") for k in range(len(texts))] == [Completion(t, "stop", 1, 2) for t in texts]
         assert journal.get(OTHER) is None
     with Journal(tmp_path / "j", fresh=True) as journal:
         assert len(journal) == 0
@@ -34,31 +34,31 @@ def test_a_kill_at_any_byte_loses_at_most_the_last_answer(tmp_path_factory: pyte
     path = tmp_path_factory.mktemp("journal") / "j"
     with Journal(path) as journal:
         for k in range(5):
-            journal.add(f"{k:032x}", Response(f"answer {k}"))
+            journal.add(f"{k:032x}", Completion(f"answer {k}"))
     whole = path.read_bytes()
     path.write_bytes(whole[:size])
     complete = whole[:size].count(b"\n")
     with Journal(path) as journal:
         assert len(journal) == complete
         for k in range(complete, 5):
-            journal.add(f"{k:032x}", Response(f"answer {k}"))
+            journal.add(f"{k:032x}", Completion(f"answer {k}"))
     assert path.read_bytes() == whole
 
 
 def test_failures_and_damaged_lines_are_asked_again(tmp_path: Path) -> None:
     told: list[str] = []
     with Journal(tmp_path / "j") as journal:
-        journal.add(KEY, Response(error="out of luck"))
-        assert journal.get(KEY) == Response(error="out of luck")
+        journal.add(KEY, Completion(error="out of luck"))
+        assert journal.get(KEY) == Completion(error="out of luck")
     with open(tmp_path / "j", "ab") as stream:
         stream.write(b'not json\n{"key":"zz"}\n[]\n')
     with Journal(tmp_path / "j", warn=told.append) as journal:
         assert KEY not in journal
-        journal.add(KEY, Response("at last"))
-        journal.add(OTHER, Response("b"))
+        journal.add(KEY, Completion("at last"))
+        journal.add(OTHER, Completion("b"))
     with Journal(tmp_path / "j") as journal:
-        assert journal.get(KEY) == Response("at last")
-        assert journal.get(OTHER) == Response("b")
+        assert journal.get(KEY) == Completion("at last")
+        assert journal.get(OTHER) == Completion("b")
     assert "3 damaged lines" in told[0]
 
 
@@ -105,7 +105,7 @@ class Counting:
     def run(self, requests, done) -> None:  # type: ignore[no-untyped-def]
         for request in requests:
             self.asked.append(request.turns[0].text)
-            done(request, Response(f"answer {len(self.asked)}"))
+            done(request, Completion(f"answer {len(self.asked)}"))
 
     def close(self) -> None:
         """Nothing to do."""
@@ -118,7 +118,7 @@ def test_a_session_asks_only_what_the_journal_does_not_know(tmp_path: Path) -> N
         Session(engine, journal).ask(requests[:2])
         session = Session(engine, journal)
         session.ask(requests)
-        assert [session.answer_to(request).text for request in requests] == ["answer 1", "answer 2", "answer 3"]
+        assert [session.completion_of(request).text for request in requests] == ["answer 1", "answer 2", "answer 3"]
         assert (session.tally.requests, session.tally.reused, session.tally.flawed) == (3, 2, 0)
     assert engine.asked == ["a", "b", "c"]  # type: ignore[attr-defined]
 
@@ -134,6 +134,6 @@ def test_one_request_twice_is_asked_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         session = Session(engine, journal)
         session.ask([Request.of("a"), Request.of("b"), Request.of("a")])
-        assert session.answer_to(Request.of("a")).text == "answer 1"
+        assert session.completion_of(Request.of("a")).text == "answer 1"
         assert session.tally.reused == 1
     assert engine.asked == ["a", "b"]

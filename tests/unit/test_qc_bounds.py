@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from scapo_eval.annotate.qc.bounds import clopper_pearson, pooled_wrong_cells, spent, wrong_cells
+from scapo_eval.annotate.qc.bounds import alpha_of_draw, clopper_pearson, pooled_wrong_cells, wrong_cells
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_bounds_grow_with_errors_and_with_confidence() -> None:
 
 
 def test_levels_of_all_rounds_stay_below_the_whole() -> None:
-    assert spent(0.01, 1) == 0.005
-    assert sum(spent(0.01, k) for k in range(1, 10_000)) < 0.01
+    assert alpha_of_draw(0.01, 1) == 0.005
+    assert sum(alpha_of_draw(0.01, k) for k in range(1, 10_000)) < 0.01
 
 
 # Pooled draws: exact distribution by convolution

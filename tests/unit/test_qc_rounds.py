@@ -20,13 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scapo_eval.annotate.qc.bounds import pooled_wrong_cells, spent, wrong_cells
+from scapo_eval.annotate.qc.bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from scapo_eval.annotate.qc.draws import draw_pairs
-from scapo_eval.annotate.qc.figures import percent
+from scapo_eval.annotate.qc.exchange import pairs_table, read_answers
 from scapo_eval.annotate.qc.rounds import (
     ANSWERS,
     Answer,
-    Answered,
+    AnswerConflict,
     Round,
     ask_undecided,
     close_round,
@@ -35,15 +35,15 @@ from scapo_eval.annotate.qc.rounds import (
     read_rounds,
 )
 from scapo_eval.annotate.qc.summary import summarize, write_summary
-from scapo_eval.annotate.qc.tables import pairs_table, read_answers
-from scapo_eval.annotate.store import Source, Store
+from scapo_eval.annotate.qc.summary_tables import percent
+from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.cli.main import main
 from scapo_eval.errors import InputError, InputErrors, ScapoError
-from scapo_eval.inference.sources import Picture
+from scapo_eval.inference.sources import ImageFile
 from scapo_eval.vocabulary import LabelInfo, Vocabulary
 
 LABELS = ("cat", "dog", "kite")
-JUDGE = Source("coarse", "coarse@12345678", "judge-7b")
+JUDGE = Provenance("coarse", "coarse@12345678", "judge-7b")
 Truth = np.ndarray[Any, np.dtype[np.int8]]
 
 
@@ -51,7 +51,7 @@ def make_run(folder: Path, matrix: Truth, labels: tuple[str, ...] = LABELS) -> S
     vocabulary = Vocabulary.from_mapping(
         {label: [label] for label in labels}, info={labels[0]: LabelInfo(definition="A cat, no lion.")}
     )
-    pictures = [Picture(str(k), f"{k}.jpg", str(folder / f"{k}.jpg")) for k in range(len(matrix))]
+    pictures = [ImageFile(str(k), f"{k}.jpg", str(folder / f"{k}.jpg")) for k in range(len(matrix))]
     store = Store.create(folder / "run", pictures, vocabulary)
     rows, columns = np.indices(matrix.shape)
     known = matrix.ravel() >= 0
@@ -236,14 +236,14 @@ def test_of_two_answers_to_what_one_saw_the_second_is_refused(tmp_path: Path, tr
         draw_round(store, random=4)
         with open_round(store, write=True) as round_:
             round_.answer(0, "yes", by="ann", version=0)
-            with pytest.raises(Answered, match="answered elsewhere in the meantime: yes"):
+            with pytest.raises(AnswerConflict, match="answered elsewhere in the meantime: yes"):
                 round_.answer(0, "no", by="bob", version=0)
             round_.answer(0, None, by="ann", version=1)
-            with pytest.raises(Answered, match="taken back"):
+            with pytest.raises(AnswerConflict, match="taken back"):
                 round_.answer(0, "no", by="bob", version=1)
             round_.answer(0, "no", by="bob", version=2)
             assert (round_.answers[0], round_.people[0]) == ("no", "bob")
-            with pytest.raises(ScapoError, match="no pair 999"):
+            with pytest.raises(ScapoError, match="pair 999 not found"):
                 round_.answer(999, "no", by="bob")
 
 
@@ -278,7 +278,7 @@ def test_a_killed_server_loses_no_answer(tmp_path: Path, truth: Truth) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda text: text.replace(b"scapo-qc-round/1", b"scapo-qc-round/9", 1), "no round of this run"),
+        (lambda text: text.replace(b"scapo-qc-round/1", b"scapo-qc-round/9", 1), "not a round of this run"),
         (lambda text: b'{"format":' + text, "1: damaged"),
         (lambda text: text + b'{"pair":99999,"answer":"no","by":"a"}\n', "2: damaged"),
         (lambda text: text + b'{"pair":1,"answer":"perhaps","by":"a"}\n', "2: damaged"),
@@ -301,13 +301,13 @@ def test_a_round_of_another_run_is_refused(tmp_path: Path, truth: Truth) -> None
         path = draw_round(first, random=4).path
         (second.folder / "qc").mkdir()
         (second.folder / "qc" / path.name).write_bytes(path.read_bytes())
-        with pytest.raises(InputError, match="no round of this run"):
+        with pytest.raises(InputError, match="not a round of this run"):
             read_rounds(second)
         with open_round(first, write=True) as round_:
             close_round(first, round_, abandon=True)
         draw_round(first, random=4)
         path.unlink()
-        with pytest.raises(InputError, match="is round 2, but the folder has no round 1"):
+        with pytest.raises(InputError, match="round 1 not found: this file is round 2"):
             read_rounds(first)
 
 
@@ -327,8 +327,8 @@ def test_closing_writes_people_into_the_run_and_lists_the_errors(tmp_path: Path,
             ("coarse", "coarse@12345678", "judge-7b", "ann")
         }
         assert (store.matrix == truth).all()
-        assert store.source_of(0, 0) == Source("human", "", "ann", 1)
-        store.write([0], [0], [0], Source("label", "label@1", "judge-7b", 1))
+        assert store.provenance_of(0, 0) == Provenance("human", "", "ann", 1)
+        store.write([0], [0], [0], Provenance("label", "label@1", "judge-7b", 1))
         assert store.matrix[0, 0] == 1
         summary = summarize(store)
         assert summary["refine"] == ["cat", "dog"]
@@ -357,7 +357,7 @@ def test_an_unfinished_round_is_not_closed_but_can_be_given_up(tmp_path: Path, t
         assert (summary["overall"], summary["labels"]) == (None, {})
         one_round(store, truth, random=20)
         summary = summarize(store)
-        assert summary["overall"]["alpha"] == spent(0.01, 2)
+        assert summary["overall"]["alpha"] == alpha_of_draw(0.01, 2)
         assert row not in read_rounds(store)[1].draw.pairs.rows[read_rounds(store)[1].draw.pairs.label_ids == 0]
 
 
@@ -366,7 +366,7 @@ def test_a_closing_that_was_killed_half_way_is_repeated(tmp_path: Path, truth: T
     judged[0, 0] = 0
     with make_run(tmp_path, judged) as store:
         draw_round(store, random=60)
-        store.write([0], [0], [1], Source("human", "", "ann", 1))  # what the killed closing had written
+        store.write([0], [0], [1], Provenance("human", "", "ann", 1))  # what the killed closing had written
         with open_round(store, write=True) as round_:
             honest(round_, truth)
             (error,) = close_round(store, round_)
@@ -410,7 +410,7 @@ def test_bounds_are_those_of_the_samples(tmp_path: Path, truth: Truth) -> None:
             honest(round_, truth)
             close_round(store, round_)
         summary = summarize(store)
-        alpha = spent(0.01, 1)
+        alpha = alpha_of_draw(0.01, 1)
         for label, name in enumerate(LABELS):
             of_label = drawn.pairs.label_ids == label
             wrong = drawn.judged != truth[drawn.pairs.rows, drawn.pairs.label_ids]
@@ -453,7 +453,7 @@ def test_unsure_widens_upper_bounds_now_and_later(tmp_path: Path, truth: Truth) 
                 honest(round_, truth, answers)  # type: ignore[arg-type]
                 close_round(store, round_)
                 row, label = round_.draw.pairs.rows[0], round_.draw.pairs.label_ids[0]
-            assert (store.source_of(row, label) == JUDGE) == (name == "unsure")
+            assert (store.provenance_of(row, label) == JUDGE) == (name == "unsure")
             first = summarize(store)["overall"]["error"]
             one_round(store, truth, random=20, present=0, at_least=0)
             second = summarize(store)["overall"]["error"]
@@ -482,9 +482,9 @@ def test_a_label_that_a_judge_changed_has_no_bounds_until_a_fresh_draw(tmp_path:
     with make_run(tmp_path, truth) as store:
         one_round(store, truth, random=10)
         assert summarize(store)["stale"] == []
-        store.write(np.arange(60), np.ones(60, dtype=int), truth[:, 1], Source("label", "p@1", "judge-7b", 1))
+        store.write(np.arange(60), np.ones(60, dtype=int), truth[:, 1], Provenance("label", "p@1", "judge-7b", 1))
         assert summarize(store)["stale"] == []  # asked again, nothing changed
-        store.write(np.arange(60), np.ones(60, dtype=int), 1 - truth[:, 1], Source("label", "p@2", "judge-7b", 1))
+        store.write(np.arange(60), np.ones(60, dtype=int), 1 - truth[:, 1], Provenance("label", "p@2", "judge-7b", 1))
         summary = summarize(store)
         assert (summary["stale"], summary["overall"]) == (["dog"], None)
         assert "1 labels have changed since round 1" in summary["overall_missing"]
@@ -493,11 +493,11 @@ def test_a_label_that_a_judge_changed_has_no_bounds_until_a_fresh_draw(tmp_path:
         one_round(store, truth, random=10, labels=["dog"])
         summary = summarize(store)
         assert (summary["stale"], summary["labels"]["dog"]["round"]) == ([], 2)
-        assert summary["labels"]["dog"]["alpha"] == spent(0.01, 2)
-        assert summary["labels"]["cat"]["alpha"] == spent(0.01, 1)
+        assert summary["labels"]["dog"]["alpha"] == alpha_of_draw(0.01, 2)
+        assert summary["labels"]["cat"]["alpha"] == alpha_of_draw(0.01, 1)
         assert summary["overall"] is None  # the last draw over all labels saw another matrix
         one_round(store, truth, random=10)
-        assert summarize(store)["overall"]["alpha"] == spent(0.01, 2)
+        assert summarize(store)["overall"]["alpha"] == alpha_of_draw(0.01, 2)
 
 
 def test_a_doubtful_cell_that_a_judge_changes_asks_for_a_fresh_draw(tmp_path: Path, truth: Truth) -> None:
@@ -508,7 +508,7 @@ def test_a_doubtful_cell_that_a_judge_changes_asks_for_a_fresh_draw(tmp_path: Pa
             close_round(store, round_)
         row, label = int(round_.draw.pairs.rows[0]), int(round_.draw.pairs.label_ids[0])
         assert summarize(store)["stale"] == []
-        store.write([row], [label], [1 - truth[row, label]], Source("label", "p@1", "judge-7b", 1))
+        store.write([row], [label], [1 - truth[row, label]], Provenance("label", "p@1", "judge-7b", 1))
         assert summarize(store)["stale"] == [LABELS[label]]
 
 
@@ -587,7 +587,7 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth) ->
         assert "must be yes, no, unsure or missing" in places[1][1]
         assert "does not ask for 'cow'" in places[2][1]
         (tmp_path / "b.csv").write_text("id,label\n1,cat\n")
-        with pytest.raises(InputError, match="1: expected a head line with the columns image_id, label and verdict"):
+        with pytest.raises(InputError, match="1: expected a header line with the columns image_id, label and verdict"):
             read_answers(str(tmp_path / "b.csv"), round_, store)
 
 
@@ -643,14 +643,14 @@ def test_a_round_without_a_browser(tmp_path: Path, truth: Truth, qc: Callable[..
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("draw", "RUN", "--labels", "cat,cow"), "no label 'cow' in the run's vocabulary 'custom'"),
+        (("draw", "RUN", "--labels", "cat,cow"), "unknown label 'cow': not in the run's vocabulary 'custom'"),
         (("draw", "RUN", "--failing"), "no label has errors in the last finished round"),
         (("draw", "RUN", "--failing", "--labels", "cat"), "exclude each other"),
         (("draw", "RUN", "--undecided"), "every cell has a verdict"),
         (("serve", "RUN"), "no round has been drawn; draw one"),
         (("import", "RUN", "none.csv"), "no round has been drawn; draw one"),
         (("close", "RUN"), "no round has been drawn"),
-        (("draw", "nowhere"), "no annotation run"),
+        (("draw", "nowhere"), "annotation run not found"),
     ],
 )
 def test_what_cannot_be_done_is_said(

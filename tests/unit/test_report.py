@@ -22,10 +22,11 @@ from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
 from scapo_eval.metric import MetricSet
 from scapo_eval.metrics import by_name
-from scapo_eval.report import CaptionRun, Group, Report, TrainingRun, html, plots, tables
+from scapo_eval.report import CaptionEvidence, Group, Report, TrainingLog, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
     alias_rows,
+    caption_evidence,
     confidence_ellipse,
     density,
     guards,
@@ -33,8 +34,7 @@ from scapo_eval.report.data import (
     label_rows,
     marked,
     planes,
-    read_caption_run,
-    read_training_run,
+    read_training_log,
     together,
     wilson,
 )
@@ -57,9 +57,9 @@ def captions_file(path: Path, records: list[tuple[Any, str]]) -> Path:
     return path
 
 
-def a_run(folder: Path, name: str = "one", records: list[tuple[Any, str]] | None = None) -> CaptionRun:
+def a_run(folder: Path, name: str = "one", records: list[tuple[Any, str]] | None = None) -> CaptionEvidence:
     path = captions_file(folder / f"{name}.jsonl", records or CAPTIONS)
-    return read_caption_run(path, VOCABULARY, TRUTH, name=name, resamples=50)
+    return caption_evidence(path, VOCABULARY, TRUTH, name=name, resamples=50)
 
 
 def a_report(folder: Path) -> Report:
@@ -234,7 +234,7 @@ def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
 def test_table_3_needs_captions() -> None:
     with pytest.raises(InputError, match="give captions files"):
         tables.table(Report((AMBER,)), "3")
-    with pytest.raises(InputError, match="nothing to put into this table"):
+    with pytest.raises(InputError, match="scores for this table not found"):
         tables.table(Report(), "2")
 
 
@@ -252,7 +252,7 @@ def write_run(folder: Path, metrics: list[Any], samples: list[Any] | None = None
 def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> None:
     samples = [{"step": s, "image_id": i, "response": f"{s} {i}"} for s in (0, 10) for i in (7, "000000000003")]
     folder = write_run(tmp_path / "run", [{"step": 0, "kl": 0.1}, {"step": 10, "hal_rate": 0.2, "kl": None}], samples)
-    run = read_training_run(folder)
+    run = read_training_log(folder)
     assert run.name == "run"
     assert run.columns == {"step": [0, 10], "kl": [0.1, None], "hal_rate": [None, 0.2]}
     assert run.samples == [(0, "7", "0 7"), (10, "7", "10 7"), (0, "3", "0 000000000003"), (10, "3", "10 000000000003")]
@@ -272,7 +272,7 @@ def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> 
 def test_faulty_runs_are_refused_by_line(tmp_path: Path, metrics: Any, samples: Any, reason: str) -> None:
     folder = write_run(tmp_path / "run", metrics, samples)
     with pytest.raises((InputError, InputErrors), match=reason):
-        read_training_run(folder)
+        read_training_log(folder)
 
 
 # Page and plots
@@ -304,7 +304,7 @@ def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
 def test_names_notes_and_titles_are_escaped(tmp_path: Path) -> None:
     evil = "</title><script>x</script>\ud800'\"[/]"
     run = a_run(tmp_path, "evil")
-    named = read_caption_run(tmp_path / "evil.jsonl", VOCABULARY, TRUTH, name=evil, resamples=0)
+    named = caption_evidence(tmp_path / "evil.jsonl", VOCABULARY, TRUTH, name=evil, resamples=0)
     page = html.page(Report((Group.of([named.scores.system()], resamples=0),), (named,)), title=evil).decode()
     assert "<script>x" not in page
     assert page.count("<script>") == 1
@@ -327,16 +327,16 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
     assert image.open(io.BytesIO(data)).size == (220, 110)
     page = html.page(a_report(tmp_path), title="T", images={"2": "a.jpg"}).decode()
     assert "img-src data: file:;" in page
-    with pytest.raises(InputError, match="is no readable picture"):
+    with pytest.raises(InputError, match="not a readable image"):
         html.thumbnails(html.image_files(tmp_path / "pictures", ["3"]))
-    with pytest.raises(InputError, match="holds no picture of these images"):
+    with pytest.raises(InputError, match="pictures of these images not found"):
         html.image_files(tmp_path / "pictures", ["77"])
 
 
 @pytest.mark.parametrize("form", plots.FORMATS)
 def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     report = a_report(tmp_path)
-    run = TrainingRun("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])
+    run = TrainingLog("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form]
 
     def pictures() -> list[bytes]:
@@ -370,11 +370,11 @@ def test_without_the_extra_it_says_how_to_get_it(
 
 def test_plots_say_what_is_missing() -> None:
     stream = io.BytesIO()
-    with pytest.raises(InputError, match="no frontier to draw"):
+    with pytest.raises(InputError, match="nothing to draw: a frontier"):
         plots.frontier(stream, "png", [])
     with pytest.raises(InputError, match="give captions files"):
         plots.labels(stream, "png", [])
-    with pytest.raises(InputError, match=r"folder with metrics\.jsonl"):
+    with pytest.raises(InputError, match=r"folder of a training run, with metrics\.jsonl"):
         plots.training(stream, "png", [])
     with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf"):
         plots.picture_format("figure.jpg")
@@ -409,7 +409,7 @@ def test_mentions_that_do_not_count_are_not_marked(tmp_path: Path) -> None:
     path = captions_file(tmp_path / "c.jsonl", [(1, "A dog sits here. There is no cat in the picture.")])
     found = {}
     for claims in ("all", "asserted"):
-        run = read_caption_run(path, VOCABULARY, TRUTH, name="c", claims=claims, resamples=0)  # type: ignore[arg-type]
+        run = caption_evidence(path, VOCABULARY, TRUTH, name="c", claims=claims, resamples=0)  # type: ignore[arg-type]
         (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
         found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
     assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0], [1000, -100], 0, 1.0)}

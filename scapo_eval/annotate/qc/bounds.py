@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 
-def spent(alpha: float, draw: int) -> float:
+def alpha_of_draw(alpha: float, draw: int) -> float:
     """Error probability of the ``draw``-th draw (from 1); over any number of draws they sum to less than ``alpha``."""
     return alpha / (draw * (draw + 1))
 

@@ -1,8 +1,8 @@
-"""Which cells a person looks at: random pairs of every label, and enough that the judge calls present.
+"""Which cells a person is asked about: random pairs of every label, and enough that the judge calls present.
 
 Three draws make a round. They overlap where they happen to, and every pair is asked once.
 
-- *random*: the same number of uniform pairs of each label, as in the paper's section 3.3.
+- *random*: the same number of uniform pairs of each label, as in the paper (section 3.3).
 - *present*: uniform pairs among all cells of these labels that the judge calls present: few cells are, so the random
   pairs alone say little of false positives.
 - *added*: present pairs of the labels that the first two gave too few of: a rare label has hardly one among 30.
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 DEFAULT_RANDOM = 30
-"""Random pairs of each label in a round."""
+"""Number of random pairs of each label in a round."""
 
 PRESENT_PER_LABEL = 5
-"""Pairs of the present draw for each label, on average."""
+"""Mean number of pairs of the present draw for each label."""
 
 DEFAULT_AT_LEAST = 10
-"""Present pairs of each label in a round, at least."""
+"""Least number of present pairs of each label in a round."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Pairs:
     """The pairs of a round in the order in which they are asked: by label, shuffled within a label.
 
     Attributes:
-        rows: (pairs,) row of the image.
-        label_ids: (pairs,) column of the label.
-        random: (pairs,) whether the pair belongs to its label's random draw.
-        present: (pairs,) whether it belongs to the draw among all present cells.
+        rows: (pairs,) row of each pair's image.
+        label_ids: (pairs,) column of each pair's label.
+        random: (pairs,) bool, whether the pair belongs to its label's random draw.
+        present: (pairs,) bool, whether it belongs to the draw among all present cells.
     """
 
     rows: NDArray[np.int64]
@@ -56,17 +56,18 @@ def draw_pairs(
 ) -> Pairs:
     """Draws without replacement; where there are fewer eligible cells, all are taken.
 
-    Equal matrices, seeds and round numbers give equal pairs. The shuffle hides from the person which pairs were drawn
-    because the judge said "present".
+    Equal matrices, seeds and round numbers give equal pairs. The shuffle hides which pairs were drawn because the
+    judge said "present".
 
     Args:
         matrix: (images, labels) verdicts 1, 0, -1.
-        eligible: (images, labels) cells with a verdict that no person has seen.
-        label_ids: columns to draw from, in the order of asking.
-        random: pairs of each label.
-        present: pairs among all present cells of these labels; None for PRESENT_PER_LABEL times the labels.
-        at_least: present pairs of each label; what the first two draws lack is added.
-        seed, round_number: of the random generators, of which every label and the present draw has its own.
+        eligible: (images, labels) bool, true for cells with a verdict that no person has seen.
+        label_ids: columns of the labels to draw from, in the order of asking.
+        random: number of random pairs of each label.
+        present: number of pairs among all present cells of these labels; None takes PRESENT_PER_LABEL for each label.
+        at_least: least number of present pairs of each label; what the first two draws lack is added.
+        seed: seed of the draw; every label, and the present draw, has a random generator of its own.
+        round_number: number of the round, which makes rounds with one seed differ.
     """
     columns = np.asarray(label_ids, dtype=np.int64)
     rows_of, places = np.nonzero(eligible[:, columns] & (matrix[:, columns] == 1))

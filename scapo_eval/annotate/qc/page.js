@@ -25,10 +25,15 @@
 
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let theme = null;
-  const paintTheme = () => { document.documentElement.dataset.theme = theme || (dark.matches ? "dark" : "light"); };
+  const paintTheme = () => {
+    document.documentElement.dataset.theme = theme || (dark.matches ? "dark" : "light");
+  };
   paintTheme();
   dark.addEventListener("change", paintTheme);
-  byId("theme").addEventListener("click", () => { theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark"; paintTheme(); });
+  byId("theme").addEventListener("click", () => {
+    theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    paintTheme();
+  });
 
   // The server
 
@@ -39,12 +44,17 @@
 
   // Gives {ok, body}; ok is false where the server refused, and a server that is gone is said on the page.
   async function ask(place, body) {
-    const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const options =
+      body === undefined
+        ? {}
+        : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     try {
       const response = await fetch(place, options);
       return { ok: response.ok, status: response.status, body: await response.json() };
     } catch {
-      trouble("The server does not answer. Every answer before this one is kept: start `scapo-eval annotate qc serve` again and open the address it prints.");
+      trouble(
+        "The server does not answer. Every answer before this one is kept: start `scapo-eval annotate qc serve` again and open the address it prints.",
+      );
       return { ok: false, status: 0, body: {} };
     }
   }
@@ -67,20 +77,26 @@
 
   function picture(row) {
     if (!pictures.has(row)) {
-      pictures.set(row, (async () => {
-        try {
-          const response = await fetch(`image/${row}`);
-          if (!(response.headers.get("Content-Type") || "").startsWith("image/")) return { fault: (await response.json()).fault || "refused" };
-          return { url: URL.createObjectURL(await response.blob()) };
-        } catch {
-          pictures.delete(row);
-          return { fault: "the server does not answer" };
-        }
-      })());
+      pictures.set(
+        row,
+        (async () => {
+          try {
+            const response = await fetch(`image/${row}`);
+            if (!(response.headers.get("Content-Type") || "").startsWith("image/"))
+              return { fault: (await response.json()).fault || "refused" };
+            return { url: URL.createObjectURL(await response.blob()) };
+          } catch {
+            pictures.delete(row);
+            return { fault: "the server does not answer" };
+          }
+        })(),
+      );
       for (const old of [...pictures.keys()].slice(0, Math.max(0, pictures.size - kept - AHEAD))) {
         const gone = pictures.get(old);
         pictures.delete(old);
-        gone.then((held) => { if (held.url) URL.revokeObjectURL(held.url); });
+        gone.then((held) => {
+          if (held.url) URL.revokeObjectURL(held.url);
+        });
       }
     }
     return pictures.get(row);
@@ -89,10 +105,12 @@
   // Zoom and pan
 
   const view = { scale: 1, x: 0, y: 0 };
-  const stage = byId("stage"), image = byId("picture");
+  const stage = byId("stage"),
+    image = byId("picture");
 
   function place() {
-    const width = stage.clientWidth, height = stage.clientHeight;
+    const width = stage.clientWidth,
+      height = stage.clientHeight;
     view.x = Math.min(0, Math.max(width * (1 - view.scale), view.x));
     view.y = Math.min(0, Math.max(height * (1 - view.scale), view.y));
     image.style.setProperty("transform-origin", "0 0");
@@ -106,16 +124,35 @@
     view.scale = scale;
     place();
   }
-  function fit() { Object.assign(view, { scale: 1, x: 0, y: 0 }); place(); }
-  function pan(x, y) { view.x += x; view.y += y; place(); }
+  function fit() {
+    Object.assign(view, { scale: 1, x: 0, y: 0 });
+    place();
+  }
+  function pan(x, y) {
+    view.x += x;
+    view.y += y;
+    place();
+  }
 
-  stage.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const box = stage.getBoundingClientRect();
-    zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)), event.clientX - box.left, event.clientY - box.top);
-  }, { passive: false });
-  stage.addEventListener("pointerdown", (event) => { if (event.target === image) image.setPointerCapture(event.pointerId); });
-  stage.addEventListener("pointermove", (event) => { if (image.hasPointerCapture(event.pointerId)) pan(event.movementX, event.movementY); });
+  stage.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const box = stage.getBoundingClientRect();
+      zoom(
+        Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)),
+        event.clientX - box.left,
+        event.clientY - box.top,
+      );
+    },
+    { passive: false },
+  );
+  stage.addEventListener("pointerdown", (event) => {
+    if (event.target === image) image.setPointerCapture(event.pointerId);
+  });
+  stage.addEventListener("pointermove", (event) => {
+    if (image.hasPointerCapture(event.pointerId)) pan(event.movementX, event.movementY);
+  });
   stage.addEventListener("dblclick", () => (view.scale > 1 ? fit() : zoom(2.5)));
   addEventListener("resize", place);
 
@@ -132,7 +169,8 @@
   }
 
   function count() {
-    const done = answered(), total = round.pairs.length;
+    const done = answered(),
+      total = round.pairs.length;
     byId("progress").max = total;
     byId("progress").value = done;
     byId("count").textContent = `${done.toLocaleString("en")} of ${total.toLocaleString("en")}`;
@@ -150,7 +188,11 @@
     const ended = at >= round.pairs.length;
     byId("asking").hidden = ended;
     byId("end").hidden = !ended;
-    if (ended) { shown = null; drawEnd(); return; }
+    if (ended) {
+      shown = null;
+      drawEnd();
+      return;
+    }
     const [row, label] = round.pairs[at];
     const { name, definition } = round.labels[label];
     const within = round.pairs.map((pair, k) => (pair[1] === label ? k : -1)).filter((k) => k >= 0);
@@ -162,7 +204,8 @@
       shownLabel = label;
     }
     byId("step").textContent = `pair ${within.indexOf(at) + 1} of ${within.length}, ${done} answered`;
-    for (const button of document.querySelectorAll("[data-answer]")) button.setAttribute("aria-pressed", String(button.dataset.answer === round.answers[at]));
+    for (const button of document.querySelectorAll("[data-answer]"))
+      button.setAttribute("aria-pressed", String(button.dataset.answer === round.answers[at]));
     if (round.answers[at] === "missing") byId("said").textContent = "Skipped.";
     drawLabels(label);
     if (shown === at) return;
@@ -174,13 +217,21 @@
     image.hidden = true;
     byId("gone").hidden = true;
     const pair = at;
-    for (let k = at + 1, ahead = 0; k < round.pairs.length && ahead < AHEAD; k++) if (round.answers[k] === null) { picture(round.pairs[k][0]); ahead++; }
+    for (let k = at + 1, ahead = 0; k < round.pairs.length && ahead < AHEAD; k++)
+      if (round.answers[k] === null) {
+        picture(round.pairs[k][0]);
+        ahead++;
+      }
     let held = await picture(row);
     if (shown !== pair) return;
     if (held.url) {
       image.src = held.url;
       image.alt = `Image ${round.images[row]}: is there a ${name}?`;
-      try { await image.decode(); } catch { held = { fault: "the browser cannot read it" }; }
+      try {
+        await image.decode();
+      } catch {
+        held = { fault: "the browser cannot read it" };
+      }
       if (shown !== pair) return;
     }
     image.hidden = !held.url;
@@ -192,10 +243,24 @@
 
   function drawLabels(current) {
     const totals = round.labels.map(() => [0, 0]);
-    round.pairs.forEach(([, label], k) => { totals[label][0] += round.answers[k] !== null; totals[label][1]++; });
-    byId("labels").replaceChildren(...totals.map(([done, all], k) => el("li", {},
-      el("button", { type: "button", "aria-current": k === current ? "true" : null, onclick: () => jump(k) },
-        el("span", {}, round.labels[k].name), el("span", {}, done === all ? `${all} ✓` : `${done} of ${all}`)))));
+    round.pairs.forEach(([, label], k) => {
+      totals[label][0] += round.answers[k] !== null;
+      totals[label][1]++;
+    });
+    byId("labels").replaceChildren(
+      ...totals.map(([done, all], k) =>
+        el(
+          "li",
+          {},
+          el(
+            "button",
+            { type: "button", "aria-current": k === current ? "true" : null, onclick: () => jump(k) },
+            el("span", {}, round.labels[k].name),
+            el("span", {}, done === all ? `${all} ✓` : `${done} of ${all}`),
+          ),
+        ),
+      ),
+    );
   }
 
   function jump(label) {
@@ -220,10 +285,12 @@
       return false;
     }
     trouble("");
-    if (sent.body.refused) { // another tab was faster: take over what it has done
+    if (sent.body.refused) {
+      // another tab was faster: take over what it has done
       take(sent.body);
       if (round.answers[pair] !== null) at = open(pair);
-      byId("said").textContent = `Answered elsewhere in the meantime: ${round.answers[pair] || "taken back"}. Yours was not taken.`;
+      byId("said").textContent =
+        `Answered elsewhere in the meantime: ${round.answers[pair] || "taken back"}. Yours was not taken.`;
       draw();
       return false;
     }
@@ -238,16 +305,22 @@
     const pair = at;
     if (pair >= round.pairs.length || busy) return;
     if (value !== "missing" && !ready) {
-      byId("said").textContent = byId("gone").hidden ? "The picture is still loading." : "Nothing can be seen: skip it with S.";
+      byId("said").textContent = byId("gone").hidden
+        ? "The picture is still loading."
+        : "Nothing can be seen: skip it with S.";
       return;
     }
     if (value === "missing" && byId("gone").hidden) return;
-    if (round.answers[pair] === value) { go(open(pair + 1)); return; }
+    if (round.answers[pair] === value) {
+      go(open(pair + 1));
+      return;
+    }
     if (!(await send(pair, value))) return;
     mine = mine.filter((other) => other !== pair).concat(pair);
     const said = value === "missing" ? "skipped" : value;
     at = open(pair + 1);
-    byId("said").textContent = `${round.labels[round.pairs[pair][1]].name}, image ${round.images[round.pairs[pair][0]]}: ${said}.`;
+    byId("said").textContent =
+      `${round.labels[round.pairs[pair][1]].name}, image ${round.images[round.pairs[pair][0]]}: ${said}.`;
     draw();
   }
 
@@ -263,8 +336,13 @@
   // The end of the round
 
   function drawEnd() {
-    const counts = ["yes", "no", "unsure", "missing"].map((name) => [name === "missing" ? "skipped" : name, round.answers.filter((answer) => answer === name).length]);
-    byId("tally").replaceChildren(...counts.map(([name, n]) => el("div", {}, el("dt", {}, name), el("dd", {}, n.toLocaleString("en")))));
+    const counts = ["yes", "no", "unsure", "missing"].map((name) => [
+      name === "missing" ? "skipped" : name,
+      round.answers.filter((answer) => answer === name).length,
+    ]);
+    byId("tally").replaceChildren(
+      ...counts.map(([name, n]) => el("div", {}, el("dt", {}, name), el("dd", {}, n.toLocaleString("en")))),
+    );
     byId("finish").focus();
   }
 
@@ -275,7 +353,10 @@
     const found = await ask("finish", {});
     busy = false;
     byId("finish").disabled = false;
-    if (!found.ok) { if (found.status) trouble(found.body.error); return; }
+    if (!found.ok) {
+      if (found.status) trouble(found.body.error);
+      return;
+    }
     trouble("");
     round = found.body;
     drawResult();
@@ -290,8 +371,24 @@
   const verdict = (value) => (value ? "present" : "absent");
 
   function table(name, heads, rows) {
-    return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, el("table", {},
-      el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));
+    return el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": name },
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            heads.map((head) => el("th", { scope: "col" }, head)),
+          ),
+        ),
+        el("tbody", {}, rows),
+      ),
+    );
   }
 
   function drawResult() {
@@ -302,37 +399,107 @@
     kept = Infinity;
     const unsure = round.answers.filter((answer) => answer === "unsure").length;
     byId("result-title").textContent = `Round ${round.round} is ${round.state}`;
-    const line = errors.length ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.` : "Free of errors.";
-    byId("verdict").replaceChildren(el("span", { class: errors.length ? "found" : "clean" }, line), unsure ? ` ${unsure} unsure.` : "");
+    const line = errors.length
+      ? `The judge differs from you in ${errors.length.toLocaleString("en")} of ${round.pairs.length.toLocaleString("en")} pairs.`
+      : "Free of errors.";
+    byId("verdict").replaceChildren(
+      el("span", { class: errors.length ? "found" : "clean" }, line),
+      unsure ? ` ${unsure} unsure.` : "",
+    );
     const overall = round.overall;
-    const kinds = [["error", "all cells"], ["false_positive", "called present, but absent"], ["false_negative", "called absent, but present"]];
-    byId("bounds").replaceChildren(...(overall ? [
-      el("h3", {}, `Still wrong in the matrix, at ${(100 * round.confidence).toLocaleString("en")} % confidence`),
-      table("Bounds", ["", "cells", "wrong / checked", "at least", "at most"], kinds.map(([key, text]) => el("tr", {},
-        el("th", { scope: "row" }, text), el("td", {}, overall[key].cells.toLocaleString("en")), el("td", {}, `${overall[key].wrong} / ${overall[key].checked.toLocaleString("en")}`),
-        el("td", {}, percent(overall[key].low, Math.floor)), el("td", {}, percent(overall[key].high, Math.ceil)))))]
-      : round.overall_missing ? [el("p", { class: "hint" }, `No overall bounds: ${round.overall_missing}.`)] : []));
+    const kinds = [
+      ["error", "all cells"],
+      ["false_positive", "called present, but absent"],
+      ["false_negative", "called absent, but present"],
+    ];
+    byId("bounds").replaceChildren(
+      ...(overall
+        ? [
+            el("h3", {}, `Still wrong in the matrix, at ${(100 * round.confidence).toLocaleString("en")} % confidence`),
+            table(
+              "Bounds",
+              ["", "cells", "wrong / checked", "at least", "at most"],
+              kinds.map(([key, text]) =>
+                el(
+                  "tr",
+                  {},
+                  el("th", { scope: "row" }, text),
+                  el("td", {}, overall[key].cells.toLocaleString("en")),
+                  el("td", {}, `${overall[key].wrong} / ${overall[key].checked.toLocaleString("en")}`),
+                  el("td", {}, percent(overall[key].low, Math.floor)),
+                  el("td", {}, percent(overall[key].high, Math.ceil)),
+                ),
+              ),
+            ),
+          ]
+        : round.overall_missing
+          ? [el("p", { class: "hint" }, `No overall bounds: ${round.overall_missing}.`)]
+          : []),
+    );
     const next = errors.length && round.command ? round.command : null;
-    byId("advice").replaceChildren(...(next ? [el("h3", {}, "Next: refine these labels, then draw again"), el("p", { class: "command" }, el("code", {}, next), copy(next))] : []));
-    byId("errors").replaceChildren(...(errors.length ? [el("h3", {}, "Where the judge differs"),
-      table("Errors", ["picture", "image", "label", "judge", "you", "asked with"], errors.slice(0, LISTED).map(errorRow)),
-      errors.length > LISTED ? el("p", { class: "hint" }, `${(errors.length - LISTED).toLocaleString("en")} more: scapo-eval annotate qc status --errors`) : ""] : []));
+    byId("advice").replaceChildren(
+      ...(next
+        ? [
+            el("h3", {}, "Next: refine these labels, then draw again"),
+            el("p", { class: "command" }, el("code", {}, next), copy(next)),
+          ]
+        : []),
+    );
+    byId("errors").replaceChildren(
+      ...(errors.length
+        ? [
+            el("h3", {}, "Where the judge differs"),
+            table(
+              "Errors",
+              ["picture", "image", "label", "judge", "you", "asked with"],
+              errors.slice(0, LISTED).map(errorRow),
+            ),
+            errors.length > LISTED
+              ? el(
+                  "p",
+                  { class: "hint" },
+                  `${(errors.length - LISTED).toLocaleString("en")} more: scapo-eval annotate qc status --errors`,
+                )
+              : "",
+          ]
+        : []),
+    );
     document.body.dataset.ready = "result";
   }
 
   function errorRow(error) {
     const row = round.pairs[error.pair][0];
     const small = el("img", { alt: `Image ${error.image_id}` });
-    const button = el("button", { type: "button", "aria-label": `Enlarge image ${error.image_id}`, onclick: () => enlarge(error, small.src) }, small);
-    picture(row).then((held) => { if (held.url) small.src = held.url; else button.replaceChildren("not shown"); });
-    return el("tr", {}, el("td", {}, button), el("td", {}, error.image_id), el("td", {}, error.label), el("td", {}, verdict(error.judged)),
-      el("td", {}, verdict(error.person)), el("td", {}, el("code", {}, error.prompt || "n/a")));
+    const button = el(
+      "button",
+      { type: "button", "aria-label": `Enlarge image ${error.image_id}`, onclick: () => enlarge(error, small.src) },
+      small,
+    );
+    picture(row).then((held) => {
+      if (held.url) small.src = held.url;
+      else button.replaceChildren("not shown");
+    });
+    return el(
+      "tr",
+      {},
+      el("td", {}, button),
+      el("td", {}, error.image_id),
+      el("td", {}, error.label),
+      el("td", {}, verdict(error.judged)),
+      el("td", {}, verdict(error.person)),
+      el("td", {}, el("code", {}, error.prompt || "n/a")),
+    );
   }
 
   function enlarge(error, source) {
     const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
     const text = `${error.label} in image ${error.image_id}: the judge says ${verdict(error.judged)}, you say ${verdict(error.person)}`;
-    const dialog = el("dialog", { "aria-label": text, onclose: () => dialog.remove() }, el("img", { src: source, alt: `Image ${error.image_id}` }), el("p", {}, text, close));
+    const dialog = el(
+      "dialog",
+      { "aria-label": text, onclose: () => dialog.remove() },
+      el("img", { src: source, alt: `Image ${error.image_id}` }),
+      el("p", {}, text, close),
+    );
     document.body.append(dialog);
     dialog.showModal();
   }
@@ -340,8 +507,15 @@
   function copy(text) {
     const button = el("button", { type: "button" }, "Copy");
     button.addEventListener("click", async () => {
-      try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { button.textContent = "Not allowed"; }
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not allowed";
+      }
+      setTimeout(() => {
+        button.textContent = "Copy";
+      }, 1500);
     });
     return button;
   }
@@ -350,34 +524,69 @@
 
   const STEP = 80; // pixels of one pan
   const keys = {
-    y: () => answer("yes"), n: () => answer("no"), u: () => answer("unsure"), s: () => answer("missing"), z: undo,
-    "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: fit,
-    arrowleft: () => go(at - 1), arrowright: () => { if (!byId("forward").disabled) go(at + 1); },
+    y: () => answer("yes"),
+    n: () => answer("no"),
+    u: () => answer("unsure"),
+    s: () => answer("missing"),
+    z: undo,
+    "+": () => zoom(1.4),
+    "=": () => zoom(1.4),
+    "-": () => zoom(1 / 1.4),
+    0: fit,
+    arrowleft: () => go(at - 1),
+    arrowright: () => {
+      if (!byId("forward").disabled) go(at + 1);
+    },
   };
   const pans = { arrowleft: [STEP, 0], arrowright: [-STEP, 0], arrowup: [0, STEP], arrowdown: [0, -STEP] };
 
   addEventListener("keydown", (event) => {
     const key = event.key.toLowerCase();
     if (event.ctrlKey || event.metaKey || event.altKey || !round || round.state !== "open") return;
-    if (event.shiftKey && pans[key]) { pan(...pans[key]); event.preventDefault(); return; }
-    if (key === "enter" && !event.target.closest("button, summary")) { go(open(at + 1)); event.preventDefault(); return; }
+    if (event.shiftKey && pans[key]) {
+      pan(...pans[key]);
+      event.preventDefault();
+      return;
+    }
+    if (key === "enter" && !event.target.closest("button, summary")) {
+      go(open(at + 1));
+      event.preventDefault();
+      return;
+    }
     if (!keys[key] || (event.repeat && "ynusz".includes(key))) return; // a key held down answers once
     keys[key]();
     event.preventDefault();
   });
-  for (const button of document.querySelectorAll("[data-answer]")) button.addEventListener("click", () => answer(button.dataset.answer));
-  const clicks = { undo, skip: () => answer("missing"), back: keys.arrowleft, forward: keys.arrowright, next: () => go(open(at + 1)), finish, review: () => go(round.pairs.length - 1) };
+  for (const button of document.querySelectorAll("[data-answer]"))
+    button.addEventListener("click", () => answer(button.dataset.answer));
+  const clicks = {
+    undo,
+    skip: () => answer("missing"),
+    back: keys.arrowleft,
+    forward: keys.arrowright,
+    next: () => go(open(at + 1)),
+    finish,
+    review: () => go(round.pairs.length - 1),
+  };
   for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && round && round.state === "open") sync(); });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && round && round.state === "open") sync();
+  });
 
   (async () => {
     const found = await ask("state");
-    if (!found.ok) { if (found.status) trouble(found.body.error); return; }
+    if (!found.ok) {
+      if (found.status) trouble(found.body.error);
+      return;
+    }
     round = found.body;
     mine = [...round.order];
     document.title = `Quality control: ${round.run}, round ${round.round}`;
     byId("run").textContent = `${round.run} · round ${round.round} · ${round.by}`;
-    if (round.state !== "open") { drawResult(); return; }
+    if (round.state !== "open") {
+      drawResult();
+      return;
+    }
     at = open(0);
     await draw();
     document.body.dataset.ready = "asking";

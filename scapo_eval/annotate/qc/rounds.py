@@ -1,8 +1,8 @@
-"""A round of quality control on disk: what was drawn, and what people answered, key press by key press.
+"""A round of quality control on disk: what was drawn, and what people answered, one line per key press.
 
-``RUN/qc/round-001.jsonl`` is append-only. Its first line is the draw, with the judge's matrix as it stood, so that a
-later change of any cell shows. Every further line is an answer (``null``: taken back) or, last, the closing. What a
-killed process leaves is every answer that was given, and at most half a line, which is cut off.
+``RUN/qc/round-001.jsonl`` is append-only. Its first line is the draw, with the judge's matrix at that time, so that a
+later change of any cell shows. Every further line is an answer (``null``: taken back); the last line closes the round.
+A killed process leaves every answer that was given, and at most half a line, which is cut off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...inference.runner import now
 from ...io.files import atomic_write, dump_json, parse_json
 from ...signature import digest
 from ...stats import DEFAULT_SEED
-from ..store import UNKNOWN, Source, Store
+from ..store import UNKNOWN, Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 
 FORMAT = "scapo-qc-round/1"
@@ -42,8 +42,8 @@ VERDICTS = {"yes": 1, "no": 0}
 State = Literal["open", "closed", "abandoned"]
 
 
-class Answered(ScapoError):
-    """Somebody else (another tab, another person) has answered this pair in between."""
+class AnswerConflict(ScapoError):
+    """Another tab or another person has answered this pair in the meantime."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ class Draw:
     """What a round asks; it never changes.
 
     Attributes:
-        number: of the round, from 1.
-        seed: of the draw.
-        labels: columns that were drawn from, in the order of asking; none where the round asks for undecided cells.
-        full: whether these are all labels; only then the round says something of the whole matrix.
+        number: number of the round, from 1.
+        seed: seed of the draw.
+        labels: columns of the labels that were drawn from, in the order of asking; empty where the round asks for
+            undecided cells.
+        full: whether these are all labels; only then the round gives bounds for the whole matrix.
         matrix: (images, labels) the verdicts at the time of the draw; excluded images are -1.
-        eligible: (images, labels) cells that could be drawn: with a verdict, and seen by no person.
-        pairs: the cells to look at.
+        eligible: (images, labels) bool, true for cells that could be drawn: with a verdict, and seen by no person.
+        pairs: the cells that a person is asked about.
     """
 
     number: int
@@ -75,24 +76,24 @@ class Draw:
 
 
 class Round:
-    """A round's file with the state that its lines add up to.
+    """A round's file, and the state that its lines add up to.
 
     Args:
-        path: of the file.
-        store: the run, whose images and labels the round must be about.
-        write: keep other processes from answering until :meth:`close_file`.
+        path: path of the round's file.
+        store: the run that the round belongs to.
+        write: open for answers, which keeps other processes from answering until :meth:`close_file`.
 
     Attributes:
         draw: what is asked.
-        answers: per pair the answer, None where there is none.
-        people: per pair who gave it.
-        versions: per pair how often its answer was set or taken back; see :meth:`answer`.
-        order: answered pairs, the latest answer last.
+        answers: the answer to each pair, None for open pairs.
+        people: who answered each pair, empty for open pairs.
+        versions: how often each pair's answer was set or taken back; see :meth:`answer`.
+        order: the answered pairs, the latest answer last.
         state: ``open``, ``closed`` or ``abandoned``.
-        errors: what the closing found, see :func:`close_round`.
+        errors: the judge's errors that closing found, see :func:`close_round`.
 
     Raises:
-        InputError: damaged, about another run, or another process holds it.
+        InputError: the file is damaged, belongs to another run, or is being answered in another process.
     """
 
     draw: Draw
@@ -129,7 +130,7 @@ class Round:
 
     @property
     def number(self) -> int:
-        """Of the round, from 1."""
+        """Number of the round, from 1."""
         return self.draw.number
 
     @property
@@ -141,23 +142,25 @@ class Round:
         """Writes one answer; it is on disk when this returns.
 
         Args:
-            pair: position in the draw.
-            answer: None takes it back.
-            by: who says so.
-            version: the pair's version that this person saw; None to answer whatever it is.
+            pair: position of the pair in the draw.
+            answer: the answer; None takes an earlier one back.
+            by: name of the person.
+            version: the pair's version that this person saw; None answers whatever the version is.
 
         Raises:
-            Answered: the pair has another version by now.
-            ScapoError: no such pair, or the round is over.
+            AnswerConflict: the pair has another version by now.
+            ScapoError: the pair does not exist, or the round is over.
         """
         if not 0 <= pair < len(self.answers):
-            raise ScapoError(f"round {self.number} has no pair {pair}")
+            raise ScapoError(f"pair {pair} not found in round {self.number}")
         if version is not None and version != self.versions[pair]:
-            raise Answered(f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}")
+            raise AnswerConflict(
+                f"pair {pair} was answered elsewhere in the meantime: {self.answers[pair] or 'taken back'}"
+            )
         self.answer_many([(pair, answer)], by=by)
 
     def answer_many(self, answers: Iterable[tuple[int, Answer | None]], *, by: str) -> None:
-        """Writes (pair, answer) in one piece, as :meth:`answer` does each."""
+        """Writes several (pair, answer) at once, without comparing versions."""
         if self.state != "open":
             raise ScapoError(f"round {self.number} is {self.state}: its answers cannot change any more")
         lines = [{"pair": pair, "answer": answer, "by": by, "time": now()} for pair, answer in answers]
@@ -166,20 +169,20 @@ class Round:
             self._take(line)
 
     def end(self, state: Literal["closed", "abandoned"], errors: Sequence[dict[str, Any]]) -> None:
-        """Writes the last line."""
+        """Writes the line that ends the round."""
         line = {"state": state, "time": now(), "errors": list(errors)}
         self._append([line])
         self._take(line)
 
     def close_file(self) -> None:
-        """Lets others answer."""
+        """Closes the file, so that other processes can answer."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         if self._file is None:
-            raise InputError("is open for reading only", path=str(self.path))
+            raise InputError("the round is open for reading only", path=str(self.path))
         data = b"".join(dump_json(line) + b"\n" for line in lines)
         if os.write(self._file, data) < len(data):  # disk full: leave no half line behind
             os.ftruncate(self._file, self._size)
@@ -194,7 +197,7 @@ class Round:
             return
         pair, answer = line["pair"], line["answer"]
         if not (isinstance(pair, int) and 0 <= pair < len(self.answers) and (answer is None or answer in ANSWERS)):
-            raise ValueError(f"no answer: {line}")
+            raise ValueError(f"not a valid answer: {line}")
         if self.answers[pair] is not None:
             self.order.remove(pair)
         self.answers[pair] = answer
@@ -213,8 +216,8 @@ class Round:
         number = 1
         try:
             head = parse_json(lines[0])
-            if head.get("format") != FORMAT or head["run"] != _identity(store):
-                raise InputError(f"is no round of this run, or not of the format {FORMAT}", path=str(self.path), line=1)
+            if head.get("format") != FORMAT or head["run"] != _matrix_hash(store):
+                raise InputError(f"not a round of this run in the format {FORMAT}", path=str(self.path), line=1)
             self.draw = _draw_of(head, store)
             asked = len(self.draw.judged)
             self.answers, self.people, self.versions = [None] * asked, [""] * asked, [0] * asked
@@ -236,22 +239,24 @@ def draw_round(
     at_least: int = DEFAULT_AT_LEAST,
     seed: int = DEFAULT_SEED,
 ) -> Round:
-    """Draws the next round and writes its file; nothing of it is a cell that a person has seen.
+    """Draws the next round and writes its file; it never asks for a cell that a person has seen.
 
     Args:
         store: the run.
-        labels: to draw from; None for all.
-        random, present, at_least: see :func:`draws.draw_pairs`.
-        seed: of the draw; rounds differ under one seed.
+        labels: labels to draw from; None takes all.
+        random: see :func:`draws.draw_pairs`.
+        present: see :func:`draws.draw_pairs`.
+        at_least: see :func:`draws.draw_pairs`.
+        seed: seed of the draw; different rounds draw differently with one seed.
 
     Raises:
-        ScapoError: the last round is still open, a label is unknown, nothing is left to draw.
+        ScapoError: the last round is still open, a label is unknown, or no cell is left to draw.
         InputError: the file cannot be written.
     """
     earlier = _closed_rounds(store)
     wanted = dict.fromkeys(labels if labels is not None else store.labels)
     if unknown := [label for label in wanted if label not in store.vocabulary.label_ids]:
-        raise ScapoError(f"no label '{unknown[0]}' in the run's vocabulary '{store.vocabulary.name}'")
+        raise ScapoError(f"unknown label '{unknown[0]}': not in the run's vocabulary '{store.vocabulary.name}'")
     label_ids = [k for k, label in enumerate(store.labels) if label in wanted]
     matrix = judged_matrix(store)
     eligible = (matrix != UNKNOWN) & ~seen_cells(store, earlier)
@@ -274,7 +279,7 @@ def draw_round(
 
 
 def ask_undecided(store: Store) -> Round:
-    """Writes a round of every cell without a verdict, for a person to decide; no bounds come of it.
+    """Writes a round that asks for every cell without a verdict; it gives no bounds.
 
     Raises:
         ScapoError: the last round is still open, or every cell has a verdict.
@@ -301,7 +306,7 @@ def ask_undecided(store: Store) -> Round:
 
 
 def _closed_rounds(store: Store) -> list[Round]:
-    """The rounds so far, none of them open."""
+    """The rounds so far; raises where the last one is still open."""
     earlier = read_rounds(store)
     if earlier and earlier[-1].state == "open":
         left = len(earlier[-1].open_pairs)
@@ -313,7 +318,7 @@ def _closed_rounds(store: Store) -> list[Round]:
 def _write(store: Store, draw: Draw) -> Round:
     head = {
         "format": FORMAT,
-        "run": _identity(store),
+        "run": _matrix_hash(store),
         "round": draw.number,
         "time": now(),
         "seed": draw.seed,
@@ -334,17 +339,15 @@ def _write(store: Store, draw: Draw) -> Round:
 
 
 def read_rounds(store: Store) -> list[Round]:
-    """All rounds of a run, the first first.
+    """All rounds of a run, in order.
 
     Raises:
-        InputError: one is damaged, or missing among the others.
+        InputError: a round is damaged or missing.
     """
     rounds = [Round(path, store) for path in sorted((store.folder / FOLDER).glob("round-*.jsonl"))]
     for number, each in enumerate(rounds, 1):
         if each.number != number:
-            raise InputError(
-                f"is round {each.number}, but the folder has no round {number}", path=str(each.path), line=1
-            )
+            raise InputError(f"round {number} not found: this file is round {each.number}", path=str(each.path), line=1)
     return rounds
 
 
@@ -352,7 +355,7 @@ def open_round(store: Store, *, write: bool = False) -> Round:
     """The round that waits for answers.
 
     Raises:
-        ScapoError: there is none.
+        ScapoError: no round is open.
         InputError: another process has it open for writing.
     """
     rounds = read_rounds(store)
@@ -368,14 +371,14 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     Args:
         store: the run, open for writing.
         round_: the round, open for writing.
-        abandon: end it though pairs have no answer; what was answered is kept, but no bounds come of it.
+        abandon: end it although pairs are open; its answers are kept, but it gives no bounds.
 
     Returns:
         One record per cell in which a person and the judge differ: image_id, label, judge's and person's verdict
-        (1 present, 0 absent), who the person is, and the judge's source (kind, prompt, judge).
+        (1 present, 0 absent), the person's name, and the provenance of the judge's verdict (kind, prompt, judge).
 
     Raises:
-        ScapoError: pairs without an answer.
+        ScapoError: pairs are open.
     """
     if round_.open_pairs and not abandon:
         raise ScapoError(f"round {round_.number}: {len(round_.open_pairs):,} pairs have no answer yet")
@@ -384,7 +387,7 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
     for pair, answer in enumerate(round_.answers):
         if answer in VERDICTS and draw.judged[pair] not in (UNKNOWN, VERDICTS[answer]):
             row, label = int(draw.pairs.rows[pair]), int(draw.pairs.label_ids[pair])
-            source = _judge_of(store, row, label)
+            provenance = _judge_of(store, row, label)
             errors.append(
                 {
                     "pair": pair,
@@ -393,16 +396,16 @@ def close_round(store: Store, round_: Round, *, abandon: bool = False) -> list[d
                     "judged": int(draw.judged[pair]),
                     "person": VERDICTS[answer],
                     "by": round_.people[pair],
-                    "kind": source.kind if source else "",
-                    "prompt": source.prompt if source else "",
-                    "judge": source.judge if source else "",
+                    "kind": provenance.kind if provenance else "",
+                    "prompt": provenance.prompt if provenance else "",
+                    "judge": provenance.judge if provenance else "",
                 }
             )
     for person in dict.fromkeys(round_.people):
         theirs = [k for k, answer in enumerate(round_.answers) if answer in VERDICTS and round_.people[k] == person]
         verdicts = [VERDICTS[str(round_.answers[k])] for k in theirs]
-        source = Source(kind="human", prompt="", judge=person, round=round_.number)
-        store.write(draw.pairs.rows[theirs], draw.pairs.label_ids[theirs], verdicts, source)
+        provenance = Provenance(kind="human", prompt="", judge=person, round=round_.number)
+        store.write(draw.pairs.rows[theirs], draw.pairs.label_ids[theirs], verdicts, provenance)
     round_.end("abandoned" if abandon and round_.open_pairs else "closed", errors)
     return errors
 
@@ -414,30 +417,32 @@ def judged_matrix(store: Store) -> NDArray[np.int8]:
 
 
 def people_cells(store: Store) -> NDArray[np.bool_]:
-    """(images, labels) cells whose verdict is a person's."""
-    human = np.array([*(source.kind == "human" for source in store.sources), False])
-    return np.asarray(human[store.source_ids])
+    """(images, labels) bool, true for cells whose verdict is a person's."""
+    human = np.array([*(provenance.kind == "human" for provenance in store.provenances), False])
+    return np.asarray(human[store.provenance_ids])
 
 
 def seen_cells(store: Store, rounds: Iterable[Round]) -> NDArray[np.bool_]:
-    """(images, labels) cells that a person has looked at, were it to be unsure."""
+    """(images, labels) bool, true for cells that a person has seen, answers "unsure" included."""
     seen = people_cells(store)
     for each in rounds:
-        looked = [k for k, answer in enumerate(each.answers) if answer is not None and answer != "missing"]
-        seen[each.draw.pairs.rows[looked], each.draw.pairs.label_ids[looked]] = True
+        seen_pairs = [k for k, answer in enumerate(each.answers) if answer is not None and answer != "missing"]
+        seen[each.draw.pairs.rows[seen_pairs], each.draw.pairs.label_ids[seen_pairs]] = True
     return seen
 
 
-def _judge_of(store: Store, row: int, label: int) -> Source | None:
-    """The latest source that is no person: a closing that was killed half-way may have written the person's."""
-    current = store.source_of(row, label)
+def _judge_of(store: Store, row: int, label: int) -> Provenance | None:
+    """Provenance of the judge's latest verdict: a closing that was killed may have written the person's after it."""
+    current = store.provenance_of(row, label)
     if current is None or current.kind != "human":
         return current
-    return next((source for _, source in reversed(store.history(row, label)) if source.kind != "human"), None)
+    return next(
+        (provenance for _, provenance in reversed(store.history(row, label)) if provenance.kind != "human"), None
+    )
 
 
-def _identity(store: Store) -> str:
-    """Which images and labels rows and columns mean."""
+def _matrix_hash(store: Store) -> str:
+    """Hash of the image ids and labels that rows and columns stand for."""
     return digest([*store.image_ids, "labels", *store.labels])
 
 

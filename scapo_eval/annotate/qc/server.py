@@ -1,9 +1,9 @@
 """The local web page on which a person answers a round.
 
-It listens on 127.0.0.1 only, and three checks keep other pages in the person's browser out: every address begins
-with a random token; the Host header must be a loopback name (DNS rebinding); what changes anything must come from
-the page itself (Origin) as JSON. Pictures are served by row number, and only those that the round asks about.
-The judge's verdicts never reach the page before the round is closed, so that nobody is primed by them.
+It listens on 127.0.0.1 only, and three checks keep out other pages in the person's browser: every address begins
+with a random token; the Host header must be a loopback name (against DNS rebinding); requests that change anything must
+come from the page itself (Origin) as JSON. Pictures are served by row number, and only those that the round asks about.
+The judge's verdicts do not reach the page before the round is closed, so that they cannot sway the person.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...engines import images
 from ...errors import MissingExtra, ScapoError
 from ...io.files import dump_json, parse_json
 from ..store import Store
-from .rounds import ANSWERS, Answered, Round, close_round
+from .rounds import ANSWERS, AnswerConflict, Round, close_round
 from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary
 
 LOOPBACK = "127.0.0.1"
@@ -48,11 +48,11 @@ _HEADERS = {
 
 
 class Refused(ScapoError):
-    """A request that is not granted.
+    """A request that is refused.
 
     Args:
-        status: of the answer.
-        reason: in words for the page.
+        status: HTTP status of the reply.
+        reason: reason, which the page shows.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -64,7 +64,7 @@ def picture(path: str) -> tuple[bytes, str]:
     """A picture as browsers show it, and its MIME type: the file's own bytes, or a PNG of what they cannot read.
 
     Raises:
-        ImageFault: no such file, or no readable picture.
+        ImageFault: the file is not found, or not a readable image.
         MissingExtra: the format needs Pillow, which is not installed.
     """
     try:
@@ -87,15 +87,16 @@ class QcServer(ThreadingHTTPServer):
     """Serves one round until it is shut down.
 
     Args:
-        store: the run, open for reading; it is opened for writing only while the round is closed.
+        store: the run, open for reading; it is opened for writing only to close the round.
         round_: the round, open for writing.
-        by: who answers.
-        port: to listen on, 0 for any.
-        confidence: of the bounds.
+        by: name of the person who answers.
+        port: port to listen on, 0 for any free one.
+        confidence: confidence of the bounds.
         finished: called with the summary when the round has been closed.
 
     Attributes:
-        url: of the page, with the token.
+        token: random part of every address.
+        url: address of the page, with the token.
 
     Raises:
         OSError: the port is taken.
@@ -131,7 +132,7 @@ class QcServer(ThreadingHTTPServer):
         """Body and MIME type of an address below the token.
 
         Raises:
-            Refused: there is nothing.
+            Refused: nothing is found there.
         """
         if place in self._assets:
             body, mime = self._assets[place]
@@ -148,10 +149,10 @@ class QcServer(ThreadingHTTPServer):
                 return picture(self._store.paths[int(row)])
             except (images.ImageFault, MissingExtra) as fault:
                 return _json({"fault": str(fault)})  # not 404: the page says so itself, the console stays silent
-        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def post(self, place: str, body: Any) -> tuple[bytes, str]:
-        """Carries out what the page asks for.
+        """Carries out a request of the page.
 
         Raises:
             Refused: it cannot be granted; nothing has changed.
@@ -166,7 +167,7 @@ class QcServer(ThreadingHTTPServer):
                 raise
             except ScapoError as error:
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
-        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         pair, answer, version = (body.get(key) for key in ("pair", "answer", "version"))
@@ -178,7 +179,7 @@ class QcServer(ThreadingHTTPServer):
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the picture can be shown: answer yes, no or unsure")
         try:
             self._round.answer(pair, answer, by=self._by, version=version)
-        except Answered as reason:  # no fault of the page: it takes over what the other tab has done
+        except AnswerConflict as reason:  # no fault of the page: it takes over what the other tab has done
             return {"refused": str(reason), **self._answers()}
         return {"version": self._round.versions[pair], "events": sum(self._round.versions)}
 
@@ -201,7 +202,7 @@ class QcServer(ThreadingHTTPServer):
         }
 
     def _state(self) -> dict[str, Any]:
-        """Everything the page shows; nothing of the judge before the round is closed."""
+        """Everything the page shows; the judge's verdicts only once the round is closed."""
         store, pairs = self._store, self._round.draw.pairs
         used = list(dict.fromkeys(pairs.label_ids.tolist()))
         place = {label: k for k, label in enumerate(used)}
@@ -275,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers to loopback names only")
         token, _, place = self.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self._server.token.encode()):
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
         return place
 
     def _body(self) -> Any:
@@ -289,11 +290,11 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return parse_json(self.rfile.read(int(length)))
         except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the request is no JSON") from None
+            raise Refused(HTTPStatus.BAD_REQUEST, "not a valid JSON request") from None
 
 
 def _shows(path: str) -> bool:
-    """Whether a picture can be read, wholly where Pillow is there to say so."""
+    """Whether a picture can be read (to its last byte where Pillow is installed)."""
     try:
         picture(path)
         images.check(path)

@@ -1,7 +1,7 @@
 """What the rounds say of the matrix: errors found, and bounds on what is still wrong, per label and overall.
 
-A bound speaks of the matrix as it stands, after people's verdicts were written into it: what the interval allows
-among the cells of the last draw, less the errors that have been found and mended since. Figures of a label whose
+A bound is about the current matrix, after people's verdicts were written into it: the interval's number of wrong cells
+at the last draw, less the errors that have been found and corrected since. The bounds of a label whose
 cells a judge has changed since its last draw are withheld, and so are the overall ones, until a fresh draw.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...io.files import atomic_write, dump_json
 from ..store import ABSENT, PRESENT, UNKNOWN, Store
-from .bounds import pooled_wrong_cells, spent, wrong_cells
+from .bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds
 
 DEFAULT_CONFIDENCE = 0.99
@@ -32,13 +32,14 @@ class _Sample:
     """What a draw found, as (images, labels) masks; everything else is sums over them.
 
     Attributes:
-        judged: the verdicts at the time of the draw, not a mask.
+        judged: the verdicts at the time of the draw (1, 0, -1; not a mask).
         eligible: cells that could be drawn.
         checked: drawn cells with an answer yes, no or unsure.
-        random, present: those of the random draws, and of the draw among all present cells.
+        random: checked cells of the labels' random draws.
+        present: checked cells of the draw among all present cells.
         wrong: checked cells that the person calls otherwise than the judge.
         unsure: checked cells with the answer unsure.
-        mended: eligible cells found wrong in this draw or since.
+        corrected: eligible cells found wrong, and so corrected, in this draw or since.
         doubtful: cells outside ``eligible`` that are unsure from earlier rounds and so may be wrong.
     """
 
@@ -49,7 +50,7 @@ class _Sample:
     present: NDArray[np.bool_]
     wrong: NDArray[np.bool_]
     unsure: NDArray[np.bool_]
-    mended: NDArray[np.bool_]
+    corrected: NDArray[np.bool_]
     doubtful: NDArray[np.bool_]
 
 
@@ -58,7 +59,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
 
     Args:
         store: the run.
-        confidence: probability, at least, with which each interval holds, on its own, after any number of rounds.
+        confidence: least probability with which each interval, on its own, holds after any number of rounds.
 
     Returns:
         ``rounds``: one record each; ``overall``: intervals of all cells (``error``), of the cells called present that
@@ -72,21 +73,21 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
     alpha = round(1 - confidence, 12)
     closed = [each for each in rounds if each.state == "closed" and each.draw.labels]
     current = _changed(matrix, rounds, store)
-    samples = {each.number: _sample(each, rounds) for each in _that_count(closed)}
+    samples = {each.number: _sample(each, rounds) for each in _counting_rounds(closed)}
     labels: dict[str, Any] = {}
     for column, name in enumerate(store.labels):
         last = next((each for each in reversed(closed) if column in each.draw.labels), None)
         if last is None:
             continue
         draws = sum(column in each.draw.labels for each in rounds[: last.number])
-        level = spent(alpha, draws)
+        level = alpha_of_draw(alpha, draws)
         labels[name] = {"round": last.number, "alpha": level, "stale": bool(current[last.number][column])}
         for side in SIDES:
             labels[name][side] = _label_side(samples[last.number], column, side, matrix, level, labels[name]["stale"])
     last_full = next((each for each in reversed(closed) if each.draw.full), None)
     overall, missing = None, "no round over all labels has been closed"
     if last_full is not None:
-        level = spent(alpha, sum(each.draw.full for each in rounds[: last_full.number]))
+        level = alpha_of_draw(alpha, sum(each.draw.full for each in rounds[: last_full.number]))
         changed = [store.labels[k] for k in np.flatnonzero(current[last_full.number])]
         if changed:
             missing = f"{len(changed)} labels have changed since round {last_full.number}; draw over all labels again"
@@ -105,7 +106,7 @@ def summarize(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> dict[s
         "stale": [name for name, record in labels.items() if record["stale"]],
         "refine": list(dict.fromkeys(error["label"] for error in last_closed.errors)) if last_closed else [],
         "errors": [{"round": each.number, **_without_pair(error)} for each in rounds for error in each.errors],
-        "judges": sorted({source.judge for source in store.sources if source.kind != "human"}),
+        "judges": sorted({provenance.judge for provenance in store.provenances if provenance.kind != "human"}),
     }
 
 
@@ -123,13 +124,13 @@ def summary_path(store: Store) -> Path:
 
 
 def refine_command(folder: str | Path, labels: Sequence[str]) -> str | None:
-    """The command that asks the judge again about labels; None where there is none to ask about."""
+    """The command that asks the judge again about labels; None where there are no labels."""
     if not labels:
         return None
     return f"scapo-eval annotate refine {shlex.quote(str(folder))} --labels {shlex.quote(','.join(labels))}"
 
 
-def _that_count(closed: Sequence[Round]) -> list[Round]:
+def _counting_rounds(closed: Sequence[Round]) -> list[Round]:
     """The rounds that are some label's last one, or the last full one."""
     latest: dict[int, Round] = {}
     for each in closed:
@@ -144,7 +145,7 @@ def _changed(matrix: NDArray[np.int8], rounds: Sequence[Round], store: Store) ->
     return {each.number: ((matrix != each.draw.matrix) & judges).any(axis=0) for each in rounds}
 
 
-_MASKS = ("checked", "random", "present", "wrong", "unsure", "mended")
+_MASKS = ("checked", "random", "present", "wrong", "unsure", "corrected")
 
 
 def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
@@ -164,8 +165,8 @@ def _sample(round_: Round, rounds: Sequence[Round]) -> _Sample:
         masks[name] &= masks["checked"]
     masks["wrong"][_wrong(round_, draw.matrix)] = True
     for each in later:
-        masks["mended"][_wrong(each, draw.matrix)] = True
-    masks["mended"] &= draw.eligible
+        masks["corrected"][_wrong(each, draw.matrix)] = True
+    masks["corrected"] &= draw.eligible
     return _Sample(judged=draw.matrix, eligible=draw.eligible, doubtful=doubtful, **masks)
 
 
@@ -200,18 +201,18 @@ def _label_side(
     )  # fmt: skip
     low, high = _finite(wrong, unsure, checked, population, alpha)
     cells = int((matrix[:, column] == SIDES[side]).sum())
-    interval = None if stale else _interval(low, high + count(sample.doubtful), count(sample.mended), cells)
+    interval = None if stale else _interval(low, high + count(sample.doubtful), count(sample.corrected), cells)
     return {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **(interval or _NOTHING)}
 
 
 _NOTHING: dict[str, float | None] = {"low": None, "high": None}
 
 
-def _interval(low: float, high: float, mended: int, cells: int) -> dict[str, float | None]:
-    """Bounds as fractions of the cells there are now; none where there are none."""
+def _interval(low: float, high: float, corrected: int, cells: int) -> dict[str, float | None]:
+    """Bounds as fractions of the cells there are now; None for no cells."""
     if not cells:
         return _NOTHING
-    return {"low": max(0.0, low - mended) / cells, "high": min(1.0, max(0.0, high - mended) / cells)}
+    return {"low": max(0.0, low - corrected) / cells, "high": min(1.0, max(0.0, high - corrected) / cells)}
 
 
 def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: int) -> dict[str, Any] | None:
@@ -223,9 +224,9 @@ def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: in
         of_kind = np.isin(sample.judged, verdicts)
         drawn = sample.present if name == "false_positive" else sample.random
         checked = int(drawn.sum())
-        wrong, unsure, mended, doubtful = (
+        wrong, unsure, corrected, doubtful = (
             int((mask & of_kind).sum())
-            for mask in (sample.wrong & drawn, sample.unsure & drawn, sample.mended, sample.doubtful)
+            for mask in (sample.wrong & drawn, sample.unsure & drawn, sample.corrected, sample.doubtful)
         )
         if name == "false_positive":
             population = int((sample.eligible & of_kind).sum())
@@ -236,7 +237,7 @@ def _overall(sample: _Sample, matrix: NDArray[np.int8], alpha: float, number: in
                 return None
             low, high = bounds
         cells = int(np.isin(matrix, verdicts).sum())
-        interval = _interval(low, high + doubtful, mended, cells)
+        interval = _interval(low, high + doubtful, corrected, cells)
         found[name] = {"cells": cells, "checked": checked, "wrong": wrong, "unsure": unsure, **interval}
     return found
 

@@ -7,7 +7,8 @@ adjective, the contexts in which it does (``to watch the``, ``a laptop computer`
 ``benchmarks/amber.py`` measures what that costs.
 
 Two habits of the official script are kept, because published values depend on them: case matters (``Trees`` at
-the start of a sentence is not a tree), and WordNet's shortest lemma wins (``men`` stays ``men``, ``vases`` become ``vas``).
+the start of a sentence is not a tree), and WordNet's shortest lemma wins (``men`` stays ``men``, ``vases`` become
+``vas``).
 """
 
 from __future__ import annotations

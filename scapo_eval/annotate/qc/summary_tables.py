@@ -9,7 +9,7 @@ from typing import Any
 from .summary import SIDES
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Heads and rows."""
+"""Column headings, and rows."""
 
 KINDS = {
     "error": "cells that are wrong",
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def rounds_table(summary: dict[str, Any]) -> Table:
-    """One row per round."""
+    """The rounds, one row each."""
     heads = ("round", "labels", "pairs", "answered", "unsure", "skipped", "errors", "state")
     rows = [
         [
@@ -34,7 +34,7 @@ def rounds_table(summary: dict[str, Any]) -> Table:
 
 
 def overall_table(summary: dict[str, Any]) -> Table | None:
-    """The bounds over all labels; None where there are none (``overall_missing`` says why)."""
+    """The bounds over all labels; None where they cannot be given (``overall_missing`` says why)."""
     overall = summary["overall"]
     if overall is None:
         return None
@@ -66,7 +66,7 @@ def labels_table(summary: dict[str, Any]) -> Table:
 
 
 def percent(value: float | None, *, up: bool) -> str:
-    """A bound in percent, rounded outwards, with the digits that small ones need; ``n/a`` where there is none."""
+    """A bound in percent, rounded outwards, with the digits that small ones need; ``n/a`` for no bound."""
     if value is None:
         return "n/a"
     digits = 3 if 0 < value < 0.001 else 2

@@ -1,4 +1,4 @@
-"""A round's pairs as a table, and answers from one: for labs that look at pictures with tools of their own."""
+"""A round's pairs as a table, and answers from one: for labs that answer with tools of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS: dict[str, Answer] = {
 
 
 def pairs_table(round_: Round, store: Store) -> bytes:
-    """The pairs as CSV in the order of asking, with the answers there are; the judge's verdicts stay hidden."""
+    """The pairs as CSV in the order of asking, with the answers so far; the judge's verdicts stay hidden."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -38,12 +38,13 @@ def pairs_table(round_: Round, store: Store) -> bytes:
 
 
 def read_answers(path: str, round_: Round, store: Store) -> list[tuple[int, Answer]]:
-    """New answers to a round's pairs from CSV (with a head line) or JSON Lines: ``image_id, label, verdict``.
+    """New answers to a round's pairs from CSV (with a header line) or JSON Lines: ``image_id, label, verdict``.
 
     Lines without a verdict, and answers that the round has already, are passed over.
 
     Raises:
-        InputErrors: pairs that the round does not ask, verdicts that are none, other answers than before.
+        InputErrors: pairs that the round does not ask for, verdicts that are not valid, answers that contradict
+            earlier ones.
     """
     pairs = round_.draw.pairs
     position = {
@@ -92,13 +93,13 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError("not UTF-8; save the table as UTF-8", path=name) from None
+        raise InputError("not a valid UTF-8 text; save the table as UTF-8", path=name) from None
     first = text.split("\n", 1)[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
     if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
-        raise InputError("expected a head line with the columns image_id, label and verdict", path=name, line=1)
+        raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
     try:
         for record in reader:
             yield reader.line_num, record
     except csv.Error as error:
-        raise InputError(f"broken CSV: {error}", path=name, line=reader.line_num) from None
+        raise InputError(f"not a valid CSV file: {error}", path=name, line=reader.line_num) from None

@@ -1,8 +1,8 @@
-"""Questions about cells in, verdicts in the store out: the pass that ``coarse`` and ``refine`` share.
+"""One pass of a judge over cells: calls in, verdicts in the store out. ``coarse`` and ``refine`` share it.
 
-Questions go out in blocks, image by image, so that a server can keep an image's prefix. Every answer is in the
-run's journal as it arrives, a block's verdicts are in the store when the block is complete; a killed pass asks again
-only what was in flight.
+Calls go out in blocks, image by image, so that a server can cache an image's prefix. Every answer is in the run's
+journal as it arrives, and a block's verdicts are in the store when the block is complete; a killed pass repeats only
+the calls that were in flight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import Engine, Response, Sampling
+from ..engines import Completion, Engine, Sampling
 from ..engines import images as picture_files
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
@@ -22,24 +22,24 @@ from ..inference.runner import Session, now, run_card
 from ..io.files import atomic_write, dump_json
 from ..signature import digest
 from .prompts import Prompt
-from .store import PRESENT, UNKNOWN, Kind, Source, Store
+from .store import PRESENT, UNKNOWN, Kind, Provenance, Store
 
 JOURNAL = "answers.journal"
 UNREAD = "unread.jsonl"
 PASSES = "passes.jsonl"
 
 FIRST_BLOCK, BLOCK = 64, 8192
-"""Questions in the block that the first forecast is made of, and in the blocks behind it."""
+"""Calls in the first block, from which the first forecast is made, and in every later block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Call:
     """One call: an image and a prompt that asks for the verdicts of some of its cells.
 
     Attributes:
-        row: of the image.
-        prompt: what is asked.
-        columns: of the prompt's labels.
+        row: row of the image in the matrix.
+        prompt: the text that is sent with the image.
+        columns: columns of the prompt's labels in the matrix.
     """
 
     row: int
@@ -49,13 +49,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a pass has cost and what it will.
+    """What a pass has cost so far, and what the rest of it will.
 
     Attributes:
-        done, total: calls.
-        made: of the calls done, those that the engine answered in this run.
-        seconds: that these took.
-        prompt_tokens, completion_tokens: of a call, on average; 0 where the engine does not count.
+        done: number of calls that have been answered.
+        total: number of calls in the whole pass.
+        made: number of the answered calls that the engine answered now (the others came from the journal).
+        seconds: time that the engine took for them.
+        prompt_tokens: mean number of prompt tokens of a call; 0 where the engine does not count.
+        completion_tokens: mean number of completion tokens of a call; 0 where the engine does not count.
     """
 
     done: int
@@ -67,31 +69,37 @@ class Forecast:
 
     @property
     def left(self) -> int:
-        """Calls to come."""
+        """Number of calls that are still to be made."""
         return self.total - self.done
 
     @property
     def seconds_left(self) -> float | None:
-        """Time that the calls to come will take; None before there is a rate."""
+        """Seconds that the remaining calls will take; None before a rate is known."""
         return self.left * self.seconds / self.made if self.made and self.seconds > 0 else None
 
     def cost(self, calls: int, price_in: float, price_out: float) -> float:
-        """Price of calls, at prices per million tokens."""
+        """Price of a number of calls.
+
+        Args:
+            calls: number of calls.
+            price_in: price of a million prompt tokens.
+            price_out: price of a million completion tokens.
+        """
         return calls * (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a pass came to.
+    """What a pass achieved.
 
     Attributes:
-        calls: questions asked.
-        cells: verdicts that were wanted.
-        present: of them, present.
-        changed: verdicts that differ from an earlier one.
-        unread: cells whose answer could not be read, with the answer.
-        failed: cells without an answer, with the error.
-        excluded: images that cannot be loaded (of this pass).
+        calls: number of calls made.
+        cells: number of cells that were asked about.
+        present: number of written verdicts that say "present".
+        changed: number of written verdicts that differ from the cell's earlier one.
+        unread: cells whose answer could not be read, each with the answer.
+        failed: cells whose call got no answer, each with the error.
+        excluded: ids of the images that this pass could not load.
     """
 
     calls: int = 0
@@ -104,25 +112,25 @@ class Outcome:
 
     @property
     def flawed(self) -> bool:
-        """Whether something is left to be settled: exit code 4."""
+        """Whether cells or images are left unsettled (exit code 4 of the commands)."""
         return bool(self.unread or self.failed or self.excluded)
 
 
 def journal_of(store: Store, warn: Callable[[str], None] = lambda text: None) -> Journal:
-    """The answers that a run has got."""
+    """The journal of a run's answers, opened for reading and writing."""
     return Journal(store.folder / JOURNAL, warn=warn)
 
 
 def judge_of(engine: Engine) -> str:
-    """``model@hash`` of whatever decides the engine's answers."""
+    """The judge's name in provenances: ``model@hash``, the hash covering whatever decides the engine's answers."""
     identity = dict(engine.identity)
     return f"{identity.get('model', identity.get('engine', 'judge'))}@{digest([dump_json(identity)])}"
 
 
-def ask(
+def run_pass(
     store: Store,
     session: Session,
-    questions: Iterable[Question],
+    calls: Iterable[Call],
     total: int,
     *,
     sampling: Sampling,
@@ -131,39 +139,39 @@ def ask(
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
 ) -> Outcome:
-    """Asks, writes the verdicts that can be read, lists what is left.
+    """Makes the calls, writes the verdicts that can be read, lists the cells that stay open.
 
     A cell whose answer cannot be read becomes unknown; one without an answer keeps what it has. A coarse verdict
     never takes the place of any other.
 
     Args:
-        store: open for writing.
+        store: the run, open for writing.
         session: the judge.
-        questions: image by image.
-        total: their number.
-        sampling: of the judge.
-        round: of quality control.
-        reason: why they are asked.
-        report: told after every block.
-        only_first: stop after the first block, for its forecast.
+        calls: what to ask, image by image.
+        total: number of calls.
+        sampling: sampling settings of the judge.
+        round: number of the round of quality control that led to this pass, 0 before any.
+        reason: why the cells are asked again, for the history.
+        report: called with a forecast after every block.
+        only_first: stop after the first block, once its forecast is known.
     """
     started, judge = now(), judge_of(session.engine)
     outcome = Outcome()
     loads: dict[int, bool] = {}
     kept: dict[str, Prompt] = {}
     done = 0
-    for block in _blocks(questions):
-        fit = [question for question in block if _loads(store, question.row, loads, outcome)]
-        for question in fit:
-            if question.prompt.id not in kept:
-                kept[question.prompt.id] = question.prompt
-                store.keep_prompt(question.prompt.id, question.prompt.document())
-        wanted = [question.prompt.request(store.paths[question.row], sampling) for question in fit]
-        answers = ask_until_read(session, wanted, [question.prompt.read for question in fit])
-        for question, (verdicts, response) in zip(fit, answers, strict=True):
-            session.tally.add(response)
+    for block in _blocks(calls):
+        fit = [call for call in block if _loads(store, call.row, loads, outcome)]
+        for call in fit:
+            if call.prompt.id not in kept:
+                kept[call.prompt.id] = call.prompt
+                store.keep_prompt(call.prompt.id, call.prompt.document())
+        wanted = [call.prompt.request(store.paths[call.row], sampling) for call in fit]
+        answers = ask_until_read(session, wanted, [call.prompt.read for call in fit])
+        for call, (verdicts, completion) in zip(fit, answers, strict=True):
+            session.tally.add(completion)
             if verdicts is None:
-                _list(store, question, response, outcome)
+                _list(store, call, completion, outcome)
         _write(store, fit, answers, judge, round, reason, outcome)
         outcome.calls += len(fit)
         done += len(block)
@@ -176,8 +184,8 @@ def ask(
     return outcome
 
 
-def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    stream = iter(questions)
+def _blocks(calls: Iterable[Call]) -> Iterator[list[Call]]:
+    stream = iter(calls)
     size = FIRST_BLOCK
     while block := list(islice(stream, size)):
         yield block
@@ -200,30 +208,32 @@ def _loads(store: Store, row: int, loads: dict[int, bool], outcome: Outcome) -> 
 
 def _write(
     store: Store,
-    questions: Sequence[Question],
-    answers: Sequence[tuple[tuple[int, ...] | None, Response]],
+    calls: Sequence[Call],
+    answers: Sequence[tuple[tuple[int, ...] | None, Completion]],
     judge: str,
     round: int,
     reason: str,
     outcome: Outcome,
 ) -> None:
-    """A block's verdicts, prompt by prompt; one that the cell has already, from the same source, is not repeated."""
+    """Writes a block's verdicts, prompt by prompt, without those that a cell already has from an equal call."""
     cells: dict[tuple[Kind, str], list[tuple[int, int, int]]] = {}
-    for question, (verdicts, response) in zip(questions, answers, strict=True):
-        outcome.cells += len(question.columns)
-        if response.error is not None:
+    for call, (verdicts, completion) in zip(calls, answers, strict=True):
+        outcome.cells += len(call.columns)
+        if completion.error is not None:
             continue
-        said = verdicts or (UNKNOWN,) * len(question.columns)
-        found = cells.setdefault((question.prompt.kind, question.prompt.id), [])
-        found += ((question.row, column, verdict) for column, verdict in zip(question.columns, said, strict=True))
+        said = verdicts or (UNKNOWN,) * len(call.columns)
+        found = cells.setdefault((call.prompt.kind, call.prompt.id), [])
+        found += ((call.row, column, verdict) for column, verdict in zip(call.columns, said, strict=True))
     for (kind, prompt), found in cells.items():
         row, column, verdict = np.array(found, dtype=np.int64).T
         before = store.matrix[row, column]
-        new = Source(kind, prompt, judge, round, reason)
+        new = Provenance(kind, prompt, judge, round, reason)
         # a person's verdict stays; a coarse one is the first or mends an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
-        free = np.array([*(each.kind in replaced for each in store.sources), True])[store.source_ids[row, column]]
-        free &= (store.source_ids[row, column] != store.id_of(new)) | (before != verdict)
+        free = np.array([*(each.kind in replaced for each in store.provenances), True])[
+            store.provenance_ids[row, column]
+        ]
+        free &= (store.provenance_ids[row, column] != store.id_of(new)) | (before != verdict)
         free &= (before == UNKNOWN) | (kind != "coarse")
         row, column, verdict, before = row[free], column[free], verdict[free], before[free]
         store.write(row, column, verdict, new)
@@ -231,13 +241,13 @@ def _write(
         outcome.changed += int(((verdict != before) & (before != UNKNOWN) & (verdict != UNKNOWN)).sum())
 
 
-def _list(store: Store, question: Question, response: Response, outcome: Outcome) -> None:
-    for label in question.prompt.labels:
-        row = {"image_id": store.image_ids[question.row], "label": label, "prompt": question.prompt.id}
-        if response.error is None:
-            outcome.unread.append({**row, "answer": response.text})
+def _list(store: Store, call: Call, completion: Completion, outcome: Outcome) -> None:
+    for label in call.prompt.labels:
+        row = {"image_id": store.image_ids[call.row], "label": label, "prompt": call.prompt.id}
+        if completion.error is None:
+            outcome.unread.append({**row, "answer": completion.text})
         else:
-            outcome.failed.append({**row, "error": response.error})
+            outcome.failed.append({**row, "error": completion.error})
 
 
 def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
