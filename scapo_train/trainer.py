@@ -35,7 +35,7 @@ from .distributed import World, world
 from .log import Clock, Log, open_folder, show_messages
 from .loss import token_loss
 from .model import Batch, Policy, Row, batch_of, load_policy, loading, on_device
-from .plan import matrix_rate
+from .plan.hardware import matrix_rate
 from .rollout import PolicySampler, Response, Sampler, Seen, encode
 from .watch import Interrupted
 

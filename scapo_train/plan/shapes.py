@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConf
 
 from scapo_eval.errors import InputError, ScapoError
 
-from .model import Policy
+from ..model import Policy
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
