@@ -24,24 +24,24 @@ from scapo_eval.tokens import decode_with_offsets
 from .config import Config, Credit, Loss
 from .rollout import Response
 
-Advantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 """(responses,) rewards, group by group, and the size of a group -> (responses,) advantages."""
 
 
-def centred(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     """R - mean of the group (Dr. GRPO)."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
 
-def standardised(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+def standardized(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     """(R - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
     groups = rewards.reshape(-1, group)
     spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
 
 
-_COMPARED: dict[str, Advantages] = {"grpo": standardised, "dapo": standardised, "dr_grpo": centred}
+_COMPARED: dict[str, GroupAdvantages] = {"grpo": standardized, "dapo": standardized, "dr_grpo": centered}
 """The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
 
 
@@ -70,20 +70,20 @@ Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
-class Credited:
+class CreditedBatch:
     """The credit of a batch of responses.
 
     Attributes:
         advantages: per response (T_i,) float32.
         columns: the rewards behind them.
         rewards: (n,) of each response: the sum over its pieces, or its response-level reward.
-        varied: (groups,) whether a group's rewards differ.
+        has_variance: (groups,) whether a group's rewards differ.
     """
 
     advantages: list[NDArray[np.float32]]
     columns: RewardColumns
     rewards: NDArray[np.float64]
-    varied: NDArray[np.bool_]
+    has_variance: NDArray[np.bool_]
 
 
 def credit(
@@ -94,7 +94,7 @@ def credit(
     responses: Sequence[Response],
     group: int,
     max_new_tokens: int,
-) -> Credited:
+) -> CreditedBatch:
     """Rewards and advantages of whole groups.
 
     Args:
@@ -126,8 +126,8 @@ def credit(
         advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     else:
         advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
-    varied = np.ptp(rewards.reshape(-1, group), axis=1) > 0
-    return Credited(advantages, columns, rewards, varied)
+    has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 0
+    return CreditedBatch(advantages, columns, rewards, has_variance)
 
 
 def scheme_of(name: str) -> Scheme:
@@ -187,34 +187,3 @@ def _overlong(ids: Sequence[Sequence[int]], margin: int, longest: int) -> NDArra
     lengths = np.fromiter(map(len, ids), dtype=np.float64, count=len(ids))
     penalty: NDArray[np.float64] = np.clip((lengths - (longest - margin)) / margin, 0.0, 1.0)
     return penalty
-
-
-def measures(credited: Credited, present: NDArray[np.int64]) -> dict[str, float]:
-    """Sums over responses that the metrics of a step are ratios of; sums of ranks add up.
-
-    Args:
-        credited: what was rewarded.
-        present: (n,) labels that are present in each response's image.
-    """
-    columns = credited.columns
-    hallucinated, empty = columns.hal > 0, columns.new + columns.rep + columns.hal == 0
-    pieces = columns.reward
-    return {
-        "responses": float(len(columns)),
-        "generated": float(columns.generated.sum()),
-        "hallucinated": float(columns.hallucinated.sum()),
-        "covered": float(columns.covered.sum()),
-        "present": float(present.sum()),
-        "unknown": float(columns.unknown.sum()),
-        "reward": float(credited.rewards.sum()),
-        "reward_new": float(pieces[~hallucinated & ~empty].sum()),
-        "reward_hal": float(pieces[hallucinated].sum()),
-        "reward_reg": float(pieces[empty & ~hallucinated].sum()),
-        "zero": float((np.abs(pieces) == 0).sum()),
-        "pieces": float(len(pieces)),
-        "objects": float((columns.generated + columns.unknown).sum()),
-        "without_text": float(columns.n_empty),
-        "faulty": float(columns.n_errors),
-        "groups_without_variance": float((~credited.varied).sum()),
-        "groups": float(len(credited.varied)),
-    }

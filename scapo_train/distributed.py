@@ -26,7 +26,7 @@ TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """One process among the others.
 
     Attributes:
@@ -69,7 +69,7 @@ class World:
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def join_process_group() -> Iterator[ProcessGroup]:
     """Joins the processes that torchrun started, and leaves them at the end.
 
     Of several processes, one that fails ends all of them here (:mod:`scapo_train.watch`).
@@ -88,13 +88,13 @@ def world() -> Iterator[World]:
     if gpus:
         torch.cuda.set_device(device)
     if size == 1:
-        yield World(0, 1, device)
+        yield ProcessGroup(0, 1, device)
         return
     if not dist.is_initialized():
         dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
-        yield World(rank, size, device)
+        yield ProcessGroup(rank, size, device)
     except Interrupted:  # all ranks, after the same step
         watch.farewell()
         raise

@@ -36,7 +36,7 @@ from scapo_eval.engines.hf import end_tokens, image_tokens
 from scapo_eval.errors import ScapoError
 
 from .config import Model
-from .distributed import World
+from .distributed import ProcessGroup
 from .logprob import TokenStatistics, token_statistics
 
 
@@ -322,7 +322,7 @@ def loading(path: str) -> Iterator[None]:
         raise ScapoError(f"cannot load {path}: {' '.join(str(error).split())[:400]}") from None
 
 
-def load_policy(settings: Model, temperature: float, world: World, *, reference: bool = False) -> Policy:
+def load_policy(settings: Model, temperature: float, process_group: ProcessGroup, *, reference: bool = False) -> Policy:
     """The policy, or its frozen reference, from a Hugging Face model.
 
     One process holds plain parameters: float32 for the policy, computed with under autocast. Several shard
@@ -342,7 +342,7 @@ def load_policy(settings: Model, temperature: float, world: World, *, reference:
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
-            dtype=plain if world.size == 1 else "auto",
+            dtype=plain if process_group.size == 1 else "auto",
             attn_implementation="sdpa",
         )
     policy = Policy(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
@@ -354,33 +354,33 @@ def load_policy(settings: Model, temperature: float, world: World, *, reference:
         # transformers 4 knows the second name only
         enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
         enable({"use_reentrant": False})
-    if world.size > 1:
-        _shard(policy, dtype, world, offload=reference and settings.reference == "cpu")
+    if process_group.size > 1:
+        _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
         if not reference:
             policy.float()
     if vlm.model.visual is not None:
         vlm.model.visual.to(dtype)
     if not (reference and settings.reference == "cpu"):
-        policy.to(world.device)
-    if world.size == 1 and plain != dtype:
-        policy.compute = lambda: torch.autocast(world.device.type, dtype)  # type: ignore[assignment]
+        policy.to(process_group.device)
+    if process_group.size == 1 and plain != dtype:
+        policy.compute = lambda: torch.autocast(process_group.device.type, dtype)  # type: ignore[assignment]
     return policy.eval()
 
 
 @contextmanager
-def on_device(reference: Policy, settings: Model, world: World) -> Iterator[None]:
+def on_device(reference: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
     """Brings an unsharded reference from pinned host memory to the device, and frees it there again."""
-    if settings.reference != "cpu" or world.size > 1 or world.device.type == "cpu":
+    if settings.reference != "cpu" or process_group.size > 1 or process_group.device.type == "cpu":
         yield
         return
     host = [parameter.data for parameter in reference.parameters()]
     for k, parameter in enumerate(reference.parameters()):
         host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
-        parameter.data = host[k].to(world.device, non_blocking=True)
+        parameter.data = host[k].to(process_group.device, non_blocking=True)
     for name, buffer in list(reference.named_buffers()):
-        if buffer.device != world.device:
+        if buffer.device != process_group.device:
             owner = reference.get_submodule(name.rpartition(".")[0])
-            setattr(owner, name.rpartition(".")[2], buffer.to(world.device))
+            setattr(owner, name.rpartition(".")[2], buffer.to(process_group.device))
     try:
         yield
     finally:
@@ -404,10 +404,10 @@ def gathered(policy: Policy) -> Iterator[None]:
             module.set_reshard_after_forward(module is not policy, recurse=False)
 
 
-def _shard(policy: Policy, dtype: torch.dtype, world: World, *, offload: bool) -> None:
+def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, offload: bool) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
-    mesh = init_device_mesh(world.device.type, (world.size,))
+    mesh = init_device_mesh(process_group.device.type, (process_group.size,))
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     visual = policy.vlm.model.visual
     ignored = set() if visual is None else set(visual.parameters())

@@ -26,7 +26,7 @@ _BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Seen:
+class EncodedPrompt:
     """A prompt with its picture encoded.
 
     Attributes:
@@ -66,22 +66,22 @@ class Sampler(Protocol):
     def sync(self) -> None:
         """Takes over the policy's weights."""
 
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
 
     def close(self) -> None:
         """Frees what it holds."""
 
 
-def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[Seen]:
+def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[EncodedPrompt]:
     """Encodes the pictures of prompts, some at a time."""
-    found: list[Seen] = []
+    found: list[EncodedPrompt] = []
     for start in range(0, len(prompts), pictures):
         chunk = prompts[start : start + pictures]
         pixels = torch.cat([prompt.pixels for prompt in chunk]).to(device)
         visions = policy.encode(pixels, torch.stack([prompt.grid for prompt in chunk]).to(device))
         for prompt, vision in zip(chunk, visions, strict=True):
-            found.append(Seen(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
+            found.append(EncodedPrompt(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
     return found
 
 
@@ -108,7 +108,7 @@ class PolicySampler:
         """Nothing to free."""
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """See :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
@@ -126,27 +126,27 @@ class PolicySampler:
         return [response for response in found if response is not None]
 
     def _batch(
-        self, prompts: Sequence[Seen], noise: Sequence[torch.Generator], group: int, temperature: float
+        self, prompts: Sequence[EncodedPrompt], noise: Sequence[torch.Generator], group: int, temperature: float
     ) -> list[Response]:
         policy, device, rows = self._policy, self._device, len(prompts) * group
-        longest = max(len(seen.prompt.ids) for seen in prompts)
+        longest = max(len(encoded.prompt.ids) for encoded in prompts)
         room = longest + self._max_new_tokens
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
         positions = torch.zeros(3, len(prompts), longest, dtype=torch.long)
         written = torch.zeros(len(prompts), room, dtype=torch.bool)
-        for k, seen in enumerate(prompts):  # padded at the front, so that responses stand under one another
-            pad = longest - len(seen.prompt.ids)
-            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = seen.prompt.ids, seen.positions, True
+        for k, encoded in enumerate(prompts):  # padded at the front, so that responses stand under one another
+            pad = longest - len(encoded.prompt.ids)
+            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = encoded.prompt.ids, encoded.positions, True
         written[:, longest:] = True
         written = written.to(device)
         causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
         # a padded place sees itself: a row of the softmax without any key would be not a number
         mask = (written[:, None, None, :longest] & causal) | torch.eye(longest, dtype=torch.bool, device=device)
         cache = _Cache(group)
-        vision = [seen.vision for seen in prompts]
+        vision = [encoded.vision for encoded in prompts]
         logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
         logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
-        following = torch.tensor([seen.following for seen in prompts], device=device).repeat_interleave(group)
+        following = torch.tensor([encoded.following for encoded in prompts], device=device).repeat_interleave(group)
 
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)

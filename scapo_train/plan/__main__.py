@@ -100,7 +100,8 @@ def _text(job: Job, found: Plan) -> str:
     lines = [
         f"{job.config.model.path}: {job.shape.total:,} parameters, {job.shape.trained:,} trained",
         f"{job.count} x {job.kind}; {data.prompts_per_step} prompts x {job.config.rollout.group} responses a step; "
-        f"{work.image[0]}x{work.image[1]} pixels: {job.picture} tokens; responses of {work.response_tokens} on average",
+        f"{work.image[0]}x{work.image[1]} pixels: {job.image_tokens} tokens; "
+        f"responses of {work.response_tokens} on average",
         "",
         f"{'GiB per GPU':<26}" + "".join(f"{moment:>11}" for moment in MOMENTS),
         *(row(kind, [memory[moment].get(kind, 0) for moment in MOMENTS]) for kind in kinds),

@@ -12,13 +12,13 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU: what PyTorch can use of its memory, and the maker's figures.
+    """A kind of GPU: what PyTorch can use of its memory, and rates from the data sheet.
 
     Attributes:
         memory: bytes that ``torch.cuda.mem_get_info`` shows as the total.
-        flops: dense bfloat16 matrix products, per second.
-        bandwidth: of its memory, bytes per second.
-        link: to the other GPUs of its machine, bytes per second in one direction.
+        flops: floating-point operations per second in dense bfloat16 matrix products.
+        bandwidth: bytes per second between the GPU and its memory.
+        link: bytes per second to the other GPUs of its machine, in one direction.
     """
 
     memory: float
@@ -40,13 +40,13 @@ GPUS = {
 }
 """NVIDIA's data sheets (SXM where there are several); L40S and the RTX cards talk over PCIe."""
 
-PER_MACHINE = 8
+GPUS_PER_MACHINE = 8
 NETWORK = 50e9
 """Bytes per second and GPU between machines: a 400 Gbit/s adapter each."""
 
 
 def matrix_rate(device_name: str) -> float | None:
-    """The data sheet's bfloat16 matrix products per second of a GPU, by PyTorch's name of it; None for other kinds."""
+    """FLOPs per second in bfloat16 from the data sheet, by PyTorch's name of the GPU; None for other kinds."""
     words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
     return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
 

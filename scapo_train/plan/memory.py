@@ -12,8 +12,8 @@ ASLEEP = 1.5 * GIB
 GATHERED = 3
 """Decoder layers that are unsharded at once: the one that computes, the next one, and the buffer it arrives in."""
 
-PICTURES = 16
-"""Pictures that are encoded at once (:func:`scapo_train.rollout.encode`)."""
+IMAGES = 16
+"""Images that are encoded at once (:func:`scapo_train.rollout.encode`)."""
 
 DRAWING = 2**22 * 32
 """Bytes that drawing tokens takes beside the logits (:func:`scapo_train.rollout._drawn`)."""
@@ -29,8 +29,8 @@ class Memory(Share):
         found = self._resting()
         if self.config.rollout.engine == "vllm" and moment != "rollout":
             found["vLLM"] = ASLEEP
-        features = self.prompts * self.picture * self.shape.hidden * (1 + self.shape.deepstack)
-        found["picture features"] = features * self.compute
+        features = self.prompts * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
+        found["picture features"] = features * self.value_bytes
         if moment in ("logprob", "update"):
             longest = self.passes[0]
             found["masks"] = self.responses * (longest.length - 1) * (longest.prompt + longest.length - 1)
@@ -43,15 +43,15 @@ class Memory(Share):
         eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
         return {
             "weights, float32": 4 * trained,
-            "optimiser moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
-            "vision tower": self.compute * self.shape.tower,
-            "reference": self.compute * trained if self.kl and self.config.model.reference == "device" else 0,
+            "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
+            "vision tower": self.value_bytes * self.shape.tower,
+            "reference": self.value_bytes * trained if self.kl and self.config.model.reference == "device" else 0,
         }
 
     def _at_vision(self) -> dict[str, float]:
-        patches = min(PICTURES, self.prompts) * self.picture * 4
+        patches = min(IMAGES, self.prompts) * self.image_tokens * 4
         # per patch: a few copies of the hidden state (about 1,280 wide) in float32, and the pixels
-        return {"activations": patches * (self.compute * 12 * 1280 + 4 * 2 * 1176)}
+        return {"activations": patches * (self.value_bytes * 12 * 1280 + 4 * 2 * 1176)}
 
     def _at_rollout(self) -> dict[str, float]:
         shape, rollout = self.shape, self.config.rollout
@@ -59,9 +59,9 @@ class Memory(Share):
             return {"vLLM": rollout.gpu_memory * self.gpu.memory}
         prompts = min(rollout.prompts_per_batch, self.prompts)
         rows = prompts * rollout.group
-        cache = rows * (self.prompt + rollout.max_new_tokens) * self.cache_per_token()
-        prefill = self._mlp(prompts * self.prompt)
-        drawing = rows * shape.vocabulary * (self.compute + 4) + DRAWING
+        cache = rows * (self.prompt_tokens + rollout.max_new_tokens) * self.cache_per_token()
+        prefill = self._mlp(prompts * self.prompt_tokens)
+        drawing = rows * shape.vocabulary * (self.value_bytes + 4) + DRAWING
         return {
             "working copies": self._whole_copy(),
             "cache of keys and values": cache * (1 + 1 / shape.layers),  # a layer's is made longer at a time
@@ -72,11 +72,11 @@ class Memory(Share):
         if not self.kl and self.config.updates_per_batch == 1:
             return {}
         if self.sharded:
-            copies: float = self.compute * (self.shape.root + GATHERED * self.shape.layer)
+            copies: float = self.value_bytes * (self.shape.root + GATHERED * self.shape.layer)
         else:
             on_host = self.kl and self.config.model.reference == "cpu"
             copies = max(
-                self.compute * self.shape.trained if on_host else 0,
+                self.value_bytes * self.shape.trained if on_host else 0,
                 self._whole_copy() if self.config.updates_per_batch > 1 else 0,
             )
         return {"working copies": copies, **self._forward()}
@@ -84,13 +84,13 @@ class Memory(Share):
     def _at_update(self) -> dict[str, float]:
         """The worst of: end of the forward pass, backward of the output layer, of a layer, and of the embedding.
 
-        The optimiser's step takes nothing more: it is fused.
+        The optimizer's step takes nothing more: it is fused.
         """
         found = max((self._update_of(each) for each in self.passes), key=lambda kinds: sum(kinds.values()))
         return {"gradients": 4 * self.shape.trained / self.count, **found}
 
     def _update_of(self, batch: Pass) -> dict[str, float]:
-        shape, b, checkpointing = self.shape, self.compute, self.config.model.gradient_checkpointing
+        shape, b, checkpointing = self.shape, self.value_bytes, self.config.model.gradient_checkpointing
         stream = 4 if self.autocast else b
         layer, chunk = self._saved(batch), self._chunk(batch)
         kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
@@ -125,12 +125,12 @@ class Memory(Share):
         """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""
         shape = self.shape
         if self.sharded:
-            return self.compute * shape.trained
-        return self.compute * (shape.trained - shape.embedding * (not shape.tied)) if self.autocast else 0
+            return self.value_bytes * shape.trained
+        return self.value_bytes * (shape.trained - shape.embedding * (not shape.tied)) if self.autocast else 0
 
     def _saved(self, batch: Pass) -> float:
         """Bytes that a decoder layer's forward pass keeps for its backward pass."""
-        shape, b = self.shape, self.compute
+        shape, b = self.shape, self.value_bytes
         attention, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
         # float32, too, and each linear layer casts its input for itself
@@ -143,20 +143,20 @@ class Memory(Share):
     def _read_by_responses(self, batch: Pass) -> float:
         """Bytes of keys, values and mask that the responses' attention reads."""
         heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
-        return self.compute * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
+        return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
 
     def _forward(self) -> dict[str, float]:
         """The worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
         found = []
         for batch in self.passes:
-            stream = batch.tokens * self.compute * self.shape.hidden
+            stream = batch.tokens * self.value_bytes * self.shape.hidden
             layer = max(self._mlp(batch.tokens), 6 * stream + 2 * self._read_by_responses(batch))
             found += [("activations", layer), ("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream)]
         return dict([max(found, key=lambda each: each[1])])
 
     def _mlp(self, tokens: float) -> float:
         """Bytes of a forward pass without gradient in an MLP."""
-        return tokens * self.compute * (3 * self.shape.inner + 4.5 * self.shape.hidden)
+        return tokens * self.value_bytes * (3 * self.shape.inner + 4.5 * self.shape.hidden)
 
     def _chunk(self, batch: Pass) -> float:
         """Elements of the logits that exist at once."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import Config
-from .hardware import GIB, GPUS, NETWORK, PER_MACHINE
+from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import Job, Share
 from .memory import MOMENTS, Memory
 from .seconds import Seconds
@@ -26,12 +26,13 @@ class Plan:
     """The answer.
 
     Attributes:
-        memory: moment of a step -> kind -> bytes per GPU.
-        seconds: phase -> seconds per step.
-        peak_moment, peak: the largest sum; without vLLM, what ``torch.cuda.max_memory_allocated`` will show.
-        needed: with the context and fragmentation.
-        available: of the GPU.
-        mfu: share of the GPU's rate that the update's model arithmetic (without recomputation) makes.
+        memory: moment of a step -> kind of memory -> bytes per GPU.
+        seconds: phase of a step -> seconds.
+        peak_moment: the moment at which most memory is used.
+        peak: bytes at that moment; without vLLM, what ``torch.cuda.max_memory_allocated`` will show.
+        needed: bytes with the CUDA context and fragmentation.
+        available: bytes that the GPU has.
+        mfu: model FLOPs utilization of the update (recomputation not counted).
         notes: what the user should know.
         remedies: sets of ``--set`` values, or other GPUs, with which it would fit; empty if it fits.
     """
@@ -72,9 +73,9 @@ def plan(job: Job) -> Plan:
 
 
 def notes(share: Share) -> list[str]:
-    """What the figures do not say by themselves."""
+    """What the user should know beside the numbers."""
     found = []
-    budget, least = share.config.optim.micro_batch_tokens, share.prompt + share.config.rollout.max_new_tokens - 1
+    budget, least = share.config.optim.micro_batch_tokens, share.prompt_tokens + share.config.rollout.max_new_tokens - 1
     if budget < least:
         found.append(
             f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
@@ -87,8 +88,8 @@ def notes(share: Share) -> list[str]:
             if sequences
             else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} does not hold the model's weights"
         )
-    if share.count > PER_MACHINE:
-        found.append(f"more than {PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed")
+    if share.count > GPUS_PER_MACHINE:
+        found.append(f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed")
     if share.sharded and share.config.model.reference == "cpu" and share.kl:
         found.append("the reference's shards are copied from the host for every micro-batch")
     return found
@@ -133,7 +134,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     if config.effective_loss.kl and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
-    while tokens // 2 >= job.prompt + config.rollout.max_new_tokens:
+    while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:
         tokens //= 2
         yield "optim", "micro_batch_tokens", tokens
     prompts = config.rollout.prompts_per_batch

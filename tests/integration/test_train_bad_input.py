@@ -264,6 +264,6 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with (
         pytest.raises(ScapoError, match="4 processes want a GPU each, but this machine has 2: --nproc-per-node 2"),
-        distributed.world(),
+        distributed.join_process_group(),
     ):
         raise AssertionError("nobody gets here")

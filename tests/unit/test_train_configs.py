@@ -15,7 +15,7 @@ from scapo_eval.vocabulary import Vocabulary  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train.config import Config  # noqa: E402
 from scapo_train.model import Policy  # noqa: E402
-from scapo_train.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
+from scapo_train.plan.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
