@@ -10,7 +10,7 @@ response, so all have ``--response`` tokens. The reward needs text and is measur
 ``--layers`` shortens a model that is too large for the GPU; neither MFU nor what a layer takes depends on it.
 
 MFU is 3 x the FLOPs of a forward pass (attention included, recomputation not) over the update's seconds,
-the optimiser's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
+the optimizer's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Both train the same real Qwen2.5-VL (random weights, 0.8 million parameters, float32, frozen tower) on the same
 prompts: one update per batch, KL 0.01 to a reference model, AdamW, no gradient checkpointing, one thread. The end
 of sequence is never sampled, so that every response has the same length on both sides. Steps alternate in one
-process, so both meet the same neighbours on the machine; medians after a warm-up. A phase's time does not include
+process, so both meet the same neighbors on the machine; medians after a warm-up. A phase's time does not include
 that of a phase inside it; what belongs to none is "other". Memory is the growth of the peak resident set over the
 state after loading, each side in a process of its own. Exit code 1: something that must be reached was missed.
 """

@@ -42,10 +42,10 @@ from .logprob import TokenStatistics, token_statistics
 
 @dataclass(frozen=True)
 class Vision:
-    """What the tower sees in one picture.
+    """The features of one image, from the vision tower.
 
     Attributes:
-        embeds: (n, hidden) in place of its n image tokens.
+        embeds: (n, hidden) features in place of its n image tokens.
         deepstack: further (n, hidden), added after the first decoder layers (Qwen3-VL; else empty).
     """
 
@@ -58,9 +58,11 @@ class Row:
     """One prompt and some of its responses.
 
     Attributes:
-        prompt: (P,) ids; positions: (3, P) of them; following: the position after the last.
-        vision: of its picture; None only in a row that fills up a rank without work.
-        responses: ids of each response, at least one token.
+        prompt: (P,) token ids.
+        positions: (3, P) rotary positions of the prompt.
+        following: position after the prompt's last one.
+        vision: features of its image; None only in a row for a rank without work.
+        responses: token ids of each response, at least one.
     """
 
     prompt: Tensor
@@ -80,11 +82,11 @@ class Layout:
     """Where attention finds the tokens of a batch: B prompts of up to P tokens, N responses of up to R.
 
     Attributes:
-        prompts: (B, P) places of each prompt's tokens among the T of the batch; any place in the padding.
-        responses: (N, R) likewise.
-        owners: (N,) the prompt of each response.
-        mask: (N, 1, R, P + R) bool, what a response's token sees of its prompt and of the response.
-        back: (T,) place of each token in ``prompts`` and ``responses``, flattened and put together.
+        prompts: (B, P) index of each prompt's tokens among the T of the batch; any index in the padding.
+        responses: (N, R) index of each response's tokens, likewise.
+        owners: (N,) row of ``prompts`` that each response belongs to.
+        mask: (N, 1, R, P + R) bool, what a response's token attends to in its prompt and in the response.
+        back: (T,) index of each token in ``prompts`` and ``responses``, flattened and put together.
     """
 
     prompts: Tensor
@@ -99,10 +101,11 @@ class Batch:
     """Rows as tensors: the T tokens of all prompts, then those of all responses.
 
     Attributes:
-        ids: (1, T); positions: (3, 1, T).
-        layout: of prompts and responses.
-        vision: of the rows in order.
-        sources: (M,) places of the hidden states that predict the M response tokens.
+        ids: (1, T) token ids.
+        positions: (3, 1, T) rotary positions.
+        layout: where attention finds prompts and responses.
+        vision: image features of the rows, in order.
+        sources: (M,) indices of the hidden states that predict the M response tokens.
         targets: (M,) those tokens, response by response.
     """
 
@@ -162,10 +165,12 @@ def shared_prompt_attention(
     between tokens of different responses.
 
     Args:
-        module: the layer.
-        query: (1, heads, T, dim); key, value: (1, key heads, T, dim).
-        attention_mask: that of the layout.
-        layout: of the batch.
+        module: the decoder layer's attention.
+        query: (1, heads, T, dim).
+        key: (1, key heads, T, dim).
+        value: (1, key heads, T, dim).
+        attention_mask: mask of the layout.
+        layout: layout of the batch.
         settings: ``scaling`` is used.
 
     Returns:
@@ -202,7 +207,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scal
 
 
 ATTENTION = "scapo_train"
-"""The name under which transformers finds it."""
+"""The name under which transformers finds this attention."""
 
 AttentionInterface.register(ATTENTION, shared_prompt_attention)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
@@ -216,8 +221,8 @@ class Policy(nn.Module):
 
     Args:
         vlm: the Hugging Face model.
-        ends: ids that end a response.
-        temperature: of sampling.
+        ends: token ids that end a response.
+        temperature: sampling temperature.
 
     Raises:
         ScapoError: the model is not built as this module needs it.
@@ -329,7 +334,7 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
 
     Raises:
-        ScapoError: it cannot be loaded, or is no model of a supported kind.
+        ScapoError: it cannot be loaded, or is not a supported model.
     """
     import transformers
 

@@ -27,12 +27,13 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt with its picture encoded.
+    """A prompt and its image features, ready for the model.
 
     Attributes:
-        prompt: what it is.
-        positions: (3, P); following: the position after them.
-        vision: the features.
+        prompt: tokens and pixels.
+        positions: (3, P) rotary positions of the tokens.
+        following: position after the last one.
+        vision: features of the image.
     """
 
     prompt: Prompt
@@ -50,9 +51,9 @@ class Response:
     """A sampled response.
 
     Attributes:
-        ids: tokens, the end of sequence included.
-        finished: whether it ended by itself.
-        logprobs: of the tokens when they were sampled, by an engine that is not the policy itself.
+        ids: token ids, the end of sequence included.
+        finished: whether it ended by itself, not at the length limit.
+        logprobs: log-probabilities of the tokens when they were sampled, by an engine that is not the policy itself.
     """
 
     ids: list[int]
@@ -61,7 +62,7 @@ class Response:
 
 
 class Sampler(Protocol):
-    """Who samples responses."""
+    """An engine that samples responses."""
 
     def sync(self) -> None:
         """Takes over the policy's weights."""
@@ -89,10 +90,10 @@ class PolicySampler:
     """The policy samples by itself, in batches of prompts.
 
     Args:
-        policy: current at any time.
-        device: of the computation.
-        max_new_tokens: longest response.
-        prompts_per_batch: prompts that are generated for at once.
+        policy: model that samples, with its current weights.
+        device: device of the computation.
+        max_new_tokens: number of tokens of the longest response.
+        prompts_per_batch: number of prompts that are generated for at once.
     """
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
@@ -178,7 +179,7 @@ class _Cache:
     The prompts are read first, a row each, and are there ``group`` times from then on.
 
     Args:
-        group: rows of a prompt.
+        group: number of rows of each prompt.
     """
 
     def __init__(self, group: int) -> None:

@@ -2,7 +2,7 @@
 
 vLLM sleeps while the policy is updated and then holds neither weights nor caches. ``sync`` wakes its weights
 and fills them with the policy's, ``sample`` wakes its cache, samples, and puts all of it to sleep again.
-Several ranks start one engine each, as torchrun started them; with ``rollout.tensor_parallel`` neighbouring
+Several ranks start one engine each, as torchrun started them; with ``rollout.tensor_parallel`` neighboring
 ranks share one and answer each other's prompts together. For vLLM 0.16 and later.
 """
 
@@ -57,9 +57,9 @@ class VllmSampler:
     """vLLM samples with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
 
     Args:
-        config: of the run.
-        policy: whose weights are given to vLLM.
-        processor: of the model.
+        config: settings of the training run.
+        policy: model whose weights are given to vLLM.
+        processor: the model's processor.
         process_group: this process and the others of the training run.
 
     Raises:
@@ -73,7 +73,7 @@ class VllmSampler:
         self._policy, self._process_group = policy, process_group
         self._dtype: torch.dtype = getattr(torch, model.dtype)
         self._max_new_tokens = rollout.max_new_tokens
-        self._neighbours = _neighbours(process_group, rollout.tensor_parallel)
+        self._neighbors = _neighbors(process_group, rollout.tensor_parallel)
         self._longest = _longest(policy, processor, rollout.max_new_tokens)
         self._vllm = _imported()
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
@@ -169,7 +169,7 @@ class VllmSampler:
             )
             for encoded in prompts
         ]
-        before, together = self._of_neighbours(own)
+        before, together = self._of_neighbors(own)
         copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
         asked = [self._asked(each) for each in together]
         settings = [self._settings(each, group // copies, temperature, max_tokens) for each in together]
@@ -183,13 +183,13 @@ class VllmSampler:
             found += _responses(request, output) * copies
         return found
 
-    def _of_neighbours(self, own: list[Request]) -> tuple[int, list[Request]]:
+    def _of_neighbors(self, own: list[Request]) -> tuple[int, list[Request]]:
         """The requests of all ranks that share this engine, and how many come before this rank's."""
-        if self._neighbours is None:
+        if self._neighbors is None:
             return 0, own
-        parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbours))]
-        dist.all_gather_object(parts, own, group=self._neighbours)
-        before = sum(len(part) for part in parts[: dist.get_rank(self._neighbours)])
+        parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
+        dist.all_gather_object(parts, own, group=self._neighbors)
+        before = sum(len(part) for part in parts[: dist.get_rank(self._neighbors)])
         return before, [request for part in parts for request in part]
 
     def _asked(self, request: Request) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class VllmSampler:
     def _check(self, config: Config, processor: Any) -> None:
         """Compares greedy responses with weights from the disk, with the policy's own, and the trainer's.
 
-        Only called before the policy has learnt anything.
+        Only called before the policy has learned anything.
         """
         sources = read_prompts(config.data.train, config.data.images)[:CHECKED_PROMPTS]
         maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
@@ -254,7 +254,7 @@ class VllmSampler:
         )
         share = same / total if total else 1.0
         _log.info(
-            "vLLM %s: weights synchronised in %.1f s; greedy responses as before, %.0f %% of tokens as the trainer's",
+            "vLLM %s: weights synchronized in %.1f s; greedy responses as before, %.0f %% of tokens as the trainer's",
             self._vllm.__version__,
             seconds,
             100 * share,
@@ -281,7 +281,7 @@ def _imported() -> Any:
     return vllm
 
 
-def _neighbours(process_group: ProcessGroup, size: int) -> Any:
+def _neighbors(process_group: ProcessGroup, size: int) -> Any:
     """The ranks that share an engine with this one; None where each has its own."""
     if process_group.size % size:
         raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {process_group.size} ranks")

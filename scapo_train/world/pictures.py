@@ -33,7 +33,7 @@ class World:
 
     Attributes:
         name: of the world.
-        nouns: of a scene; neighbouring scenes share what exceeds four.
+        nouns: of a scene; neighboring scenes share what exceeds four.
         objects: fewest and most objects of a picture, all of different nouns.
         ambiguous: share of objects that are drawn as the average of their scene's pictograms.
     """
@@ -138,7 +138,7 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """(nouns, 28, 28, 4) colour times opacity, and opacity."""
+    """(nouns, 28, 28, 4) color times opacity, and opacity."""
     from PIL import Image, ImageDraw
 
     tiles = []

@@ -132,7 +132,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
 
 
 def _style(each: Outcome) -> dict[str, Any]:
-    """A colour of its own for every scheme of the figure, in every picture the same; further ones are dashed."""
+    """A color of its own for every scheme of the figure, in every picture the same; further ones are dashed."""
     if each.name == "start":
         return {"color": COLORS[0]}
     round_, place = divmod(list(SCHEMES).index(each.name), len(COLORS) - 1)

@@ -65,7 +65,7 @@ def settings(place: Path, output: Path, **sections: dict[str, Any]) -> Config:
 
 
 def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dict[str, Any]]:
-    """A trainer, and what its next step samples, credits and gives the optimiser."""
+    """A trainer, and what its next step samples, credits and gives the optimizer."""
     trainer = Trainer(config, PROCESS_GROUP)
     spy: dict[str, Any] = {"gradients": []}
     sampled, credited, step = trainer._sample, trainer._credit, trainer.optimizer.step

@@ -101,12 +101,12 @@ def test_it_answers_with_the_policys_present_weights(
     assert engine.awake == set()
     sampler.sync()
     bench.change()
-    learnt = bench.own()
-    assert learnt != first
+    learned = bench.own()
+    assert learned != first
     assert bench.greedy(sampler) == first  # it holds weights of its own
     sampler.sync()
-    assert bench.greedy(sampler) == learnt
-    assert bench.greedy(sampler) == learnt  # a second time within a step, though it slept and forgot
+    assert bench.greedy(sampler) == learned
+    assert bench.greedy(sampler) == learned  # a second time within a step, though it slept and forgot
     sampler.close()
     assert engine.calls[-1] == "shutdown"
 
@@ -119,7 +119,7 @@ def test_the_order_of_a_step(lab: Any, vllm: Any) -> None:
     sampler.sample(bench.encoded, 2, 2, 1.0)
     taken = ["wake weights", "apply_model", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
     assert vllm.made[0].calls == ["sleep", *taken, *taken]
-    assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronisation
+    assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronization
     assert vllm.made[0].calls[-3:] == ["forget encoder", "wake kv_cache", "sleep"]
 
 
@@ -185,7 +185,7 @@ def test_the_check_says_how_far_vllm_and_the_trainer_agree(
     logging.getLogger("scapo_train").propagate = True
     bench = Bench(lab)
     bench.sampler()
-    assert f"vLLM {NEWEST}: weights synchronised in" in caplog.text
+    assert f"vLLM {NEWEST}: weights synchronized in" in caplog.text
     assert "greedy responses as before, 100 % of tokens as the trainer's" in caplog.text
 
     def warned() -> set[str]:
@@ -362,9 +362,9 @@ def test_two_ranks(lab: Any) -> None:
         assert first["greedy"] + second["greedy"] == own[:3]  # two prompts and one
         assert first["executor"] == second["executor"] == "external_launcher"
         assert first["names"] == second["names"]
-        assert first["learnt"] != first["greedy"]
-        assert first["learnt"] == first["trainer"]
-        assert second["learnt"] == second["trainer"]
+        assert first["learned"] != first["greedy"]
+        assert first["learned"] == first["trainer"]
+        assert second["learned"] == second["trainer"]
     assert [len(rank["asked"]) for rank in found["1"]] == [2, 1]
     shared = [rank["asked"] for rank in found["2"]]  # one engine: both ranks ask it for all, in the same order
     assert shared[0] == shared[1] == [ids for rank in found["1"] for ids in rank["asked"]]

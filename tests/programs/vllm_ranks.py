@@ -53,7 +53,7 @@ def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, A
         "names": [name for name, _ in weights(policy, torch.float32)],
         "asked": asked,
         "greedy": first,
-        "learnt": greedy(sampler),
+        "learned": greedy(sampler),
         "trainer": greedy(own),
     }
 

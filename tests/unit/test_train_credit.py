@@ -130,7 +130,7 @@ def test_a_truncated_tail_can_be_masked(tokenizer: object) -> None:
     assert whole.advantages[0].any()
 
 
-def test_weights_of_the_three_normalisers_add_up() -> None:
+def test_weights_of_the_three_normalizers_add_up() -> None:
     lengths = np.array([3, 5, 2])
     loss = config().loss
     assert (token_weights(loss, lengths, 10, 3, 64) * lengths).sum() == pytest.approx(1.0)
@@ -209,9 +209,9 @@ def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
     assert (found.advantages[3] == scapo.advantages[3]).all()
     with pytest.raises(InputError, match="one finite number for each token"):
         credited(tokenizer, config(scheme=f"{file}:too_short"), responses(tokenizer))
-    with pytest.raises(InputError, match="has no function 'nothing'"):
+    with pytest.raises(InputError, match="function 'nothing' not found"):
         credited(tokenizer, config(scheme=f"{file}:nothing"), responses(tokenizer))
-    with pytest.raises(InputError, match="no such Python file"):
+    with pytest.raises(InputError, match="Python file not found"):
         credited(tokenizer, config(scheme=f"{tmp_path / 'other.py'}:mine"), responses(tokenizer))
     with pytest.raises(InputError, match=r"credit\.scheme: expected scapo, object"):
         config(scheme="scappo")

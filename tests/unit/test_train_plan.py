@@ -273,7 +273,7 @@ def test_a_pass_is_what_the_trainer_cuts() -> None:
     assert Pass(4, 32, 421, 201).tokens == 4 * 421 + 32 * 200
 
 
-def test_an_optimiser_that_needs_more_micro_batch_than_it_has_is_told(seven: Job) -> None:
+def test_an_optimizer_that_needs_more_micro_batch_than_it_has_is_told(seven: Job) -> None:
     assert not plan(seven).notes or "smallest pass" not in plan(seven).notes[0]
     assert any("smallest pass" in note for note in plan(changed(seven, optim={"micro_batch_tokens": 100})).notes)
 
@@ -391,10 +391,10 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
             ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "rollout.tensor_parallel=3"],
             "rollout.tensor_parallel = 3 does not divide 8 GPUs",
         ),
-        (["no_such", "--gpus", "H100"], "no_such: no such configuration"),
+        (["no_such", "--gpus", "H100"], "no_such: configuration not found"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
-        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is no folder with"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is neither a folder with"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
@@ -412,8 +412,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[1]", "is no JSON object"),
+        ("{", "not a valid JSON file"),
+        ("[1]", "not a JSON object"),
         ('{"hidden_size": 3}', "transformers cannot use it"),
         ('{"model_type": "no_such_model"}', "transformers cannot use it"),
         ('{"model_type": "qwen2_5_vl", "vision_config": {"depth": null}}', "transformers cannot"),
