@@ -153,7 +153,7 @@ class RandomTrainer(Trainer):
     """A trainer whose weights, prompts and advantages are random.
 
     Args:
-        job: the configuration and the lengths.
+        job: configuration and lengths.
         process_group: this process and the others of the training run.
         rollout: whether the policy samples the responses.
     """

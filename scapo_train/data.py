@@ -1,4 +1,4 @@
-"""The prompts of a run: which ones a step takes, and how a picture and a text become a model's input.
+"""The prompts of a training run: which ones a step takes, and how a picture and a text become a model's input.
 
 The order is a function of the seed and the step alone, so a resumed run, and one on another number of
 ranks, sees the same prompts in the same steps.

@@ -1,4 +1,4 @@
-"""What a run writes while it runs: metrics, samples, a run card, a line on the screen, trackers.
+"""What training writes as it goes: metrics, samples, a run card, a line on the screen, trackers.
 
 ``metrics.jsonl`` and ``samples.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
 """
@@ -65,12 +65,12 @@ class Clock:
 
 
 class Log:
-    """The files of a run; only the main rank has one.
+    """The files of a training run; only the main rank has one.
 
     Args:
         folder: folder of the training run.
         config: settings as TOML text.
-        card: facts that make the run reproducible.
+        card: facts that make the training run reproducible.
         done: number of steps that are done already, -1 before the first evaluation; lines of later steps were left
             by an end that was not saved, and are dropped.
         trackers: further places for the metrics.
@@ -121,7 +121,7 @@ class Log:
 
 
 def open_folder(folder: Path, *, resume: bool) -> None:
-    """Makes the folder of a run.
+    """Makes the folder of a training run.
 
     Raises:
         InputError: it holds a run already and ``resume`` was not asked for, or it cannot be created.

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .data import Prompt, seeded
-from .model import Policy, Row, Vision, gathered
+from .model import Policy, gathered
+from .packing import Row, Vision
 
 _AT_ONCE = 2**22
 """Probabilities that are summed up at once."""

@@ -19,7 +19,8 @@ from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
 from .distributed import ProcessGroup
 from .loss import token_loss
-from .model import Batch, Policy, Row, batch_of, on_device
+from .model import Policy, on_device
+from .packing import Batch, Row, batch_of
 from .rollout import EncodedPrompt, Response
 
 _log = logging.getLogger(__name__)

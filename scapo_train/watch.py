@@ -1,4 +1,4 @@
-"""Leaving together: when one process of a run fails or dies, all say why and end, instead of waiting for it.
+"""Leaving together: when one process of a training run fails or dies, all say why and end, instead of waiting for it.
 
 Each process holds a connection to the first one. One that fails sends its reason and waits; one that is
 killed cannot, but its connection breaks. The first process prints the reason and lets all exit. Without

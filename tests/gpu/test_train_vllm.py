@@ -20,7 +20,8 @@ from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train.config import from_table  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import batch_of, load_policy  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import Response, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler  # noqa: E402
 

@@ -18,7 +18,8 @@ from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train.config import Model  # noqa: E402
 from scapo_train.data import Prompt, Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import Policy, batch_of, load_policy  # noqa: E402
+from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import EncodedPrompt, PolicySampler, Response, encode  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs

@@ -19,7 +19,7 @@ from scapo_eval.io.files import parse_json  # noqa: E402
 from scapo_eval.tokens import decode_with_offsets  # noqa: E402
 from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import batch_of  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import encode  # noqa: E402
 from scapo_train.trainer import Trainer, train  # noqa: E402
 from scapo_train.update import MicroBatch  # noqa: E402

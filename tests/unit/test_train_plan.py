@@ -23,7 +23,8 @@ from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Loss, Model, Optim, Rollout  # noqa: E402
-from scapo_train.model import Batch, Policy, Row, batch_of  # noqa: E402
+from scapo_train.model import Policy  # noqa: E402
+from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
