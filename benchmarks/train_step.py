@@ -9,8 +9,8 @@ random (which costs as much as trained ones), pictures are noise, and advantages
 response, so all have ``--response`` tokens. The reward needs text and is measured in ``benchmarks/reward.py``.
 ``--layers`` shortens a model that is too large for the GPU; neither MFU nor what a layer takes depends on it.
 
-MFU is 3 x the arithmetic of a forward pass (attention included, recomputation not) over the update's seconds,
-the optimiser's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
+MFU is 3 x the FLOPs of a forward pass (attention included, recomputation not) over the update's seconds,
+the optimizer's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ import numpy as np
 import torch
 import transformers
 
-from scapo_train import plan as planning
 from scapo_train.config import Config, Data, Loss, Model, Optim, Rollout
-from scapo_train.credit import Credited
+from scapo_train.credit import CreditedBatch
 from scapo_train.data import Prompt, Source
-from scapo_train.distributed import World, world
+from scapo_train.distributed import ProcessGroup, join_process_group
 from scapo_train.log import Clock
+from scapo_train.metrics import Metrics
 from scapo_train.model import load_policy
-from scapo_train.plan import GIB, GPUS, Job, Workload, plan
-from scapo_train.rollout import PolicySampler, Response, Seen
-from scapo_train.shapes import model_config, shape_of
-from scapo_train.trainer import Trainer, _optimizer
+from scapo_train.plan.hardware import GIB, GPUS
+from scapo_train.plan.job import Job, Workload
+from scapo_train.plan.planner import plan
+from scapo_train.plan.seconds import Seconds
+from scapo_train.plan.shapes import model_config, shape_of
+from scapo_train.rollout import EncodedPrompt, PolicySampler, Response
+from scapo_train.trainer import Trainer
+from scapo_train.update import Updater, UpdateResult, optimizer_of
 
 END = 151645
 
@@ -114,7 +118,11 @@ class NoisePrompts:
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
         text = torch.randint(100, 1000, (job.work.prompt_tokens - 2,), generator=torch.Generator().manual_seed(0))
-        picture = [config.vision_start_token_id, *[config.image_token_id] * job.picture, config.vision_end_token_id]
+        picture = [
+            config.vision_start_token_id,
+            *[config.image_token_id] * job.image_tokens,
+            config.vision_end_token_id,
+        ]
         self._ids = torch.cat([text[:5], torch.tensor(picture), text[5:]])
 
     def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
@@ -135,7 +143,7 @@ class RandomResponses:
     def close(self) -> None:
         """Nothing to free."""
 
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, _: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, _: float) -> list[Response]:
         """As :class:`scapo_train.rollout.Sampler`."""
         drawn = np.random.default_rng(seed).integers(*self._range, (len(prompts) * group, self._length))
         return [Response(row, False) for row in drawn.tolist()]
@@ -145,36 +153,40 @@ class RandomTrainer(Trainer):
     """A trainer whose weights, prompts and advantages are random.
 
     Args:
-        job: the configuration and the lengths.
-        here: this process among the others.
+        job: configuration and lengths.
+        process_group: this process and the others of the training run.
         rollout: whether the policy samples the responses.
     """
 
-    def __init__(self, job: Job, here: World, *, rollout: bool = True) -> None:
+    def __init__(self, job: Job, process_group: ProcessGroup, *, rollout: bool = True) -> None:
         config = job.config
-        self.config, self.here, self.loss = config, here, config.effective_loss
+        self.config, self.process_group = config, process_group
         self.step, self.steps, self.log = 0, 1000, None
         self.prompts: Any = NoisePrompts(job, 4 * config.data.prompts_per_step)
-        with random_weights(here.device):
-            self.policy = load_policy(config.model, 1.0, here)
-            self.reference = load_policy(config.model, 1.0, here, reference=True) if self.loss.kl else None
+        with random_weights(process_group.device):
+            self.policy = load_policy(config.model, 1.0, process_group)
+            self.reference = (
+                load_policy(config.model, 1.0, process_group, reference=True) if config.effective_loss.kl else None
+            )
         self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
-        self.optimizer = _optimizer(config, self.policy)
+        self.optimizer = optimizer_of(config, self.policy)
+        self.updater = Updater(config, self.policy, self.reference, self.optimizer, process_group, self.steps)
         length = config.rollout.max_new_tokens
         self.sampler: Any = RandomResponses(job.shape.vocabulary, length)
         if rollout:
-            self.sampler = PolicySampler(self.policy, here.device, length, config.rollout.prompts_per_batch)
-        self.clock = Clock(here.device)
+            self.sampler = PolicySampler(self.policy, process_group.device, length, config.rollout.prompts_per_batch)
+        self.clock = Clock(process_group.device)
 
-    def _credit(self, seen: Sequence[Seen], responses: Sequence[Response]) -> Credited:
+    def _credit(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> CreditedBatch:
         draw = np.random.default_rng(self.step)
         advantages = [draw.choice([-1.0, 0.0, 1.0], len(each.ids)).astype(np.float32) for each in responses]
         rewards = np.array([each.sum() for each in advantages], dtype=np.float64)
-        return Credited(advantages, SimpleNamespace(), rewards, np.ones(len(seen), dtype=bool))  # type: ignore[arg-type]
+        return CreditedBatch(advantages, SimpleNamespace(), rewards, np.ones(len(encoded), dtype=bool))  # type: ignore[arg-type]
 
-    def _metrics(self, *arguments: Any) -> dict[str, float | None]:
+    def _metrics(self, *arguments: Any) -> Metrics:
         self.step += 1
-        return {**self.clock.take(), "loss": arguments[-1]["loss"], "tokens": arguments[-1]["tokens"]}
+        update: UpdateResult = arguments[-1]
+        return {**self.clock.take(), "loss": update.loss, "tokens": update.tokens}
 
 
 @dataclass(frozen=True)
@@ -212,23 +224,23 @@ def matmul_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> fl
     return best
 
 
-def measure(job: Job, here: World, *, rollout: bool, steps: int) -> Measured:
+def measure(job: Job, process_group: ProcessGroup, *, rollout: bool, steps: int) -> Measured:
     """The last of some steps."""
-    gpu = here.device.type == "cuda"
-    rate = matmul_rate(here.device) if gpu else 0.0
-    trainer = RandomTrainer(job, here, rollout=rollout)
+    gpu = process_group.device.type == "cuda"
+    rate = matmul_rate(process_group.device) if gpu else 0.0
+    trainer = RandomTrainer(job, process_group, rollout=rollout)
     for _ in range(steps):
         if gpu:
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(here.device)
+            torch.cuda.reset_peak_memory_stats(process_group.device)
         values = trainer.train_step()
     seconds = {name.removeprefix("seconds_"): value for name, value in values.items() if name.startswith("seconds_")}
-    forward = planning._Run(job).forward_flops
+    forward = Seconds(job).forward_flops
     return Measured(
         seconds={name: float(value or 0) for name, value in seconds.items()},
         rate=rate,
         mfu=3 * forward / float(seconds["update"] or 0) / rate if rate else 0.0,
-        peak=float(torch.cuda.max_memory_allocated(here.device)) if gpu else 0.0,
+        peak=float(torch.cuda.max_memory_allocated(process_group.device)) if gpu else 0.0,
         planned=planned_peak(job, rollout=rollout),
         loss=float(values["loss"] or 0),
     )
@@ -246,25 +258,25 @@ def kind_of(device: torch.device) -> str:
     return next((kind for kind in GPUS if kind.partition("-")[0] in name), "H100")
 
 
-def job_of(args: argparse.Namespace, folder: Path, here: World) -> Job:
+def job_of(args: argparse.Namespace, folder: Path, process_group: ProcessGroup) -> Job:
     if args.tiny:
         args.prompts, args.response, args.image = 4, 24, "112x112"
     path = tiny(folder) if args.tiny else shortened(args.model, folder, args.layers)
     width, height = (int(each) for each in args.image.split("x"))
     config = Config(
         model=Model(path=str(path), reference=args.reference, gradient_checkpointing=not args.no_checkpointing),
-        data=Data(prompts_per_step=args.prompts * here.size),
+        data=Data(prompts_per_step=args.prompts * process_group.size),
         rollout=Rollout(max_new_tokens=args.response, group=args.group),
         optim=Optim(optimizer=args.optimizer, micro_batch_tokens=args.micro_batch_tokens),
         loss=Loss(kl=0.01 if args.kl else 0.0),
     )
     work = Workload((width, height), 30, args.response, config.data.prompts_per_step)
-    return Job(config, shape_of(str(path)), kind_of(here.device), here.size, work)
+    return Job(config, shape_of(str(path)), kind_of(process_group.device), process_group.size, work)
 
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="Qwen/Qwen2.5-VL-3B-Instruct", help="a name of scapo_train.shapes")
+    parser.add_argument("--model", default="Qwen/Qwen2.5-VL-3B-Instruct", help="a name of scapo_train.plan.shapes")
     parser.add_argument("--layers", type=int, help="fewer decoder layers")
     parser.add_argument("--prompts", type=int, default=16, help="per rank and step")
     parser.add_argument("--group", type=int, default=8)
@@ -283,15 +295,15 @@ def options() -> argparse.ArgumentParser:
 
 def main() -> int:
     args = options().parse_args()
-    with world() as here, tempfile.TemporaryDirectory() as folder:
-        job = job_of(args, Path(folder), here)
-        found = measure(job, here, rollout=args.rollout, steps=args.steps)
-        if not here.main:
+    with join_process_group() as process_group, tempfile.TemporaryDirectory() as folder:
+        job = job_of(args, Path(folder), process_group)
+        found = measure(job, process_group, rollout=args.rollout, steps=args.steps)
+        if not process_group.main:
             return 0
         expected = plan(replace(job, assume=replace(job.assume, longest=1.0))).seconds
         work = f"{args.prompts} prompts x {args.group} responses of {args.response} tokens a rank"
         print(f"{args.model if not args.tiny else 'tiny'}, {job.shape.total:,} parameters, {job.shape.layers} layers")
-        print(f"{here.size} x {here.device.type}; {work}; loss {found.loss:.4f}\n")
+        print(f"{process_group.size} x {process_group.device.type}; {work}; loss {found.loss:.4f}\n")
         print(f"{'phase':<10}{'seconds':>10}" + (f"{'planned':>10}" if found.rate else ""))
         for phase, seconds in found.seconds.items():
             planned = f"{expected.get(phase, 0):>10.3f}" if found.rate else ""

@@ -9,7 +9,7 @@
 Both train the same real Qwen2.5-VL (random weights, 0.8 million parameters, float32, frozen tower) on the same
 prompts: one update per batch, KL 0.01 to a reference model, AdamW, no gradient checkpointing, one thread. The end
 of sequence is never sampled, so that every response has the same length on both sides. Steps alternate in one
-process, so both meet the same neighbours on the machine; medians after a warm-up. A phase's time does not include
+process, so both meet the same neighbors on the machine; medians after a warm-up. A phase's time does not include
 that of a phase inside it; what belongs to none is "other". Memory is the growth of the peak resident set over the
 state after loading, each side in a process of its own. Exit code 1: something that must be reached was missed.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -46,7 +47,8 @@ from scapo_eval.engines.images import load
 from scapo_train.config import Config
 from scapo_train.config import load as load_config
 from scapo_train.data import read_prompts
-from scapo_train.distributed import World as Process
+from scapo_train.distributed import ProcessGroup
+from scapo_train.metrics import Metrics
 from scapo_train.trainer import Trainer
 from scapo_train.world.files import write_world
 from scapo_train.world.pictures import CELL, World
@@ -83,8 +85,9 @@ class Stopwatch:
             self._open.pop()
 
     def take(self) -> dict[str, float]:
-        """As the trainer's own clock; the seconds stay here."""
-        return {}
+        """Seconds of wall clock by ``seconds_<phase>``, as the trainer's own clock says them; the step goes on."""
+        self._book()
+        return {f"seconds_{phase}": wall for phase, (wall, _) in self._spent.items()}
 
     def begin(self) -> None:
         """A step begins."""
@@ -158,16 +161,17 @@ class Ours:
 
     def __init__(self, config: Config, micro_batches: int) -> None:
         self.watch = Stopwatch()
-        self._trainer = Trainer(config, Process(0, 1, torch.device("cpu")))
+        self._trainer = Trainer(config, ProcessGroup(0, 1, torch.device("cpu")))
         prompt = len(self._trainer.prompts.take([0])[0].ids)
         row = prompt + config.rollout.group * (config.rollout.max_new_tokens - 1)
         budget = row * config.data.prompts_per_step // micro_batches
-        self._trainer.config = replace(config, optim=replace(config.optim, micro_batch_tokens=budget))
+        budgeted = replace(config, optim=replace(config.optim, micro_batch_tokens=budget))
+        self._trainer.config = self._trainer.updater.config = budgeted
         self._trainer.policy.never = never_sampled(self._trainer.policy.vlm, self._trainer.tokenizer)
         self._trainer.clock = self.watch  # type: ignore[assignment]
 
-    def step(self) -> None:
-        """One step, its line in the log included."""
+    def step(self) -> Metrics:
+        """One step, its line in the log included; returns its metrics."""
         trainer = self._trainer
         self.watch.begin()
         values = trainer.train_step()
@@ -177,6 +181,7 @@ class Ours:
         self.watch.end()
         assert values["length"] == trainer.config.rollout.max_new_tokens
         assert values["kl"] is not None
+        return values
 
 
 class Theirs:
@@ -230,7 +235,7 @@ class Theirs:
 
         class Alternate(TrainerCallback):  # type: ignore[misc, unused-ignore]
             def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-                if state.global_step == 0:  # the optimiser is there now
+                if state.global_step == 0:  # the optimizer is there now
                     watch.watch(more["optimizer"], "step", "update")
 
             def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -332,6 +337,8 @@ def main() -> int:
     parser.add_argument("--memory-of", choices=["ours", "trl"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if importlib.util.find_spec("trl") is None:
+        sys.exit("TRL is not installed: pip install trl==1.16.0")
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")

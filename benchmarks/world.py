@@ -25,23 +25,23 @@ Rates = dict[str, dict[str, float]]
 
 
 class Claim(NamedTuple):
-    """``scheme``'s figure is at least (sign 1) or at most (-1) that of ``other``, plus ``margin`` points."""
+    """``scheme``'s metric is at least (sign 1) or at most (-1) that of ``other``, plus ``margin`` points."""
 
     world: str
     scheme: str
-    figure: str
+    metric: str
     sign: int
     other: str
     margin: float
 
     def holds(self, rates: Rates) -> bool:
         """Whether it does, of one seed."""
-        apart = rates[self.scheme][self.figure] - rates[self.other][self.figure] - self.margin
-        return self.sign * apart >= 0
+        difference = rates[self.scheme][self.metric] - rates[self.other][self.metric] - self.margin
+        return self.sign * difference >= 0
 
     def __str__(self) -> str:
         words = "at least" if self.sign > 0 else "at most"
-        return f"{self.figure} of {self.scheme} is {words} that of {self.other} {self.margin:+g}"
+        return f"{self.metric} of {self.scheme} is {words} that of {self.other} {self.margin:+g}"
 
 
 CLAIMS = (

@@ -1,8 +1,8 @@
 """Checkpoints that a run continues from, and the export in Hugging Face format that others load.
 
-A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimiser's moments (PyTorch's
+A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (PyTorch's
 distributed format: each rank writes its part, and another number of ranks can read it) and ``state.json``.
-The frozen parameters are in the base model. Everything is written under another name, synchronised to the
+The frozen parameters are in the base model. Everything is written under another name, synchronized to the
 disk and then renamed: a folder with its right name is complete. On several machines the folder must be one
 that all of them see.
 """
@@ -41,11 +41,11 @@ _PART = ".part"
 
 
 class Checkpoints:
-    """The checkpoints of a run. Every rank makes this object and every call.
+    """The checkpoints of a training run. Every rank makes this object and every call.
 
     Args:
-        folder: where they lie; made with the first one.
-        keep: how many are kept; while one is written, the disk must hold one more.
+        folder: folder of the checkpoints; made with the first one.
+        keep: number of checkpoints that are kept; while one is written, the disk must hold one more.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -56,9 +56,9 @@ class Checkpoints:
         """Writes a checkpoint, then removes those beyond ``keep`` and what an interrupted save left.
 
         Args:
-            step: names the checkpoint; one of the same step is replaced.
+            step: number of steps that are done; a checkpoint of the same step is replaced.
             model: its trainable parameters are written, sharded (DTensor) or plain.
-            optimizer: of these parameters.
+            optimizer: optimizer of these parameters.
             state: what else is needed to go on, as JSON.
 
         Returns:
@@ -67,11 +67,11 @@ class Checkpoints:
         target = self.folder / f"step-{step:06d}"
         part = target.with_name(target.name + _PART)
         try:
-            _on_first_rank(self._remove_parts)
+            _on_first_rank(self._remove_unfinished)
             _write(_tensors(model, optimizer), part)
             _on_first_rank(partial(_publish, part, target, {STATE: dump_json({"step": step, **state})}))
         except OSError as error:
-            _on_first_rank(self._remove_parts, ignore_errors=True)
+            _on_first_rank(self._remove_unfinished, ignore_errors=True)
             if _rank() == 0:
                 last = self.latest()
                 kept = f"the last good one is {last}" if last else "there is no earlier one"
@@ -89,15 +89,15 @@ class Checkpoints:
         """Fills parameters and moments in place, on any number of ranks.
 
         Args:
-            path: of a checkpoint.
+            path: folder of a checkpoint.
             model: as it was when the checkpoint was written, with any values.
-            optimizer: of the same kind; its settings (such as the learning rate) stay as they are.
+            optimizer: optimizer of the same kind; its settings (such as the learning rate) stay as they are.
 
         Returns:
             The state that was saved, with its ``step``.
 
         Raises:
-            InputError: the checkpoint is damaged, or is one of another model or optimiser.
+            InputError: the checkpoint is damaged, or is one of another model or optimizer.
         """
         state: dict[str, Any] = read_json(path / STATE)
         _make_moments(optimizer)
@@ -106,7 +106,7 @@ class Checkpoints:
                 dcp.load(_tensors(model, optimizer), checkpoint_id=path)
         except CheckpointException as error:
             cause, _ = next(iter(error.failures.values()))
-            why = f"is damaged, or of another model or optimiser ({_one_line(cause)})"
+            why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
             raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
         return state
 
@@ -115,7 +115,7 @@ class Checkpoints:
         numbered = [(int(match[1]), path) for match, path in found if match and (path / STATE).is_file()]
         return [path for _, path in sorted(numbered)]
 
-    def _remove_parts(self) -> None:
+    def _remove_unfinished(self) -> None:
         for path in self.folder.glob(f"step-*{_PART}"):
             shutil.rmtree(path)
 
@@ -133,7 +133,7 @@ def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.
         model: the Hugging Face model, its parameters sharded (DTensor) or plain.
         processor: what else belongs into the folder; anything with ``save_pretrained``.
         folder: replaced if it exists, and only when the new one is complete.
-        dtype: of the floating-point weights in the files.
+        dtype: number format of the floating-point weights in the files.
 
     Raises:
         InputError: the disk is full or not writable; what was at ``folder`` is still there.
@@ -178,7 +178,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 
 def _make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Lets the optimiser create its state by a step; what it computes is overwritten by :meth:`Checkpoints.load`."""
+    """Lets the optimizer create its state by a step; what it computes is overwritten by :meth:`Checkpoints.load`."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
@@ -223,17 +223,17 @@ def _publish(part: Path, target: Path, files: Mapping[str, bytes]) -> None:
         except InputError as error:
             raise OSError(str(error)) from None
     for path in (*part.rglob("*"), part):
-        _synchronise(path)
+        _synchronize(path)
     old = target.with_name(target.name + ".old" + _PART)
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         target.rename(old)
     part.rename(target)
-    _synchronise(target.parent)
+    _synchronize(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _synchronise(path: Path) -> None:
+def _synchronize(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

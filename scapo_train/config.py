@@ -1,7 +1,7 @@
-"""The settings of a run: typed dataclasses, read from TOML and changed by ``--set section.key=value``.
+"""The settings of a training run: typed dataclasses, read from TOML and changed by ``--set section.key=value``.
 
 An unknown key, a value of another type and a choice that does not exist are errors that name the key. What
-a run really used is saved beside its results by :func:`to_toml`, and reads back to the same settings.
+a training run really used is saved beside its results by :func:`to_toml`, and reads back to the same settings.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ SCHEMES = ("scapo", "object", "grpo", "dapo", "dr_grpo")
 """Who gets the credit: each subsentence, each mention, or the whole response relative to its group."""
 
 Form = Literal["paper", "original"]
-"""``paper``: schemes differ in their advantages only. ``original``: each with its own normaliser, clip and KL."""
+"""``paper``: schemes differ in their advantages only. ``original``: each with its own normalizer, clip and KL."""
 
 SHIPPED = Path(__file__).parent / "configs"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is written where.
+    """How long a training run is, and what it writes where.
 
     Attributes:
-        output: folder of the run.
-        seed: of sampling, of the order of prompts and of nothing else (the loop has no other randomness).
-        steps: optimisation steps; 0: ``data.epochs`` passes over the prompts.
-        save_every: steps between checkpoints; 0: only at the end.
-        keep: checkpoints that are kept.
-        evaluate_every: steps between evaluations on ``data.evaluation``; 0: never.
-        samples_every: steps between writings of ``samples.jsonl`` and the extreme rollouts.
-        samples: how many responses of the evaluation (or of the step) are written each time.
+        output: folder of the training run.
+        seed: seed of sampling and of the order of prompts (the loop has no other randomness).
+        steps: number of optimization steps; 0: ``data.epochs`` passes over the prompts.
+        save_every: number of steps between checkpoints; 0: only at the end.
+        keep: number of checkpoints that are kept.
+        evaluate_every: number of steps between evaluations on ``data.evaluation``; 0: never.
+        samples_every: number of steps between writings of ``samples.jsonl`` and the extreme rollouts.
+        samples: number of responses of the evaluation (or of the step) that are written each time.
         trackers: further places for the metrics: ``tensorboard``, ``wandb``, ``trackio``.
-        export: write the final weights in Hugging Face format.
+        export: whether the final weights are written in Hugging Face format.
     """
 
     output: str = "runs/scapo"
@@ -69,13 +69,14 @@ class Model:
 
     Attributes:
         path: folder (or name on a hub) of a model with a vision tower.
-        revision: of a name on a hub.
-        dtype: of the computation. The weights that the optimiser changes are float32 either way: of updates
-            with a learning rate of 2e-6, bfloat16 weights would lose 96 %.
-        gradient_checkpointing: keep layer inputs only, and compute the rest again in the backward pass.
+        revision: branch, tag or commit of a name on a hub.
+        dtype: number format of the computation. The weights that the optimizer changes are float32 either way:
+            of updates with a learning rate of 2e-6, bfloat16 weights would lose 96 %.
+        gradient_checkpointing: whether only layer inputs are kept, and the rest is computed again in the backward pass.
         reference: where the frozen weights of the KL term live: ``device`` (a second copy in ``dtype``,
             sharded like the first), or ``cpu`` (pinned, on the device while it is used).
-        min_pixels, max_pixels: of a picture, for processors that know them; 0: the processor's own.
+        min_pixels: fewest pixels an image is resized to, for processors that know this; 0: the processor's own.
+        max_pixels: most pixels an image is resized to, likewise.
     """
 
     path: str = ""
@@ -95,15 +96,15 @@ class Data:
         train: JSON Lines of ``{"image", "image_id", "prompt"}``.
         images: folder that image names are relative to; empty: the folder of the file that names them.
         oracle: truth file in any format that ``scapo-eval`` reads.
-        vocabulary: name or file.
-        any_fingerprint: accept a matrix that was made for another vocabulary.
-        epochs: passes over the prompts.
-        prompts_per_step: prompts of a step, over all ranks.
-        evaluation: held-out prompts, empty for none.
-        evaluation_oracle: their truth; empty: ``oracle``.
-        evaluation_prompts: how many of them; 0: all.
-        evaluation_temperature: of their one response each; 0: greedy.
-        max_bad: prompts that may be left out because their picture cannot be read, before the run stops.
+        vocabulary: name of a shipped vocabulary, or a file.
+        any_fingerprint: whether to accept a matrix that was made for another vocabulary.
+        epochs: number of passes over the prompts.
+        prompts_per_step: number of prompts in a step, over all ranks.
+        evaluation: file of held-out prompts; empty: no evaluation.
+        evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
+        evaluation_prompts: number of held-out prompts that are used; 0: all.
+        evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
+        max_bad: number of prompts that may be left out because their image cannot be read, before training stops.
     """
 
     train: str = ""
@@ -125,14 +126,14 @@ class Rollout:
     """How responses are sampled.
 
     Attributes:
-        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, weights synchronised each step).
-        group: responses per prompt.
-        max_new_tokens: longest response.
-        temperature: of sampling; the log-probabilities of the update are those of the same temperature.
-        prompts_per_batch: prompts that the transformers engine generates for at once, per rank.
-        gpu_memory: share of the GPU that vLLM may take.
-        tensor_parallel: ranks that share one vLLM model.
-        check_sync: compare vLLM's greedy answer with the trainer's after the first weight synchronisation.
+        engine: ``transformers`` (the policy itself) or ``vllm`` (colocated, weights synchronized each step).
+        group: number of responses per prompt.
+        max_new_tokens: number of tokens of the longest response.
+        temperature: sampling temperature; the log-probabilities of the update are those at the same temperature.
+        prompts_per_batch: number of prompts that the transformers engine generates for at once, per rank.
+        gpu_memory: share of the GPU's memory that vLLM may take.
+        tensor_parallel: number of ranks that share one vLLM model.
+        check_sync: whether to compare vLLM's greedy answer with the trainer's after the first weight synchronization.
         mismatch_alarm: mean absolute difference of vLLM's and the trainer's log-probabilities that is warned of.
     """
 
@@ -149,19 +150,26 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Credit:
-    """Rewards and advantages (SPEC section 4 of the design; :class:`scapo_eval.RewardConfig`).
+    """Rewards and advantages (docs/specification.md#reward; :class:`scapo_eval.RewardConfig`).
 
     Attributes:
         scheme: ``scapo``; ``object`` (one piece per mention); ``grpo``, ``dapo``, ``dr_grpo``; or a function of
             your own, ``file.py:name`` (:class:`scapo_train.credit.Sampled`).
-        reward: of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
-        form: whether baselines share SCAPO's normaliser, clip and KL, or take their published ones.
+        reward: reward of the response-level schemes, which must name it: ``hal`` (1 - Hal. Rate) or ``cap``.
+        form: whether baselines share SCAPO's normalizer, clip and KL, or take their published ones.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
-        r_g, r_rep, r_h, r_reg, lam_g, lam_h, rule, claims: of the reward.
+        r_g: reward of a piece with a new correct object.
+        r_rep: reward of a piece that only repeats.
+        r_h: penalty of a hallucinated object.
+        r_reg: penalty of a piece without an object.
+        lam_g: how the gain grows with the number of objects in a piece.
+        lam_h: how the penalty grows with the number of hallucinated objects in a piece.
+        rule: how responses are cut into pieces.
+        claims: which mentions count: ``all``, ``asserted`` or ``certain``.
         eos: credit of the end-of-sequence token.
         truncated: whether the last piece of a response that was cut off counts.
-        resample: most times that ``dapo`` in its original form draws groups without variance again.
-        overlong: last tokens of ``max_new_tokens`` over which ``dapo`` in its original form lowers the
+        resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
+        overlong: number of last tokens of ``max_new_tokens`` over which ``dapo`` in its original form lowers the
             reward by up to 1.
     """
 
@@ -202,9 +210,10 @@ class Loss:
     """The clipped surrogate and the KL term.
 
     Attributes:
-        clip_low, clip_high: the ratio is kept within ``1 - clip_low`` and ``1 + clip_high``.
+        clip_low: the ratio is kept above ``1 - clip_low``.
+        clip_high: the ratio is kept below ``1 + clip_high``.
         kl: weight of the KL term; 0 switches it off, and the reference model with it.
-        kl_estimator: of KL(policy || reference) per token.
+        kl_estimator: estimator of KL(policy || reference) per token.
         normaliser: ``tokens``: all response tokens of the global batch; ``sequences``: the mean over
             responses of each one's token mean; ``constant``: responses x ``rollout.max_new_tokens``.
         mean_per_micro_batch: divide by each micro-batch's own tokens and average (verl's legacy actor),
@@ -223,18 +232,22 @@ class Loss:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimiser and how a batch is cut for it.
+    """The optimizer and how a batch is cut for it.
 
     Attributes:
         optimizer: ``adamw``, or ``adamw8bit`` (torchao), whose moments take a quarter of the memory.
-        lr, beta1, beta2, eps, weight_decay: of AdamW.
-        warmup: steps over which the learning rate rises from 0.
-        schedule: of the learning rate after that.
+        lr: peak learning rate.
+        beta1: decay of the mean of gradients.
+        beta2: decay of the mean of squared gradients.
+        eps: added to the denominator.
+        weight_decay: decoupled weight decay of matrices.
+        warmup: number of steps over which the learning rate rises from 0.
+        schedule: course of the learning rate after that.
         clip: largest gradient norm; 0 does not clip.
-        mini_batches: updates per batch and inner epoch; prompts are dealt to them.
-        inner_epochs: passes over a batch.
-        micro_batch_tokens: tokens of a forward and backward pass per rank, padding included; a prompt whose
-            group is larger is cut into rows of some responses each. The gradient does not depend on it.
+        mini_batches: number of updates per batch and inner epoch; prompts are dealt to them.
+        inner_epochs: number of passes over a batch.
+        micro_batch_tokens: largest number of tokens of a forward and backward pass per rank; a prompt whose group
+            is larger is cut into rows of some responses each. The gradient does not depend on it.
     """
 
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -253,7 +266,7 @@ class Optim:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run, by section."""
+    """All settings of a training run, by section."""
 
     run: Run = field(default_factory=Run)
     model: Model = field(default_factory=Model)
@@ -277,7 +290,7 @@ class Config:
 
     @property
     def updates_per_batch(self) -> int:
-        """Optimiser steps per batch of rollouts; 1: the ratio is 1 in value and no old pass is needed."""
+        """Optimizer steps per batch of rollouts; 1: the ratio is 1 in value and no old pass is needed."""
         return self.optim.mini_batches * self.optim.inner_epochs
 
 
@@ -298,11 +311,11 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         names = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
-        raise InputError(f"no such configuration (shipped ones: {names})", path=str(source)) from None
+        raise InputError(f"configuration not found (shipped: {names})", path=str(source)) from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=str(source)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"is no TOML: {error}", path=str(source)) from None
+        raise InputError(f"not a valid TOML file: {error}", path=str(source)) from None
     for override in overrides:
         section, value = _override(override)
         inner = table.setdefault(section[0], {})
@@ -318,7 +331,7 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
     found: dict[str, Any] = {}
     for name, values in table.items():
         if name not in sections:
-            faults.append(InputError(f"unknown section [{name}] (there are {', '.join(sections)})", path=source))
+            faults.append(InputError(f"unknown section [{name}]; known: {', '.join(sections)}", path=source))
         elif not isinstance(values, dict):
             faults.append(InputError(f"{name} is a section: write [{name}]", path=source))
         else:
@@ -365,7 +378,7 @@ def _section(kind: Any, name: str, values: dict[str, Any], source: str | None, f
     taken: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
-            faults.append(InputError(f"unknown key {name}.{key} (there are {', '.join(hints)})", path=source))
+            faults.append(InputError(f"unknown key {name}.{key}; known: {', '.join(hints)}", path=source))
             continue
         try:
             taken[key] = _typed(value, hints[key])
@@ -440,7 +453,7 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
-        found.append(f"run.trackers: unknown {', '.join(unknown)} (there are {', '.join(_TRACKERS)})")
+        found.append(f"run.trackers: unknown {', '.join(unknown)}; known: {', '.join(_TRACKERS)}")
     faults = [InputError(reason, path=source) for reason in found]
     if not found:
         try:

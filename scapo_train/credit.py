@@ -2,7 +2,7 @@
 
 The rewards are ``scapo_eval``'s. A piece-level scheme broadcasts each piece's reward to its own tokens; a
 response-level one compares each response with its group and broadcasts the result to all of its tokens. A
-scheme of one's own is a function of :class:`Sampled`, named in the configuration as ``file.py:function``.
+custom scheme is a function of :class:`Sampled`, named in the configuration as ``file.py:function``.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from scapo_eval.tokens import decode_with_offsets
 from .config import Config, Credit, Loss
 from .rollout import Response
 
-Advantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 """(responses,) rewards, group by group, and the size of a group -> (responses,) advantages."""
 
 
-def centred(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+def centered(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     """R - mean of the group (Dr. GRPO)."""
     groups = rewards.reshape(-1, group)
     return (groups - groups.mean(1, keepdims=True)).reshape(-1)
 
 
-def standardised(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+def standardized(rewards: NDArray[np.float64], group: int) -> NDArray[np.float64]:
     """(R - mean) / (std + 1e-6) of the group (GRPO, DAPO)."""
     groups = rewards.reshape(-1, group)
     spread = groups.std(1, ddof=1, keepdims=True) + 1e-6
     return ((groups - groups.mean(1, keepdims=True)) / spread).reshape(-1)
 
 
-_COMPARED: dict[str, Advantages] = {"grpo": standardised, "dapo": standardised, "dr_grpo": centred}
+_COMPARED: dict[str, GroupAdvantages] = {"grpo": standardized, "dapo": standardized, "dr_grpo": centered}
 """The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a credit scheme of one's own is given: whole groups of responses with the rewards of their pieces.
+    """What a custom credit scheme is given: whole groups of responses with the rewards of their pieces.
 
     Attributes:
-        image_ids: n, of each response's image.
-        texts: n responses; offsets: per response the (T_i, 2) character span of each token.
+        image_ids: n ids, of each response's image.
+        texts: n responses.
+        offsets: per response, the (T_i, 2) character span of each token.
         finished: (n,) whether each ended by itself.
         columns: pieces, their spans, counts and rewards (Eq. 1 with the configured coefficients).
-        group: responses per prompt; they stand next to one another.
+        group: number of responses per prompt; those of a prompt are neighbors.
     """
 
     image_ids: Sequence[str]
@@ -66,24 +67,24 @@ class Sampled:
 
 
 Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
-"""Of one's own: -> per response (T_i,) advantages."""
+"""A custom scheme: returns (T_i,) advantages per response."""
 
 
 @dataclass(frozen=True)
-class Credited:
+class CreditedBatch:
     """The credit of a batch of responses.
 
     Attributes:
-        advantages: per response (T_i,) float32.
-        columns: the rewards behind them.
-        rewards: (n,) of each response: the sum over its pieces, or its response-level reward.
-        varied: (groups,) whether a group's rewards differ.
+        advantages: per response, (T_i,) float32.
+        columns: the rewards of pieces behind them.
+        rewards: (n,) reward of each response: the sum over its pieces, or its response-level reward.
+        has_variance: (groups,) whether a group's rewards differ.
     """
 
     advantages: list[NDArray[np.float32]]
     columns: RewardColumns
     rewards: NDArray[np.float64]
-    varied: NDArray[np.bool_]
+    has_variance: NDArray[np.bool_]
 
 
 def credit(
@@ -94,17 +95,17 @@ def credit(
     responses: Sequence[Response],
     group: int,
     max_new_tokens: int,
-) -> Credited:
+) -> CreditedBatch:
     """Rewards and advantages of whole groups.
 
     Args:
-        settings: of the scheme.
-        reward: made of ``settings.reward_config()``.
-        tokenizer: of the policy.
-        image_ids: n, of each response's image.
-        responses: n, group by group.
-        group: responses per prompt.
-        max_new_tokens: for the overlong shaping of ``dapo`` in its original form.
+        settings: settings of the scheme.
+        reward: reward made of ``settings.reward_config()``.
+        tokenizer: the policy's tokenizer.
+        image_ids: n ids, of each response's image.
+        responses: n responses, group by group.
+        group: number of responses per prompt.
+        max_new_tokens: length of the longest response, for the overlong shaping of ``dapo`` in its original form.
     """
     ids = [response.ids for response in responses]
     finished = np.array([response.finished for response in responses], dtype=bool)
@@ -126,30 +127,30 @@ def credit(
         advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     else:
         advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
-    varied = np.ptp(rewards.reshape(-1, group), axis=1) > 0
-    return Credited(advantages, columns, rewards, varied)
+    has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 0
+    return CreditedBatch(advantages, columns, rewards, has_variance)
 
 
 def scheme_of(name: str) -> Scheme:
     """The function that ``file.py:function`` names.
 
     Raises:
-        InputError: there is no such file or function.
+        InputError: the file or the function is not found.
     """
     file, _, function = name.rpartition(":")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file) if Path(file).is_file() else None
     if spec is None or spec.loader is None:
-        raise InputError("credit.scheme: no such Python file", path=file)
+        raise InputError("credit.scheme: Python file not found", path=file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found: Scheme | None = getattr(module, function, None)
     if not callable(found):
-        raise InputError(f"credit.scheme: has no function '{function}'", path=file)
+        raise InputError(f"credit.scheme: function '{function}' not found", path=file)
     return found
 
 
 def _checked(given: Sequence[Any], ids: Sequence[Sequence[int]], name: str) -> list[NDArray[np.float32]]:
-    """What a scheme of one's own returned, refused where it does not fit the tokens."""
+    """What a custom scheme returned, refused where it does not fit the tokens."""
     found = [np.asarray(each, dtype=np.float32) for each in given]
     shapes, wanted = [each.shape for each in found], [(len(own),) for own in ids]
     if shapes != wanted or not all(np.isfinite(each).all() for each in found):
@@ -164,9 +165,10 @@ def token_weights(
     """(n,) the weight of each token of each response in the loss of an update.
 
     Args:
-        loss: its normaliser.
-        lengths: (n,) tokens of this rank's responses.
-        tokens, responses: of the update, over all ranks.
+        loss: settings with the normalizer.
+        lengths: (n,) number of tokens of this rank's responses.
+        tokens: number of tokens in the update, over all ranks.
+        responses: number of responses in the update, over all ranks.
         longest: ``rollout.max_new_tokens``.
     """
     if loss.normaliser == "sequences":
@@ -187,34 +189,3 @@ def _overlong(ids: Sequence[Sequence[int]], margin: int, longest: int) -> NDArra
     lengths = np.fromiter(map(len, ids), dtype=np.float64, count=len(ids))
     penalty: NDArray[np.float64] = np.clip((lengths - (longest - margin)) / margin, 0.0, 1.0)
     return penalty
-
-
-def measures(credited: Credited, present: NDArray[np.int64]) -> dict[str, float]:
-    """Sums over responses that the metrics of a step are ratios of; sums of ranks add up.
-
-    Args:
-        credited: what was rewarded.
-        present: (n,) labels that are present in each response's image.
-    """
-    columns = credited.columns
-    hallucinated, empty = columns.hal > 0, columns.new + columns.rep + columns.hal == 0
-    pieces = columns.reward
-    return {
-        "responses": float(len(columns)),
-        "generated": float(columns.generated.sum()),
-        "hallucinated": float(columns.hallucinated.sum()),
-        "covered": float(columns.covered.sum()),
-        "present": float(present.sum()),
-        "unknown": float(columns.unknown.sum()),
-        "reward": float(credited.rewards.sum()),
-        "reward_new": float(pieces[~hallucinated & ~empty].sum()),
-        "reward_hal": float(pieces[hallucinated].sum()),
-        "reward_reg": float(pieces[empty & ~hallucinated].sum()),
-        "zero": float((np.abs(pieces) == 0).sum()),
-        "pieces": float(len(pieces)),
-        "objects": float((columns.generated + columns.unknown).sum()),
-        "without_text": float(columns.n_empty),
-        "faulty": float(columns.n_errors),
-        "groups_without_variance": float((~credited.varied).sum()),
-        "groups": float(len(credited.varied)),
-    }

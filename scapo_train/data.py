@@ -1,4 +1,4 @@
-"""The prompts of a run: which ones a step takes, and how a picture and a text become a model's input.
+"""The prompts of a training run: which ones a step takes, and how a picture and a text become a model's input.
 
 The order is a function of the seed and the step alone, so a resumed run, and one on another number of
 ranks, sees the same prompts in the same steps.
@@ -40,10 +40,11 @@ class Prompt:
     """A prompt as the model takes it.
 
     Attributes:
-        index: its line in the prompts file.
-        source: what it was made of.
-        ids: (P,) tokens, those of the picture included.
-        pixels: (patches, dim); grid: (3,) of the picture.
+        index: position of its line in the prompts file.
+        source: the line.
+        ids: (P,) token ids, those of the image included.
+        pixels: (patches, dim) of the image, as the processor packs them.
+        grid: (3,) number of patches in time, height and width.
     """
 
     index: int
@@ -57,10 +58,10 @@ def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | No
     """Reads training prompts.
 
     Args:
-        path: JSON Lines of ``{"image", "image_id", "prompt"}``; ``image_id`` may be left out where the
+        path: file with JSON Lines of ``{"image", "image_id", "prompt"}``; ``image_id`` may be left out where the
             image's name says it.
         images: folder of relative image names; empty: the file's own.
-        oracle: must know every image.
+        oracle: truth that must know every image.
 
     Raises:
         InputErrors: faulty lines, ids that the oracle does not know, each with its line.
@@ -78,7 +79,7 @@ def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | No
             faults.add(InputError(error.reason, path=str(path), line=number))
     faults.raise_if_any()
     if not found:
-        raise InputError("holds no prompts", path=str(path))
+        raise InputError("no prompts found", path=str(path))
     return found
 
 
@@ -107,9 +108,9 @@ class Prompts:
     """Prepares prompts for the model; those of the next call are made while the present step computes.
 
     Args:
-        sources: all prompts.
-        processor: of the model.
-        max_bad: prompts whose picture cannot be read, before that is an error.
+        sources: lines of the prompts file.
+        processor: the model's processor.
+        max_bad: number of prompts whose image may be unreadable, before that is an error.
     """
 
     def __init__(self, sources: Sequence[Source], processor: Any, max_bad: int) -> None:
@@ -124,8 +125,8 @@ class Prompts:
         """The prompts of a step, without those whose picture cannot be read, which are counted in ``bad``.
 
         Args:
-            indices: of the prompts.
-            following: what the next call will ask for.
+            indices: indices of the prompts.
+            following: indices that the next call will ask for.
 
         Raises:
             InputError: more than ``max_bad`` pictures cannot be read.

@@ -1,6 +1,6 @@
-"""The processes of a run: who am I, sums over all of us, and leaving together.
+"""The processes of a training run: this one's rank, sums over all of them, and leaving together.
 
-Under torchrun there are several; without it there is one, and everything here does nothing.
+Under torchrun there are several; without it there is one, and every operation does nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
-class World:
-    """One process among the others.
+class ProcessGroup:
+    """The processes of a training run, seen from one of them.
 
     Attributes:
-        rank: of the process; size: how many there are.
-        device: what it computes on.
+        rank: number of this process, from 0.
+        size: number of processes.
+        device: device that this process computes on.
     """
 
     rank: int
@@ -69,10 +70,10 @@ class World:
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def join_process_group() -> Iterator[ProcessGroup]:
     """Joins the processes that torchrun started, and leaves them at the end.
 
-    Of several processes, one that fails ends all of them here (:mod:`scapo_train.watch`).
+    One that fails ends all of them (:mod:`scapo_train.watch`).
 
     Raises:
         ScapoError: there are more processes on this machine than GPUs.
@@ -88,13 +89,13 @@ def world() -> Iterator[World]:
     if gpus:
         torch.cuda.set_device(device)
     if size == 1:
-        yield World(0, 1, device)
+        yield ProcessGroup(0, 1, device)
         return
     if not dist.is_initialized():
         dist.init_process_group("nccl" if gpus else "gloo", timeout=TIMEOUT)
     watch = Watch(rank, size)
     try:
-        yield World(rank, size, device)
+        yield ProcessGroup(rank, size, device)
     except Interrupted:  # all ranks, after the same step
         watch.farewell()
         raise

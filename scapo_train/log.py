@@ -1,4 +1,4 @@
-"""What a run writes while it runs: metrics, samples, a run card, a line on the screen, trackers.
+"""What training writes as it goes: metrics, samples, a run card, a line on the screen, trackers.
 
 ``metrics.jsonl`` and ``samples.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
 """
@@ -36,7 +36,7 @@ class Clock:
     """Seconds per phase of a step.
 
     Args:
-        device: waited for at both ends of a phase, so that a phase pays for its own work.
+        device: device that is waited for at both ends of a phase, so that a phase pays for its own work.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -65,14 +65,14 @@ class Clock:
 
 
 class Log:
-    """The files of a run; only the main rank has one.
+    """The files of a training run; only the main rank has one.
 
     Args:
-        folder: of the run.
-        config: as TOML text; its first table names the run.
-        card: facts that make the run reproducible.
-        done: steps that are done already, -1 before the first look; lines of later ones are what an unsaved
-            end of a run left.
+        folder: folder of the training run.
+        config: settings as TOML text.
+        card: facts that make the training run reproducible.
+        done: number of steps that are done already, -1 before the first evaluation; lines of later steps were left
+            by an end that was not saved, and are dropped.
         trackers: further places for the metrics.
 
     Raises:
@@ -93,7 +93,7 @@ class Log:
         self._trackers = [_TRACKERS[name](folder) for name in trackers]
 
     def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
-        """Writes one step's figures and shows the chief ones."""
+        """Writes one step's metrics and shows the chief ones."""
         _append(self.folder / METRICS, {"step": step, **values})
         for track in self._trackers:
             track(step, {name: value for name, value in values.items() if value is not None})
@@ -111,7 +111,7 @@ class Log:
         self._console.print(line, markup=False, soft_wrap=True)
 
     def sample(self, step: int, image_id: str, response: str) -> None:
-        """Keeps a response to a picture that is described again and again."""
+        """Keeps a response to an image that is described at intervals."""
         _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
 
     def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
@@ -121,17 +121,17 @@ class Log:
 
 
 def open_folder(folder: Path, *, resume: bool) -> None:
-    """Makes the folder of a run.
+    """Makes the folder of a training run.
 
     Raises:
-        InputError: it holds a run already and ``resume`` was not asked for, or it cannot be made.
+        InputError: it holds a run already and ``resume`` was not asked for, or it cannot be created.
     """
     if not resume and (folder / METRICS).exists():
         raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", path=str(folder)) from None
+        raise InputError(f"cannot be created: {error.strerror}", path=str(folder)) from None
 
 
 def show_messages(rank: int) -> None:

@@ -25,9 +25,9 @@ class TokenStatistics(NamedTuple):
     """Of N tokens, each (N,) float32; only ``logprob`` has a gradient.
 
     Attributes:
-        logprob: of the token.
-        entropy: of the distribution that it was drawn from, in nats.
-        end: the probability of an end of sequence in its place.
+        logprob: log-probability of the token.
+        entropy: entropy of the distribution that it was drawn from, in nats.
+        end: probability of an end of sequence in its place.
     """
 
     logprob: Tensor
@@ -41,12 +41,12 @@ def token_statistics(
     """Log-probability, entropy and end probability of N tokens.
 
     Args:
-        hidden: (N, d) last hidden states at the places that predict them.
-        weight: (V, d) of the output layer.
+        hidden: (N, d) last hidden states that predict them.
+        weight: (V, d) weight of the output layer.
         targets: (N,) the tokens.
         never: ids that are never sampled; they have no share in the distribution.
         ends: ids that end a sequence.
-        temperature: of sampling; logits are divided by it.
+        temperature: sampling temperature; logits are divided by it.
     """
     return TokenStatistics(*_TokenStatistics.apply(hidden, weight, targets, never, ends, 1.0 / temperature))
 
@@ -59,14 +59,14 @@ def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tens
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Forward keeps the log-normaliser of each row; backward makes the logits again and uses it."""
+    """Forward keeps the log-normalizer of each row; backward makes the logits again and uses it."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, never: Tensor, ends: Tensor, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         n = len(targets)
-        logprob, entropy, end, normaliser = (torch.empty(n, device=hidden.device) for _ in range(4))
+        logprob, entropy, end, normalizer = (torch.empty(n, device=hidden.device) for _ in range(4))
         for at in _chunks(n, weight):
             logits = _logits(hidden[at], weight, never, scale)
             top = logits.amax(1, keepdim=True)
@@ -76,21 +76,21 @@ class _TokenStatistics(torch.autograd.Function):
             logprob[at] = logits.gather(1, targets[at, None])[:, 0] - log_total
             entropy[at] = log_total - torch.linalg.vecdot(share, logits) / total
             end[at] = share[:, ends].sum(1) / total
-            normaliser[at] = log_total + top[:, 0]
-        ctx.save_for_backward(hidden, weight, targets, never, normaliser)
+            normalizer[at] = log_total + top[:, 0]
+        ctx.save_for_backward(hidden, weight, targets, never, normalizer)
         ctx.scale = scale
         ctx.mark_non_differentiable(entropy, end)
         return logprob, entropy, end
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, never, normaliser = ctx.saved_tensors
+        hidden, weight, targets, never, normalizer = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
         # summed in float32: a batch has dozens of chunks, and bfloat16 would lose the small ones
         to_weight = torch.zeros(weight.shape, device=weight.device) if ctx.needs_input_grad[1] else None
         for at in _chunks(len(targets), weight):
             logits = _logits(hidden[at], weight, never, ctx.scale)
-            slope = logits.sub_(normaliser[at, None]).exp_().mul_(-gradient[at, None])
+            slope = logits.sub_(normalizer[at, None]).exp_().mul_(-gradient[at, None])
             slope.scatter_add_(1, targets[at, None], gradient[at, None])
             slope = slope.mul_(ctx.scale).to(weight.dtype)
             to_hidden[at] = slope @ weight

@@ -1,6 +1,6 @@
 """The clipped surrogate and the KL estimators: pure functions of log-probabilities.
 
-Every scheme shares them. A scheme is its (tokens,) advantages, and a normaliser is (tokens,) weights, so
+Every scheme shares them. A scheme is its (tokens,) advantages, and a normalizer is (tokens,) weights, so
 the loss of any part of a batch is a plain sum, and parts add up to the whole however the batch was cut.
 """
 
@@ -45,15 +45,16 @@ def token_loss(
     """Eq. 2 of the paper for N tokens.
 
     Args:
-        logprob: (N,) of the policy, with gradient.
-        advantage: (N,).
+        logprob: (N,) log-probabilities by the policy, with gradient.
+        advantage: (N,) advantages.
         weight: (N,) share of each token in the batch's loss, such as 1 / N_tok.
         old: (N,) log-probabilities when the tokens were sampled; None: this is the only update of the batch,
             the ratio is 1 in value, and its gradient is that of the log-probability.
-        reference: (N,) of the reference model; None: no KL term.
-        clip_low, clip_high: bounds of the ratio.
-        kl_weight: beta.
-        estimator: see :func:`kl_estimate`.
+        reference: (N,) log-probabilities by the reference model; None: no KL term.
+        clip_low: the ratio is kept above ``1 - clip_low``.
+        clip_high: the ratio is kept below ``1 + clip_high``.
+        kl_weight: beta, the weight of the KL term.
+        estimator: KL estimator, see :func:`kl_estimate`.
     """
     ratio = torch.exp(logprob - (logprob.detach() if old is None else old))
     plain = ratio * advantage
@@ -74,7 +75,8 @@ def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3")
     negative). See J. Schulman, "Approximating KL divergence" (2020).
 
     Args:
-        logprob, reference: (N,).
+        logprob: (N,) log-probabilities by the policy.
+        reference: (N,) log-probabilities by the reference model.
 
     Returns:
         (N,).

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .data import Prompt, seeded
-from .model import Policy, Row, Vision, gathered
+from .model import Policy, gathered
+from .packing import Row, Vision
 
 _AT_ONCE = 2**22
 """Probabilities that are summed up at once."""
@@ -26,13 +27,14 @@ _BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A prompt with its picture encoded.
+class EncodedPrompt:
+    """A prompt and its image features, ready for the model.
 
     Attributes:
-        prompt: what it is.
-        positions: (3, P); following: the position after them.
-        vision: the features.
+        prompt: tokens and pixels.
+        positions: (3, P) rotary positions of the tokens.
+        following: position after the last one.
+        vision: features of the image.
     """
 
     prompt: Prompt
@@ -50,9 +52,9 @@ class Response:
     """A sampled response.
 
     Attributes:
-        ids: tokens, the end of sequence included.
-        finished: whether it ended by itself.
-        logprobs: of the tokens when they were sampled, by an engine that is not the policy itself.
+        ids: token ids, the end of sequence included.
+        finished: whether it ended by itself, not at the length limit.
+        logprobs: log-probabilities of the tokens when they were sampled, by an engine that is not the policy itself.
     """
 
     ids: list[int]
@@ -61,27 +63,27 @@ class Response:
 
 
 class Sampler(Protocol):
-    """Who samples responses."""
+    """An engine that samples responses."""
 
     def sync(self) -> None:
         """Takes over the policy's weights."""
 
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """``group`` responses to each prompt, prompt by prompt; temperature 0 is greedy."""
 
     def close(self) -> None:
         """Frees what it holds."""
 
 
-def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[Seen]:
+def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[EncodedPrompt]:
     """Encodes the pictures of prompts, some at a time."""
-    found: list[Seen] = []
+    found: list[EncodedPrompt] = []
     for start in range(0, len(prompts), pictures):
         chunk = prompts[start : start + pictures]
         pixels = torch.cat([prompt.pixels for prompt in chunk]).to(device)
         visions = policy.encode(pixels, torch.stack([prompt.grid for prompt in chunk]).to(device))
         for prompt, vision in zip(chunk, visions, strict=True):
-            found.append(Seen(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
+            found.append(EncodedPrompt(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
     return found
 
 
@@ -89,10 +91,10 @@ class PolicySampler:
     """The policy samples by itself, in batches of prompts.
 
     Args:
-        policy: current at any time.
-        device: of the computation.
-        max_new_tokens: longest response.
-        prompts_per_batch: prompts that are generated for at once.
+        policy: model that samples, with its current weights.
+        device: device of the computation.
+        max_new_tokens: number of tokens of the longest response.
+        prompts_per_batch: number of prompts that are generated for at once.
     """
 
     def __init__(self, policy: Policy, device: torch.device, max_new_tokens: int, prompts_per_batch: int) -> None:
@@ -108,7 +110,7 @@ class PolicySampler:
         """Nothing to free."""
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """See :class:`Sampler`."""
         training = self._policy.training
         self._policy.eval()
@@ -126,27 +128,27 @@ class PolicySampler:
         return [response for response in found if response is not None]
 
     def _batch(
-        self, prompts: Sequence[Seen], noise: Sequence[torch.Generator], group: int, temperature: float
+        self, prompts: Sequence[EncodedPrompt], noise: Sequence[torch.Generator], group: int, temperature: float
     ) -> list[Response]:
         policy, device, rows = self._policy, self._device, len(prompts) * group
-        longest = max(len(seen.prompt.ids) for seen in prompts)
+        longest = max(len(encoded.prompt.ids) for encoded in prompts)
         room = longest + self._max_new_tokens
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
         positions = torch.zeros(3, len(prompts), longest, dtype=torch.long)
         written = torch.zeros(len(prompts), room, dtype=torch.bool)
-        for k, seen in enumerate(prompts):  # padded at the front, so that responses stand under one another
-            pad = longest - len(seen.prompt.ids)
-            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = seen.prompt.ids, seen.positions, True
+        for k, encoded in enumerate(prompts):  # padded at the front, so that responses stand under one another
+            pad = longest - len(encoded.prompt.ids)
+            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = encoded.prompt.ids, encoded.positions, True
         written[:, longest:] = True
         written = written.to(device)
         causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
         # a padded place sees itself: a row of the softmax without any key would be not a number
         mask = (written[:, None, None, :longest] & causal) | torch.eye(longest, dtype=torch.bool, device=device)
         cache = _Cache(group)
-        vision = [seen.vision for seen in prompts]
+        vision = [encoded.vision for encoded in prompts]
         logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
         logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
-        following = torch.tensor([seen.following for seen in prompts], device=device).repeat_interleave(group)
+        following = torch.tensor([encoded.following for encoded in prompts], device=device).repeat_interleave(group)
 
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)
@@ -178,7 +180,7 @@ class _Cache:
     The prompts are read first, a row each, and are there ``group`` times from then on.
 
     Args:
-        group: rows of a prompt.
+        group: number of rows of each prompt.
     """
 
     def __init__(self, group: int) -> None:

@@ -2,7 +2,7 @@
 
 vLLM sleeps while the policy is updated and then holds neither weights nor caches. ``sync`` wakes its weights
 and fills them with the policy's, ``sample`` wakes its cache, samples, and puts all of it to sleep again.
-Several ranks start one engine each, as torchrun started them; with ``rollout.tensor_parallel`` neighbouring
+Several ranks start one engine each, as torchrun started them; with ``rollout.tensor_parallel`` neighboring
 ranks share one and answer each other's prompts together. For vLLM 0.16 and later.
 """
 
@@ -27,9 +27,9 @@ from scapo_eval.errors import InputError, MissingExtra, ScapoError
 
 from .config import Config
 from .data import Prompts, read_prompts, seed_of
-from .distributed import World
+from .distributed import ProcessGroup
 from .model import Policy
-from .rollout import PolicySampler, Response, Seen, encode
+from .rollout import EncodedPrompt, PolicySampler, Response, encode
 
 _log = logging.getLogger(__name__)
 
@@ -57,10 +57,10 @@ class VllmSampler:
     """vLLM samples with the policy's weights; see :class:`~scapo_train.rollout.Sampler`.
 
     Args:
-        config: of the run.
-        policy: whose weights are given to vLLM.
-        processor: of the model.
-        here: this process among the others.
+        config: settings of the training run.
+        policy: model whose weights are given to vLLM.
+        processor: the model's processor.
+        process_group: this process and the others of the training run.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -68,12 +68,12 @@ class VllmSampler:
             (``rollout.check_sync``).
     """
 
-    def __init__(self, config: Config, policy: Policy, processor: Any, here: World) -> None:
+    def __init__(self, config: Config, policy: Policy, processor: Any, process_group: ProcessGroup) -> None:
         rollout, run, model = config.rollout, config.run, config.model
-        self._policy, self._here = policy, here
+        self._policy, self._process_group = policy, process_group
         self._dtype: torch.dtype = getattr(torch, model.dtype)
         self._max_new_tokens = rollout.max_new_tokens
-        self._neighbours = _neighbours(here, rollout.tensor_parallel)
+        self._neighbors = _neighbors(process_group, rollout.tensor_parallel)
         self._longest = _longest(policy, processor, rollout.max_new_tokens)
         self._vllm = _imported()
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
@@ -86,7 +86,7 @@ class VllmSampler:
                 load_format="auto" if rollout.check_sync else "dummy",
                 seed=run.seed,
                 tensor_parallel_size=rollout.tensor_parallel,
-                distributed_executor_backend="external_launcher" if here.size > 1 else "uni",
+                distributed_executor_backend="external_launcher" if process_group.size > 1 else "uni",
                 gpu_memory_utilization=rollout.gpu_memory,
                 max_model_len=self._longest,
                 enable_sleep_mode=True,
@@ -119,7 +119,7 @@ class VllmSampler:
             raise ScapoError("vLLM keeps its prefix cache: a request is still running")
         self._llm.llm_engine.reset_encoder_cache()
 
-    def sample(self, prompts: Sequence[Seen], seed: int, group: int, temperature: float) -> list[Response]:
+    def sample(self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float) -> list[Response]:
         """See :class:`~scapo_train.rollout.Sampler`; the log-probabilities are vLLM's own.
 
         Raises:
@@ -149,7 +149,7 @@ class VllmSampler:
             raise ScapoError(f"{len(missing)} weights of vLLM's model are not the policy's: {', '.join(missing[:5])}")
 
     def _wake(self, part: str) -> None:
-        if self._here.device.type == "cuda":
+        if self._process_group.device.type == "cuda":
             torch.cuda.empty_cache()  # what torch keeps for later is not free for vLLM
         self._llm.wake_up(tags=[part])
 
@@ -158,18 +158,18 @@ class VllmSampler:
         self._has_weights = False
 
     def _sampled(
-        self, prompts: Sequence[Seen], seed: int, group: int, temperature: float, max_tokens: int
+        self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float, max_tokens: int
     ) -> list[Response]:
         """Responses to this rank's prompts; vLLM is awake."""
         own = [
             Request(
-                seen.prompt.source.path,
-                seen.prompt.ids.tolist(),
-                seed_of(seed, seen.prompt.index) >> 1,  # vLLM adds the number of the response to it
+                encoded.prompt.source.path,
+                encoded.prompt.ids.tolist(),
+                seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response to it
             )
-            for seen in prompts
+            for encoded in prompts
         ]
-        before, together = self._of_neighbours(own)
+        before, together = self._of_neighbors(own)
         copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
         asked = [self._asked(each) for each in together]
         settings = [self._settings(each, group // copies, temperature, max_tokens) for each in together]
@@ -183,13 +183,13 @@ class VllmSampler:
             found += _responses(request, output) * copies
         return found
 
-    def _of_neighbours(self, own: list[Request]) -> tuple[int, list[Request]]:
+    def _of_neighbors(self, own: list[Request]) -> tuple[int, list[Request]]:
         """The requests of all ranks that share this engine, and how many come before this rank's."""
-        if self._neighbours is None:
+        if self._neighbors is None:
             return 0, own
-        parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbours))]
-        dist.all_gather_object(parts, own, group=self._neighbours)
-        before = sum(len(part) for part in parts[: dist.get_rank(self._neighbours)])
+        parts: list[list[Request]] = [[] for _ in range(dist.get_world_size(self._neighbors))]
+        dist.all_gather_object(parts, own, group=self._neighbors)
+        before = sum(len(part) for part in parts[: dist.get_rank(self._neighbors)])
         return before, [request for part in parts for request in part]
 
     def _asked(self, request: Request) -> dict[str, Any]:
@@ -225,32 +225,36 @@ class VllmSampler:
     def _check(self, config: Config, processor: Any) -> None:
         """Compares greedy responses with weights from the disk, with the policy's own, and the trainer's.
 
-        Only called before the policy has learnt anything.
+        Only called before the policy has learned anything.
         """
         sources = read_prompts(config.data.train, config.data.images)[:CHECKED_PROMPTS]
         maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
         prompts = maker.take(range(len(sources)))
         maker.close()
-        seen = encode(self._policy, prompts, self._here.device)
+        encoded = encode(self._policy, prompts, self._process_group.device)
         tokens = min(CHECKED_TOKENS, self._max_new_tokens)
-        before = self._sampled(seen, 0, 1, 0.0, tokens)
+        before = self._sampled(encoded, 0, 1, 0.0, tokens)
         self._sleep()
-        own = PolicySampler(self._policy, self._here.device, tokens, CHECKED_PROMPTS).sample(seen, 0, 1, 0.0)
+        own = PolicySampler(self._policy, self._process_group.device, tokens, CHECKED_PROMPTS).sample(
+            encoded, 0, 1, 0.0
+        )
         start = time.perf_counter()
         self.sync()
         seconds = time.perf_counter() - start
         self._wake("kv_cache")
-        after = self._sampled(seen, 0, 1, 0.0, tokens)
-        if self._here.max(int(before != after)):
+        after = self._sampled(encoded, 0, 1, 0.0, tokens)
+        if self._process_group.max(int(before != after)):
             raise ScapoError(
                 "vLLM's greedy responses changed when it was given the weights that it had read from "
                 f"{config.model.path}: they do not arrive as they are (rollout.check_sync=false goes on nevertheless)"
             )
         pairs = [(one.ids, other.ids) for one, other in zip(own, after, strict=True)]
-        same, total = self._here.sum(sum(_agreeing(*pair) for pair in pairs), sum(max(map(len, p)) for p in pairs))
+        same, total = self._process_group.sum(
+            sum(_agreeing(*pair) for pair in pairs), sum(max(map(len, p)) for p in pairs)
+        )
         share = same / total if total else 1.0
         _log.info(
-            "vLLM %s: weights synchronised in %.1f s; greedy responses as before, %.0f %% of tokens as the trainer's",
+            "vLLM %s: weights synchronized in %.1f s; greedy responses as before, %.0f %% of tokens as the trainer's",
             self._vllm.__version__,
             seconds,
             100 * share,
@@ -277,10 +281,10 @@ def _imported() -> Any:
     return vllm
 
 
-def _neighbours(here: World, size: int) -> Any:
+def _neighbors(process_group: ProcessGroup, size: int) -> Any:
     """The ranks that share an engine with this one; None where each has its own."""
-    if here.size % size:
-        raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {here.size} ranks")
+    if process_group.size % size:
+        raise ScapoError(f"rollout.tensor_parallel = {size} does not divide the {process_group.size} ranks")
     if size == 1:
         return None
     return dist.new_subgroups(size)[0]

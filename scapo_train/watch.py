@@ -1,4 +1,4 @@
-"""Leaving together: when one process of a run fails or dies, all say why and end, instead of waiting for it.
+"""Leaving together: when one process of a training run fails or dies, all say why and end, instead of waiting for it.
 
 Each process holds a connection to the first one. One that fails sends its reason and waits; one that is
 killed cannot, but its connection breaks. The first process prints the reason and lets all exit. Without
@@ -37,7 +37,7 @@ class Interrupted(ScapoError):
 
 
 def exit_code(error: BaseException) -> int:
-    """What a process returns that ended with this error: SPEC section 7 of the design."""
+    """The exit code of a process that ended with this error: 130 interrupted, 2 bad input, 1 a bug."""
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return 130
     return 2 if isinstance(error, ScapoError) else 1
@@ -48,10 +48,10 @@ class _Failure:
     """Why a process does not go on.
 
     Attributes:
-        gravity: 2: it died; 1: an error that a user can mend; 0: any other, which may be a consequence.
-        rank: of the process.
-        text: the reason.
-        code: to exit with.
+        gravity: 2: the process died; 1: an error that a user can mend; 0: any other, which may be a consequence.
+        rank: rank of the process.
+        text: the reason, as it is printed.
+        code: exit code.
     """
 
     gravity: int
@@ -73,10 +73,11 @@ class _Failure:
 
 
 class Watch:
-    """One process's side of it. Every rank makes one, with a process group of two or more.
+    """One process's watch over the others. Every rank makes one, where there are two or more.
 
     Args:
-        rank, size: of this process and of all.
+        rank: number of this process, from 0.
+        size: number of processes.
     """
 
     def __init__(self, rank: int, size: int) -> None:

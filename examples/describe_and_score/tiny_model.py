@@ -130,7 +130,7 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
 
 
 def draw(folder: str | Path, number: int) -> None:
-    """Writes ``number`` pictures ``1.png``, ``2.png``... of coloured blocks, and ``truth.json``."""
+    """Writes ``number`` pictures ``1.png``, ``2.png``... of colored blocks, and ``truth.json``."""
     from PIL import Image, ImageDraw
 
     folder = Path(folder)

@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Scheme:
-    """One line of the figure.
+    """One line of the chart.
 
     Attributes:
-        title: what it is called there.
-        settings: what differs from ``world.toml``.
+        title: name of the scheme in the chart.
+        settings: settings that differ from ``world.toml``.
     """
 
     title: str
@@ -57,10 +57,10 @@ SCHEMES: Mapping[str, Scheme] = {
     "no_reg": Scheme("SCAPO, no reg", ("credit.ablation=no_reg",)),
     "no_kl": Scheme("SCAPO, no KL", ("loss.kl=0",)),
 }
-"""Name -> scheme, those of the figure first; ``{world}`` stands for the folder of the world's files."""
+"""Name -> scheme, those of the chart first; ``{world}`` stands for the folder of the world's files."""
 
 MAIN = ("scapo", "hal", "cap", "object", "eos_last", "sparse")
-"""The schemes of the figure; the others are run on demand."""
+"""The schemes of the chart; the others are run on demand."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ class Rates:
     """Rates of one model's captions over the held-out pictures; fractions, None where undefined.
 
     Attributes:
-        hal_rate, cover_rate, cap_score: as ``scapo-eval`` prints them.
-        words: mean number per caption.
+        hal_rate: Hal. Rate, as ``scapo-eval`` computes it.
+        cover_rate: Cover Rate, likewise.
+        cap_score: Cap. Score, likewise.
+        words: mean number of words per caption.
         fluency: share of sentences that the world's grammar could have written.
     """
 
@@ -84,10 +86,10 @@ def train(folder: Path, scheme: str, seed: int, steps: int) -> Path:
     """One run, unless it is finished.
 
     Args:
-        folder: of the world's files; the run lies in its ``runs/SCHEME-SEED``.
+        folder: folder of the world's files; the training run lies in its ``runs/SCHEME-SEED``.
         scheme: name in SCHEMES.
-        seed: of sampling and of the order of the prompts.
-        steps: of the run.
+        seed: seed of sampling and of the order of the prompts.
+        steps: number of steps.
 
     Raises:
         ScapoError: the trainer failed, with the end of what it said.

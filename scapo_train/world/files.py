@@ -23,11 +23,12 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
     """Draws the pictures and writes prompts, truths, the vocabulary and the settings of a run.
 
     Args:
-        world: its rules.
+        world: rules of the pictures.
         folder: gets ``images/``, ``train.jsonl``, ``evaluation.jsonl``, ``truth.npz``, ``truth_sparse.json``,
             ``vocabulary.yaml`` and ``world.toml``, which is written last.
-        train, evaluation: how many pictures of each; none of them is used in pretraining.
-        seed: of the pictures.
+        train: number of pictures to train on; none of them is used in pretraining.
+        evaluation: number of held-out pictures, likewise.
+        seed: seed of the pictures.
     """
     from PIL import Image
 

@@ -32,9 +32,9 @@ class World:
     """The rules by which scenes are drawn.
 
     Attributes:
-        name: of the world.
-        nouns: of a scene; neighbouring scenes share what exceeds four.
-        objects: fewest and most objects of a picture, all of different nouns.
+        name: name of the world.
+        nouns: number of nouns in a scene; neighboring scenes share what exceeds four.
+        objects: fewest and most objects in a picture, all of different nouns.
         ambiguous: share of objects that are drawn as the average of their scene's pictograms.
     """
 
@@ -62,9 +62,9 @@ class Scene:
     """What one picture shows.
 
     Attributes:
-        kind: position in SCENES.
-        nouns: of the objects, in the order of their cells.
-        cells: of the objects, ascending, counted by rows.
+        kind: index of the scene in SCENES.
+        nouns: index in NOUNS of each object, in the order of their cells.
+        cells: cell of each object, ascending, counted by rows.
         clear: per object, whether its pictogram is shown or the scene's average.
     """
 
@@ -138,7 +138,7 @@ _SHAPES: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
 
 @lru_cache(maxsize=1)
 def _pictograms() -> NDArray[np.float64]:
-    """(nouns, 28, 28, 4) colour times opacity, and opacity."""
+    """(nouns, 28, 28, 4) color times opacity, and opacity."""
     from PIL import Image, ImageDraw
 
     tiles = []

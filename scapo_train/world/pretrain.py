@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
 
-from ..model import Policy, Row, Vision, batch_of
+from ..model import Policy
+from ..packing import Row, Vision, batch_of
 from .language import PROMPT, caption, tokenizer
 from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
 
@@ -35,12 +36,12 @@ class Lessons:
     """How long the small model is taught.
 
     Attributes:
-        see: steps of the tower, ``pictures`` new ones each.
-        speak: steps of the language model on pictures of the plain world.
-        move: further steps on pictures of another world.
-        scenes: different pictures that captions are written about.
-        pictures: of a step.
-        captions: to each picture of a step.
+        see: number of steps of the vision tower, with ``pictures`` new pictures each.
+        speak: number of steps of the language model on pictures of the plain world.
+        move: number of further steps on pictures of another world.
+        scenes: number of different pictures that captions are written about.
+        pictures: number of pictures in a step.
+        captions: number of captions to each picture of a step.
         lr: peak learning rate of both.
     """
 
@@ -60,10 +61,10 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int) -> None:
     """Writes a trained model with its tokenizer and image processor into ``folder``.
 
     Args:
-        world: whose pictures it learns to describe.
-        folder: is made; complete when it holds ``lessons.json``.
-        lessons: how long.
-        seed: of weights, pictures and captions.
+        world: rules of the pictures that it learns to describe.
+        folder: folder of the model; complete when it holds ``lessons.json``.
+        lessons: how long it is taught.
+        seed: seed of weights, pictures and captions.
     """
     random = np.random.default_rng([seed, 1])
     plain = WORLDS["plain"]
@@ -145,10 +146,10 @@ def speak(
     for step, update in _updates(parameters, steps, lessons.lr):
         rows = []
         for k in random.integers(len(pool), size=lessons.pictures).tolist():
-            scene, seen = pool[k]
+            scene, vision = pool[k]
             texts = [caption(world, scene, random) for _ in range(lessons.captions)]
             answers = [[*ids, words.eos_token_id] for ids in words(texts).input_ids]
-            rows.append(Row(prompt, positions, following, seen, answers))
+            rows.append(Row(prompt, positions, following, vision, answers))
         loss = -policy(batch_of(rows, torch.device("cpu"))).logprob.mean()
         update(loss)
         if step % 50 == 0 or step == steps:

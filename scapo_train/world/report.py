@@ -28,8 +28,8 @@ class Outcome:
     """One scheme over its seeds.
 
     Attributes:
-        name: of the scheme; ``start`` for the model before alignment.
-        title: as the table shows it.
+        name: name of the scheme; ``start`` for the model before alignment.
+        title: name in the table.
         runs: names of the runs, one per seed.
         sampled: rates of one response per held-out picture at temperature 1, a model per seed.
         greedy: the same at temperature 0.
@@ -110,9 +110,10 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
     without fault reach who guess more and more readily (``ideal.py``).
 
     Args:
-        path: of the plot.
-        world, folder: the world, and where its runs lie.
-        found: start first, then the schemes.
+        path: image file that is written.
+        world: rules of the pictures.
+        folder: folder of the training runs.
+        found: the model before alignment first, then the schemes.
     """
     schemes = found[1:]
     with Plot(9.6, 7.6, 2, 2) as plot, open(path, "wb") as stream:
@@ -132,7 +133,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
 
 
 def _style(each: Outcome) -> dict[str, Any]:
-    """A colour of its own for every scheme of the figure, in every picture the same; further ones are dashed."""
+    """A color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
     if each.name == "start":
         return {"color": COLORS[0]}
     round_, place = divmod(list(SCHEMES).index(each.name), len(COLORS) - 1)

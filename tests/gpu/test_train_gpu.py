@@ -23,9 +23,11 @@ pytest.importorskip("transformers")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
-from scapo_train.distributed import World  # noqa: E402
-from scapo_train.model import batch_of  # noqa: E402
-from scapo_train.plan import GIB, Job, Pass, plan  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
+from scapo_train.plan.hardware import GIB  # noqa: E402
+from scapo_train.plan.job import Job, Pass  # noqa: E402
+from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
@@ -49,20 +51,20 @@ def bench() -> ModuleType:
 
 
 @pytest.fixture
-def here() -> Iterator[World]:
+def process_group() -> Iterator[ProcessGroup]:
     """One process on the first GPU, which is empty before and after."""
-    yield World(0, 1, torch.device("cuda", 0))
+    yield ProcessGroup(0, 1, torch.device("cuda", 0))
     torch.cuda.empty_cache()
 
 
-def fitting(bench: ModuleType, here: World, folder: Path, model: str, *options: str) -> Job:
+def fitting(bench: ModuleType, process_group: ProcessGroup, folder: Path, model: str, *options: str) -> Job:
     """The job with as many layers as the GPU has memory for."""
     layers = bench.model_config(model).get_text_config().num_hidden_layers
-    total = torch.cuda.mem_get_info(here.device)[1]
+    total = torch.cuda.mem_get_info(process_group.device)[1]
     while layers > 1:
         folder.mkdir(exist_ok=True)
         args = bench.options().parse_args(["--model", model, "--layers", str(layers), *options])
-        job: Job = bench.job_of(args, folder, here)
+        job: Job = bench.job_of(args, folder, process_group)
         if plan(job).needed < 0.92 * total:
             return job
         layers -= 1
@@ -71,10 +73,10 @@ def fitting(bench: ModuleType, here: World, folder: Path, model: str, *options: 
 
 @pytest.mark.parametrize("model", [THREE, SEVEN, EIGHT])
 def test_an_update_reaches_forty_percent_of_the_matrix_rate_in_the_planned_memory(
-    bench: ModuleType, here: World, tmp_path: Path, model: str
+    bench: ModuleType, process_group: ProcessGroup, tmp_path: Path, model: str
 ) -> None:
-    job = fitting(bench, here, tmp_path / "model", model, "--no-kl")
-    found = bench.measure(job, here, rollout=False, steps=3)
+    job = fitting(bench, process_group, tmp_path / "model", model, "--no-kl")
+    found = bench.measure(job, process_group, rollout=False, steps=3)
     assert found.mfu >= 0.4, f"{found.mfu:.1%} of {found.rate / 1e12:.0f} TFLOP/s"
     assert found.peak == pytest.approx(found.planned, rel=0.1)
 
@@ -90,23 +92,25 @@ def test_an_update_reaches_forty_percent_of_the_matrix_rate_in_the_planned_memor
     ids=["reference", "reference-on-host", "no-checkpointing", "long-passes"],
 )
 def test_the_peak_of_a_whole_step_is_within_a_tenth_of_the_plan(
-    bench: ModuleType, here: World, tmp_path: Path, options: list[str]
+    bench: ModuleType, process_group: ProcessGroup, tmp_path: Path, options: list[str]
 ) -> None:
-    job = fitting(bench, here, tmp_path / "model", THREE, *options)
-    found = bench.measure(job, here, rollout=True, steps=2)
+    job = fitting(bench, process_group, tmp_path / "model", THREE, *options)
+    found = bench.measure(job, process_group, rollout=True, steps=2)
     assert found.peak == pytest.approx(found.planned, rel=0.1)
 
 
-def test_the_rollouts_alone_stay_within_the_plan(bench: ModuleType, here: World, tmp_path: Path) -> None:
-    job = fitting(bench, here, tmp_path / "model", THREE, "--no-kl", "--prompts", "16", "--response", "128")
-    trainer = bench.RandomTrainer(job, here)
+def test_the_rollouts_alone_stay_within_the_plan(
+    bench: ModuleType, process_group: ProcessGroup, tmp_path: Path
+) -> None:
+    job = fitting(bench, process_group, tmp_path / "model", THREE, "--no-kl", "--prompts", "16", "--response", "128")
+    trainer = bench.RandomTrainer(job, process_group)
     assert isinstance(trainer.sampler, PolicySampler)
-    seen = encode(trainer.policy, trainer.prompts.take(range(16)), here.device)
+    encoded = encode(trainer.policy, trainer.prompts.take(range(16)), process_group.device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    trainer._sampled(seen, attempt=0)
+    trainer._sample(encoded, attempt=0)
     expected = dict(plan(job).memory["rollout"])
-    expected.pop("optimiser moments")  # there has been no step yet
+    expected.pop("optimizer moments")  # there has been no step yet
     assert torch.cuda.max_memory_allocated() == pytest.approx(sum(expected.values()), rel=0.1)
 
 
@@ -115,9 +119,11 @@ def allocations(snapshot: dict[str, Any]) -> list[int]:
     return [event["size"] for trace in snapshot["device_traces"] for event in trace if event["action"] == "alloc"]
 
 
-def test_no_allocation_is_as_large_as_the_logits_of_a_pass(bench: ModuleType, here: World, tmp_path: Path) -> None:
-    job = fitting(bench, here, tmp_path / "model", THREE, "--prompts", "16", "--response", "192")
-    trainer = bench.RandomTrainer(job, here, rollout=False)
+def test_no_allocation_is_as_large_as_the_logits_of_a_pass(
+    bench: ModuleType, process_group: ProcessGroup, tmp_path: Path
+) -> None:
+    job = fitting(bench, process_group, tmp_path / "model", THREE, "--prompts", "16", "--response", "192")
+    trainer = bench.RandomTrainer(job, process_group, rollout=False)
     trainer.train_step()
     torch.cuda.memory._record_memory_history(context=None, max_entries=2_000_000)
     try:
@@ -125,19 +131,21 @@ def test_no_allocation_is_as_large_as_the_logits_of_a_pass(bench: ModuleType, he
         sizes = allocations(torch.cuda.memory._snapshot())
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-    passes = Pass.within(8192, job.prompt, 192, 8, 16)
+    passes = Pass.within(8192, job.prompt_tokens, 192, 8, 16)
     logits = 2 * passes.responses * passes.length * job.shape.vocabulary  # in bfloat16: the least that they could take
     assert len(sizes) > 1000
     assert max(sizes) <= 1.01 * 4 * job.shape.embedding < logits  # the output layer's own gradient is the largest
 
 
-def test_bfloat16_statistics_are_those_of_float32(bench: ModuleType, here: World, tmp_path: Path) -> None:
-    job = fitting(bench, here, tmp_path / "model", THREE, "--layers", "4", "--no-kl", "--prompts", "2")
-    trainer = bench.RandomTrainer(job, here, rollout=False)
-    seen = encode(trainer.policy, trainer.prompts.take(range(2)), here.device)
-    responses = trainer._sampled(seen, attempt=0)
-    rows = [each.row([response.ids for response in responses[8 * k : 8 * k + 8]]) for k, each in enumerate(seen)]
-    batch = batch_of(rows, here.device)
+def test_bfloat16_statistics_are_those_of_float32(
+    bench: ModuleType, process_group: ProcessGroup, tmp_path: Path
+) -> None:
+    job = fitting(bench, process_group, tmp_path / "model", THREE, "--layers", "4", "--no-kl", "--prompts", "2")
+    trainer = bench.RandomTrainer(job, process_group, rollout=False)
+    encoded = encode(trainer.policy, trainer.prompts.take(range(2)), process_group.device)
+    responses = trainer._sample(encoded, attempt=0)
+    rows = [each.row([response.ids for response in responses[8 * k : 8 * k + 8]]) for k, each in enumerate(encoded)]
+    batch = batch_of(rows, process_group.device)
     with torch.no_grad():
         half = trainer.policy(batch)
         trainer.policy.compute = nullcontext  # no autocast: the float32 weights themselves
@@ -150,7 +158,7 @@ def test_bfloat16_statistics_are_those_of_float32(bench: ModuleType, here: World
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU only")
 def test_sharded_over_all_gpus(bench: ModuleType, tmp_path: Path) -> None:
     ranks = torch.cuda.device_count()
-    job = fitting(bench, World(0, ranks, torch.device("cuda", 0)), tmp_path / "model", SEVEN, "--no-rollout")
+    job = fitting(bench, ProcessGroup(0, ranks, torch.device("cuda", 0)), tmp_path / "model", SEVEN, "--no-rollout")
     command = ["torchrun", "--nproc-per-node", str(ranks), str(PROGRAM), "--model", SEVEN, "--no-rollout"]
     command += ["--layers", str(job.shape.layers), "--steps", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)

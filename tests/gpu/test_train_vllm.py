@@ -19,8 +19,9 @@ pytest.importorskip("vllm")
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train.config import from_table  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
-from scapo_train.distributed import World  # noqa: E402
-from scapo_train.model import batch_of, load_policy  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import Response, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler  # noqa: E402
 
@@ -63,38 +64,38 @@ def test_weights_caches_log_probabilities_and_memory(tmp_path: Path) -> None:
             "rollout": {"engine": "vllm", "max_new_tokens": 24, "gpu_memory": 0.2},
         }
     )
-    here = World(0, 1, torch.device("cuda", 0))
-    policy = load_policy(config.model, 1.0, here)
+    process_group = ProcessGroup(0, 1, torch.device("cuda", 0))
+    policy = load_policy(config.model, 1.0, process_group)
     processor = load_processor(config.model.path)
     maker = Prompts(read_prompts(config.data.train), processor, 0)
-    seen = encode(policy, maker.take(range(8)), here.device)
+    encoded = encode(policy, maker.take(range(8)), process_group.device)
     maker.close()
 
     def mismatch(responses: list[Response]) -> float:
-        rows = [each.row([one.ids for one in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(seen)]
+        rows = [each.row([one.ids for one in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(encoded)]
         with torch.no_grad():
-            own = policy(batch_of(rows, here.device)).logprob.float().cpu().numpy()
+            own = policy(batch_of(rows, process_group.device)).logprob.float().cpu().numpy()
         given: Any = np.concatenate([one.logprobs for one in responses if one.logprobs is not None])
         return float(np.abs(own - given).mean())
 
-    sampler = VllmSampler(config, policy, processor, here)  # with its own check of the weights
+    sampler = VllmSampler(config, policy, processor, process_group)  # with its own check of the weights
     torch.cuda.empty_cache()
     asleep = torch.cuda.mem_get_info()[0]
     sampler.sync()
-    responses = sampler.sample(seen, 1, 4, 1.0)
+    responses = sampler.sample(encoded, 1, 4, 1.0)
     assert mismatch(responses) < 0.05
     assert not {token for one in responses for token in one.ids} & set(policy.never)
     assert len({tuple(one.ids) for one in responses}) > 16
-    assert [one.ids for one in sampler.sample(seen, 1, 4, 1.0)] == [one.ids for one in responses]
+    assert [one.ids for one in sampler.sample(encoded, 1, 4, 1.0)] == [one.ids for one in responses]
 
     sampler.sync()
     with torch.no_grad():
         for name, parameter in policy.vlm.named_parameters():
             if "language_model" in name and parameter.ndim > 1:
                 parameter.add_(torch.randn_like(parameter), alpha=float(parameter.std()))
-    assert mismatch(sampler.sample(seen, 2, 4, 1.0)) > 0.5  # vLLM has the former weights
+    assert mismatch(sampler.sample(encoded, 2, 4, 1.0)) > 0.5  # vLLM has the former weights
     sampler.sync()
-    assert mismatch(sampler.sample(seen, 2, 4, 1.0)) < 0.05
+    assert mismatch(sampler.sample(encoded, 2, 4, 1.0)) < 0.05
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] > asleep - 2**28
     sampler.close()

@@ -46,14 +46,14 @@ def refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 def test_settings_and_files_that_are_wrong(lab: Any, refused: Callable[..., str], tmp_path: Path) -> None:
-    assert "unknown key optim.learning_rate (there are " in refused("optim.learning_rate=1")
+    assert "unknown key optim.learning_rate; known: " in refused("optim.learning_rate=1")
     assert "optim.lr: expected float, got 'fast'" in refused("optim.lr=fast")
     assert "data.oracle is not set" in refused("data.oracle=")
     assert "/nowhere.jsonl: no such file" in refused("data.train=/nowhere.jsonl")
     assert "/nowhere.json: no such file" in refused("data.oracle=/nowhere.json")
     assert "12 prompts, but data.prompts_per_step is 13" in refused("data.prompts_per_step=13")
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in refused(f"run.output={tmp_path / 'file' / 'run'}")
+    assert "cannot be created" in refused(f"run.output={tmp_path / 'file' / 'run'}")
 
 
 def test_an_image_id_that_the_oracle_does_not_know_is_named_with_its_line(
@@ -264,6 +264,6 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with (
         pytest.raises(ScapoError, match="4 processes want a GPU each, but this machine has 2: --nproc-per-node 2"),
-        distributed.world(),
+        distributed.join_process_group(),
     ):
         raise AssertionError("nobody gets here")

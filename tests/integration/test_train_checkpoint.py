@@ -61,7 +61,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @pytest.fixture
 def trained() -> tuple[Any, Any]:
-    """A toy after two steps, and its optimiser."""
+    """A toy after two steps, and its optimizer."""
     toy, optimizer = toys.made(0)
     toys.train(toy, optimizer)
     return toy, optimizer

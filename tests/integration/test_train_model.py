@@ -17,12 +17,13 @@ from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train.config import Model  # noqa: E402
 from scapo_train.data import Prompt, Prompts, read_prompts  # noqa: E402
-from scapo_train.distributed import World  # noqa: E402
-from scapo_train.model import Policy, batch_of, load_policy  # noqa: E402
-from scapo_train.rollout import PolicySampler, Response, Seen, encode  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
+from scapo_train.rollout import EncodedPrompt, PolicySampler, Response, encode  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
-HERE = World(0, 1, torch.device("cpu"))
+PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 GROUP, LONGEST, TIE = 4, 20, 1e-4
 
 
@@ -33,11 +34,11 @@ class Case:
     path: Path
     policy: Policy
     prompts: list[Prompt]
-    seen: list[Seen]
+    encoded: list[EncodedPrompt]
     responses: list[Response]
 
     def sampler(self, prompts_per_batch: int = 3) -> PolicySampler:
-        return PolicySampler(self.policy, HERE.device, LONGEST, prompts_per_batch)
+        return PolicySampler(self.policy, PROCESS_GROUP.device, LONGEST, prompts_per_batch)
 
     def whole(self, k: int, ids: list[int]) -> torch.Tensor:
         """transformers' own log-probabilities after every token of a prompt with a response, (T, V)."""
@@ -64,20 +65,21 @@ def case(request: pytest.FixtureRequest, tiny: ModuleType, tmp_path_factory: pyt
         for k in range(1, 7):
             text = "Describe this image ." + " red" * (5 * k % 11)
             stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
-    policy = load_policy(Model(path=str(path), dtype="float32", gradient_checkpointing=False), 1.0, HERE)
+    policy = load_policy(Model(path=str(path), dtype="float32", gradient_checkpointing=False), 1.0, PROCESS_GROUP)
     prompts = Prompts(read_prompts(root / "train.jsonl"), load_processor(str(path)), 0).take(range(6))
-    seen = encode(policy, prompts, HERE.device, pictures=4)
-    made = Case(path, policy, prompts, seen, [])
-    made.responses = made.sampler().sample(seen, 11, GROUP, 1.0)
+    encoded = encode(policy, prompts, PROCESS_GROUP.device, pictures=4)
+    made = Case(path, policy, prompts, encoded, [])
+    made.responses = made.sampler().sample(encoded, 11, GROUP, 1.0)
     return made
 
 
 def test_shared_prompts_give_the_log_probabilities_of_separate_sequences(case: Case) -> None:
     rows = [
-        seen.row([each.ids for each in case.responses[GROUP * k : GROUP * (k + 1)]]) for k, seen in enumerate(case.seen)
+        encoded.row([each.ids for each in case.responses[GROUP * k : GROUP * (k + 1)]])
+        for k, encoded in enumerate(case.encoded)
     ]
     with torch.no_grad():
-        found = case.policy(batch_of(rows, HERE.device))
+        found = case.policy(batch_of(rows, PROCESS_GROUP.device))
         wanted, ends, entropy = [], [], []
         for i, response in enumerate(case.responses):
             logprobs = case.whole(i // GROUP, response.ids)[len(case.prompts[i // GROUP].ids) - 1 : -1]
@@ -98,14 +100,14 @@ def test_gradients_equal_those_of_separate_sequences_also_with_recomputation(cas
     assert 0 < len(parameters) < len(list(case.policy.parameters()))  # the tower is frozen
 
     def gradient() -> list[torch.Tensor]:
-        found = case.policy(batch_of([case.seen[0].row([each.ids for each in chosen])], HERE.device))
+        found = case.policy(batch_of([case.encoded[0].row([each.ids for each in chosen])], PROCESS_GROUP.device))
         return list(torch.autograd.grad((found.logprob * slope).sum(), parameters))
 
     together = gradient()
     n = len(case.prompts[0].ids)
     separate = [case.whole(0, each.ids)[n - 1 : -1].gather(1, torch.tensor(each.ids)[:, None])[:, 0] for each in chosen]
     wanted = torch.autograd.grad((torch.cat(separate) * slope).sum(), parameters)
-    again = load_policy(Model(path=str(case.path), dtype="float32"), 1.0, HERE)
+    again = load_policy(Model(path=str(case.path), dtype="float32"), 1.0, PROCESS_GROUP)
     again.train()
     assert again.vlm.is_gradient_checkpointing
     case.policy, plain = again, case.policy
@@ -119,11 +121,11 @@ def test_gradients_equal_those_of_separate_sequences_also_with_recomputation(cas
 
 def test_samples_depend_on_seed_and_prompt_and_not_on_the_batch(case: Case) -> None:
     for prompts_per_batch in (1, 2, 6):
-        again = case.sampler(prompts_per_batch).sample(case.seen, 11, GROUP, 1.0)
+        again = case.sampler(prompts_per_batch).sample(case.encoded, 11, GROUP, 1.0)
         assert [each.ids for each in again] == [each.ids for each in case.responses]
-    alone = case.sampler().sample(case.seen[2:3], 11, GROUP, 1.0)
+    alone = case.sampler().sample(case.encoded[2:3], 11, GROUP, 1.0)
     assert [each.ids for each in alone] == [each.ids for each in case.responses[2 * GROUP : 3 * GROUP]]
-    other = case.sampler().sample(case.seen, 12, GROUP, 1.0)
+    other = case.sampler().sample(case.encoded, 12, GROUP, 1.0)
     assert sum(a.ids == b.ids for a, b in zip(other, case.responses, strict=True)) < len(other) // 2
     forbidden = set(case.policy.never)
     assert forbidden
@@ -131,7 +133,7 @@ def test_samples_depend_on_seed_and_prompt_and_not_on_the_batch(case: Case) -> N
 
 
 def test_greedy_answers_equal_generate(case: Case) -> None:
-    found = case.sampler().sample(case.seen, 0, 1, 0.0)
+    found = case.sampler().sample(case.encoded, 0, 1, 0.0)
     ties = 0
     for k, response in enumerate(found):
         tokens = case.prompts[k].ids[None]
@@ -150,7 +152,7 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
 
 
 def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> None:
-    drawn = PolicySampler(case.policy, HERE.device, 1, 1).sample(case.seen[:1], 5, 4000, 1.0)
+    drawn = PolicySampler(case.policy, PROCESS_GROUP.device, 1, 1).sample(case.encoded[:1], 5, 4000, 1.0)
     counts = torch.bincount(
         torch.tensor([each.ids[0] for each in drawn]), minlength=case.policy.vlm.lm_head.out_features
     )
@@ -165,9 +167,9 @@ def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> No
 
 def test_temperature_is_that_of_the_update_too(case: Case) -> None:
     warm = Policy(case.policy.vlm, case.policy.ends, 0.5)
-    row = case.seen[1].row([case.responses[GROUP].ids])
+    row = case.encoded[1].row([case.responses[GROUP].ids])
     with torch.no_grad():
-        found = warm(batch_of([row], HERE.device)).logprob
+        found = warm(batch_of([row], PROCESS_GROUP.device)).logprob
         plain = case.whole(1, case.responses[GROUP].ids)[len(case.prompts[1].ids) - 1 : -1]
     wanted = (plain / 0.5).log_softmax(1).gather(1, torch.tensor(case.responses[GROUP].ids)[:, None])[:, 0]
     torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
@@ -177,4 +179,4 @@ def test_temperature_is_that_of_the_update_too(case: Case) -> None:
 def test_other_kinds_of_models_are_refused(tiny: ModuleType, tmp_path: Path, family: str, reason: str) -> None:
     path = tiny.build(tmp_path / family, family)
     with pytest.raises(ScapoError, match=reason):
-        load_policy(Model(path=str(path), dtype="float32"), 1.0, HERE)
+        load_policy(Model(path=str(path), dtype="float32"), 1.0, PROCESS_GROUP)

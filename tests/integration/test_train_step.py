@@ -18,13 +18,14 @@ from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E4
 from scapo_eval.io.files import parse_json  # noqa: E402
 from scapo_eval.tokens import decode_with_offsets  # noqa: E402
 from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
-from scapo_train.distributed import World  # noqa: E402
-from scapo_train.model import batch_of  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import encode  # noqa: E402
-from scapo_train.trainer import MicroBatch, Trainer, train  # noqa: E402
+from scapo_train.trainer import Trainer, train  # noqa: E402
+from scapo_train.update import MicroBatch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
-HERE = World(0, 1, torch.device("cpu"))
+PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -64,27 +65,27 @@ def settings(place: Path, output: Path, **sections: dict[str, Any]) -> Config:
 
 
 def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dict[str, Any]]:
-    """A trainer, and what its next step samples, credits and gives the optimiser."""
-    trainer = Trainer(config, HERE)
-    seen: dict[str, Any] = {"gradients": []}
-    sampled, credited, step = trainer._sampled, trainer._credit, trainer.optimizer.step
+    """A trainer, and what its next step samples, credits and gives the optimizer."""
+    trainer = Trainer(config, PROCESS_GROUP)
+    spy: dict[str, Any] = {"gradients": []}
+    sampled, credited, step = trainer._sample, trainer._credit, trainer.optimizer.step
 
     def sampling(prompts: Any, attempt: int) -> Any:
-        seen["seen"], seen["responses"] = prompts, sampled(prompts, attempt)
-        return seen["responses"]
+        spy["encoded"], spy["responses"] = prompts, sampled(prompts, attempt)
+        return spy["responses"]
 
     def crediting(prompts: Any, responses: Any) -> Any:
-        seen["credited"] = credited(prompts, responses)
-        return seen["credited"]
+        spy["credited"] = credited(prompts, responses)
+        return spy["credited"]
 
     def stepping(*_: Any) -> None:
-        seen["gradients"].append([parameter.grad.clone() for parameter in trainer.trainable])
+        spy["gradients"].append([parameter.grad.clone() for parameter in trainer.trainable])
         step()
 
-    monkeypatch.setattr(trainer, "_sampled", sampling)
+    monkeypatch.setattr(trainer, "_sample", sampling)
     monkeypatch.setattr(trainer, "_credit", crediting)
     monkeypatch.setattr(trainer.optimizer, "step", stepping)
-    return trainer, seen
+    return trainer, spy
 
 
 def literal_logprobs(trainer: Trainer, model: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
@@ -122,14 +123,14 @@ def test_the_gradient_of_a_step_is_that_of_the_formula(
     trainer.train_step()
     (gradient,) = spy["gradients"]
 
-    fresh = Trainer(settings(place, tmp_path / "fresh", loss={"kl": 0.0}), HERE)
+    fresh = Trainer(settings(place, tmp_path / "fresh", loss={"kl": 0.0}), PROCESS_GROUP)
     model = fresh.policy.vlm
     model.gradient_checkpointing_disable()
     count = sum(len(response.ids) for response in spy["responses"])
     loss = torch.zeros(())
     varied = set()
     for i, response in enumerate(spy["responses"]):
-        prompt = spy["seen"][i // 4].prompt
+        prompt = spy["encoded"][i // 4].prompt
         advantage = literal_rewards(place, trainer, prompt.source.image_id, response.ids)
         varied |= set(advantage)
         logprobs = literal_logprobs(fresh, model, prompt, response.ids)
@@ -137,8 +138,8 @@ def test_the_gradient_of_a_step_is_that_of_the_formula(
     assert {1.0, -1.0} <= varied
     wanted = torch.autograd.grad(loss, fresh.trainable)
     size = math.sqrt(sum(float(each.square().sum()) for each in wanted))
-    apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(gradient, wanted, strict=True)))
-    assert apart <= 1e-5 * size
+    difference = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(gradient, wanted, strict=True)))
+    assert difference <= 1e-5 * size
     assert size > 1e-3
 
 
@@ -160,10 +161,10 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
     metrics = trainer.train_step()
     _, second = spy["gradients"]
 
-    other = Trainer(settings(place, tmp_path / "other", **sections), HERE)
+    other = Trainer(settings(place, tmp_path / "other", **sections), PROCESS_GROUP)
     assert all(torch.equal(a, b) for a, b in zip(before, other.trainable, strict=True))
     old = [
-        literal_logprobs(other, other.policy.vlm, spy["seen"][i // 4].prompt, response.ids).detach()
+        literal_logprobs(other, other.policy.vlm, spy["encoded"][i // 4].prompt, response.ids).detach()
         for i, response in enumerate(spy["responses"])
     ]
     with torch.no_grad():
@@ -172,7 +173,7 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
     count = sum(len(response.ids) for response in spy["responses"])
     loss, clipped = torch.zeros(()), 0
     for i, response in enumerate(spy["responses"]):
-        logprobs = literal_logprobs(other, other.policy.vlm, spy["seen"][i // 4].prompt, response.ids)
+        logprobs = literal_logprobs(other, other.policy.vlm, spy["encoded"][i // 4].prompt, response.ids)
         advantage = torch.from_numpy(spy["credited"].advantages[i])
         rho = (logprobs - old[i]).exp()
         kept = torch.minimum(rho * advantage, rho.clamp(0.8, 1.2) * advantage)
@@ -181,9 +182,9 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
         loss = loss + (0.2 * k3 - kept).sum() / count
     wanted = torch.autograd.grad(loss, other.trainable)
     size = math.sqrt(sum(float(each.square().sum()) for each in wanted))
-    apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(second, wanted, strict=True)))
+    difference = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(second, wanted, strict=True)))
     assert clipped > 10
-    assert apart <= 1e-4 * size
+    assert difference <= 1e-4 * size
     assert metrics["clip_share"] == pytest.approx(clipped / (2 * count), rel=0.02)
 
 
@@ -245,7 +246,7 @@ def test_a_step_without_a_readable_picture_changes_nothing(place: Path, tmp_path
     lines = [line.replace("images/", "nowhere/") for line in (place / "train.jsonl").read_text().splitlines()]
     (place / "broken.jsonl").write_text("\n".join(lines) + "\n")
     data = {"train": str(place / "broken.jsonl")}
-    trainer = Trainer(settings(place, tmp_path / "run", data=data), HERE)
+    trainer = Trainer(settings(place, tmp_path / "run", data=data), PROCESS_GROUP)
     before = [parameter.detach().clone() for parameter in trainer.trainable]
     metrics = trainer.train_step()
     assert metrics["prompts_left_out"] == 6
@@ -277,15 +278,15 @@ def test_a_held_out_set_is_scored_as_scapo_eval_scores_it(place: Path, tmp_path:
     assert rows[2]["evaluation_cover_rate"] == pytest.approx(scored.cover_rate)
 
 
-def test_the_arithmetic_of_an_update_is_six_operations_a_weight_and_token(place: Path, tmp_path: Path) -> None:
-    trainer = Trainer(settings(place, tmp_path / "run", optim={"inner_epochs": 2}), HERE)
-    seen = encode(trainer.policy, trainer.prompts.take([0, 1]), HERE.device)
-    responses = trainer._sampled(seen, attempt=0)
-    rows = [each.row([response.ids for response in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(seen)]
-    micro = MicroBatch(batch_of(rows, HERE.device), list(range(8)))
-    idle = MicroBatch(batch_of(rows[:1], HERE.device), [])
+def test_the_flops_of_an_update_are_six_operations_a_weight_and_token(place: Path, tmp_path: Path) -> None:
+    trainer = Trainer(settings(place, tmp_path / "run", optim={"inner_epochs": 2}), PROCESS_GROUP)
+    encoded = encode(trainer.policy, trainer.prompts.take([0, 1]), PROCESS_GROUP.device)
+    responses = trainer._sample(encoded, attempt=0)
+    rows = [each.row([response.ids for response in responses[4 * k : 4 * k + 4]]) for k, each in enumerate(encoded)]
+    micro = MicroBatch(batch_of(rows, PROCESS_GROUP.device), list(range(8)))
+    idle = MicroBatch(batch_of(rows[:1], PROCESS_GROUP.device), [])
     weights = sum(each.numel() for each in trainer.policy.vlm.model.language_model.layers.parameters())
-    tokens = sum(len(each.prompt.ids) for each in seen) + sum(len(response.ids) - 1 for response in responses)
+    tokens = sum(len(each.prompt.ids) for each in encoded) + sum(len(response.ids) - 1 for response in responses)
     drawn = sum(len(response.ids) for response in responses)
     head = trainer.policy.vlm.lm_head.weight.numel()
-    assert trainer._arithmetic([[micro, idle]]) == 2 * 6.0 * (tokens * weights + drawn * head)
+    assert trainer.updater.flops([[micro, idle]]) == 2 * 6.0 * (tokens * weights + drawn * head)

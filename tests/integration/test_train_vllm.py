@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
-from scapo_train.distributed import World  # noqa: E402
-from scapo_train.model import Policy, batch_of, load_policy  # noqa: E402
-from scapo_train.rollout import PolicySampler, Response, Seen, encode  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
+from scapo_train.rollout import EncodedPrompt, PolicySampler, Response, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 
@@ -33,7 +35,7 @@ pytestmark = [
     pytest.mark.usefixtures("quiet_loggers"),
 ]
 TESTS = Path(__file__).resolve().parents[1]
-HERE = World(0, 1, torch.device("cpu"))
+PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
 
 spec = importlib.util.spec_from_file_location("stand_in_vllm", TESTS / "stand_in_vllm.py")
 assert spec is not None
@@ -48,22 +50,22 @@ class Bench:
 
     def __init__(self, lab: Any, *changes: str) -> None:
         self.config: Config = load(lab.config, ["rollout.engine=vllm", *changes])
-        self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, HERE)
+        self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, PROCESS_GROUP)
         self.processor = load_processor(self.config.model.path)
         maker = Prompts(read_prompts(self.config.data.train, self.config.data.images), self.processor, 0)
-        self.seen: list[Seen] = encode(self.policy, maker.take(range(4)), HERE.device)
+        self.encoded: list[EncodedPrompt] = encode(self.policy, maker.take(range(4)), PROCESS_GROUP.device)
         maker.close()
 
     def sampler(self) -> VllmSampler:
-        return VllmSampler(self.config, self.policy, self.processor, HERE)
+        return VllmSampler(self.config, self.policy, self.processor, PROCESS_GROUP)
 
     def own(self) -> list[list[int]]:
         """The trainer's greedy responses."""
-        sampler = PolicySampler(self.policy, HERE.device, self.config.rollout.max_new_tokens, 4)
-        return [response.ids for response in sampler.sample(self.seen, 0, 1, 0.0)]
+        sampler = PolicySampler(self.policy, PROCESS_GROUP.device, self.config.rollout.max_new_tokens, 4)
+        return [response.ids for response in sampler.sample(self.encoded, 0, 1, 0.0)]
 
     def greedy(self, sampler: VllmSampler) -> list[list[int]]:
-        return [response.ids for response in sampler.sample(self.seen, 0, 1, 0.0)]
+        return [response.ids for response in sampler.sample(self.encoded, 0, 1, 0.0)]
 
     @torch.no_grad()
     def change(self, part: str = "", scale: float = 0.7) -> None:
@@ -72,7 +74,7 @@ class Bench:
         for name, parameter in self.policy.vlm.named_parameters():
             if part in name and parameter.ndim > 1:
                 parameter += scale * parameter.std() * torch.randn(parameter.shape, generator=generator)
-        self.seen = encode(self.policy, [each.prompt for each in self.seen], HERE.device)
+        self.encoded = encode(self.policy, [each.prompt for each in self.encoded], PROCESS_GROUP.device)
 
 
 @pytest.fixture
@@ -100,12 +102,12 @@ def test_it_answers_with_the_policys_present_weights(
     assert engine.awake == set()
     sampler.sync()
     bench.change()
-    learnt = bench.own()
-    assert learnt != first
+    learned = bench.own()
+    assert learned != first
     assert bench.greedy(sampler) == first  # it holds weights of its own
     sampler.sync()
-    assert bench.greedy(sampler) == learnt
-    assert bench.greedy(sampler) == learnt  # a second time within a step, though it slept and forgot
+    assert bench.greedy(sampler) == learned
+    assert bench.greedy(sampler) == learned  # a second time within a step, though it slept and forgot
     sampler.close()
     assert engine.calls[-1] == "shutdown"
 
@@ -114,11 +116,11 @@ def test_the_order_of_a_step(lab: Any, vllm: Any) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
     sampler = bench.sampler()
     sampler.sync()
-    sampler.sample(bench.seen, 1, 2, 1.0)
-    sampler.sample(bench.seen, 2, 2, 1.0)
+    sampler.sample(bench.encoded, 1, 2, 1.0)
+    sampler.sample(bench.encoded, 2, 2, 1.0)
     taken = ["wake weights", "apply_model", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
     assert vllm.made[0].calls == ["sleep", *taken, *taken]
-    assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronisation
+    assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronization
     assert vllm.made[0].calls[-3:] == ["forget encoder", "wake kv_cache", "sleep"]
 
 
@@ -184,7 +186,7 @@ def test_the_check_says_how_far_vllm_and_the_trainer_agree(
     logging.getLogger("scapo_train").propagate = True
     bench = Bench(lab)
     bench.sampler()
-    assert f"vLLM {NEWEST}: weights synchronised in" in caplog.text
+    assert f"vLLM {NEWEST}: weights synchronized in" in caplog.text
     assert "greedy responses as before, 100 % of tokens as the trainer's" in caplog.text
 
     def warned() -> set[str]:
@@ -202,10 +204,10 @@ def test_the_check_says_how_far_vllm_and_the_trainer_agree(
 def test_log_probabilities_are_those_of_the_update(lab: Any, vllm: Any, temperature: float) -> None:
     bench = Bench(lab, "rollout.check_sync=false", f"rollout.temperature={temperature}")
     bench.policy.vlm.lm_head.weight.data[bench.policy.never] *= 3  # raw ones would be others
-    responses = bench.sampler().sample(bench.seen, 3, 3, temperature)
-    rows = [seen.row([each.ids for each in responses[3 * k : 3 * k + 3]]) for k, seen in enumerate(bench.seen)]
+    responses = bench.sampler().sample(bench.encoded, 3, 3, temperature)
+    rows = [encoded.row([each.ids for each in responses[3 * k : 3 * k + 3]]) for k, encoded in enumerate(bench.encoded)]
     with torch.no_grad():
-        found = bench.policy(batch_of(rows, HERE.device)).logprob.numpy()
+        found = bench.policy(batch_of(rows, PROCESS_GROUP.device)).logprob.numpy()
     given = np.concatenate([each.logprobs for each in responses if each.logprobs is not None])
     assert given.dtype == np.float32
     assert len(given) == sum(len(each.ids) for each in responses)
@@ -217,7 +219,7 @@ def test_ends_lengths_and_tokens_that_are_never_sampled(lab: Any, vllm: Any) -> 
     never, ends = bench.policy.never, bench.policy.ends
     assert never
     bench.policy.vlm.lm_head.weight.data[never] *= 8  # very likely, where they are let
-    responses = bench.sampler().sample(bench.seen, 3, 8, 1.0)
+    responses = bench.sampler().sample(bench.encoded, 3, 8, 1.0)
     assert len(responses) == 32
     assert {each.finished for each in responses} == {True, False}
     for each in responses:
@@ -229,25 +231,25 @@ def test_ends_lengths_and_tokens_that_are_never_sampled(lab: Any, vllm: Any) -> 
 
 def test_seeds_differ_by_prompt_step_and_response(lab: Any, vllm: Any) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
-    bench.seen = [bench.seen[0], Seen(**{**vars(bench.seen[0]), "prompt": bench.seen[0].prompt})]
-    other = type(bench.seen[0].prompt)(**{**vars(bench.seen[0].prompt), "index": 7})  # the same prompt in another line
-    bench.seen[1] = Seen(other, bench.seen[1].positions, bench.seen[1].following, bench.seen[1].vision)
+    first = bench.encoded[0]
+    other = replace(first.prompt, index=7)  # the same prompt in another line
+    bench.encoded = [first, replace(first, prompt=other)]
     sampler = bench.sampler()
 
     def drawn(seed: int) -> list[tuple[int, ...]]:
-        return [tuple(each.ids) for each in sampler.sample(bench.seen, seed, 4, 1.0)]
+        return [tuple(each.ids) for each in sampler.sample(bench.encoded, seed, 4, 1.0)]
 
     first = drawn(5)
     assert first == drawn(5)
     assert len(set(first)) == 8
     assert not set(first) & set(drawn(6))
-    alone = bench.seen[1:]
+    alone = bench.encoded[1:]
     assert [tuple(each.ids) for each in sampler.sample(alone, 5, 4, 1.0)] == first[4:]  # whatever is beside it
 
 
 def test_a_greedy_group_is_one_response_several_times(lab: Any, vllm: Any) -> None:
     bench = Bench(lab, "rollout.check_sync=false")
-    responses = bench.sampler().sample(bench.seen, 0, 3, 0.0)
+    responses = bench.sampler().sample(bench.encoded, 0, 3, 0.0)
     assert [each.ids for each in responses] == [ids for ids in bench.own() for _ in range(3)]
 
 
@@ -256,7 +258,7 @@ def test_another_prompt_than_the_trainers_is_an_error(lab: Any, vllm: Any) -> No
     sampler = bench.sampler()
     vllm.made[0].processor = load_processor(bench.config.model.path, max_pixels=56 * 56)
     with pytest.raises(ScapoError, match=r"vLLM's prompt of \d+ tokens is not the trainer's of \d+"):
-        sampler.sample(bench.seen, 0, 1, 1.0)
+        sampler.sample(bench.encoded, 0, 1, 1.0)
 
 
 def test_pictures_have_the_configured_size_in_both(lab: Any, vllm: Any) -> None:
@@ -274,12 +276,12 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
         Bench(lab, "rollout.tensor_parallel=3").sampler()
     (lab.folder / "images" / "1.png").unlink()
     with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
-        sampler.sample(bench.seen, 0, 1, 1.0)
+        sampler.sample(bench.encoded, 0, 1, 1.0)
     vllm.made[0].awake.clear()
     sampler._longest = 20
     sampler._has_weights = False
     with pytest.raises(InputError, match="with a response vLLM has room for 20"):
-        sampler.sample(bench.seen, 0, 1, 1.0)
+        sampler.sample(bench.encoded, 0, 1, 1.0)
 
     class Full:
         def __init__(self, **_: Any) -> None:
@@ -308,7 +310,7 @@ def test_a_request_that_vllm_refuses_or_gives_up(lab: Any, vllm: Any, monkeypatc
     for each, said in ((refusing, "vLLM refuses a prompt: too long"), (aborting, r"vLLM gave up \(abort\)")):
         monkeypatch.setattr(vllm.LLM, "_answer", each)
         with pytest.raises(ScapoError, match=said):
-            bench.sampler().sample(bench.seen, 0, 1, 1.0)
+            bench.sampler().sample(bench.encoded, 0, 1, 1.0)
 
 
 def test_a_run(lab: Any, vllm: Any) -> None:
@@ -361,9 +363,9 @@ def test_two_ranks(lab: Any) -> None:
         assert first["greedy"] + second["greedy"] == own[:3]  # two prompts and one
         assert first["executor"] == second["executor"] == "external_launcher"
         assert first["names"] == second["names"]
-        assert first["learnt"] != first["greedy"]
-        assert first["learnt"] == first["trainer"]
-        assert second["learnt"] == second["trainer"]
+        assert first["learned"] != first["greedy"]
+        assert first["learned"] == first["trainer"]
+        assert second["learned"] == second["trainer"]
     assert [len(rank["asked"]) for rank in found["1"]] == [2, 1]
     shared = [rank["asked"] for rank in found["2"]]  # one engine: both ranks ask it for all, in the same order
     assert shared[0] == shared[1] == [ids for rank in found["1"] for ids in rank["asked"]]

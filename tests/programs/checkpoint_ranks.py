@@ -47,7 +47,7 @@ class Toy(nn.Module):
 
 
 def made(seed: int) -> tuple[Toy, torch.optim.Optimizer]:
-    """A toy, sharded where there are several ranks, and its optimiser."""
+    """A toy, sharded where there are several ranks, and its optimizer."""
     toy = Toy(seed)
     if dist.is_initialized() and dist.get_world_size() > 1:
         for layer in toy.layers:

@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from scapo_train import config, trainer
-from scapo_train.distributed import World, leave, world
+from scapo_train.distributed import ProcessGroup, join_process_group, leave
 
 
 def whole(tensor: Any) -> torch.Tensor:
@@ -24,9 +24,9 @@ def whole(tensor: Any) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
-def run(settings: config.Config, here: World) -> dict[str, Any]:
+def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     """All steps of a run."""
-    made = trainer.Trainer(settings, here)
+    made = trainer.Trainer(settings, process_group)
     with torch.no_grad():
         for parameter in made.trainable:  # away from the reference, where the KL term has a gradient
             parameter *= 1.02
@@ -38,13 +38,13 @@ def run(settings: config.Config, here: World) -> dict[str, Any]:
             named = [(name, each) for name, each in made.policy.named_parameters() if each.requires_grad]
             found["gradient"] = {name: whole(each.grad) for name, each in named}
 
-    def keep_responses(seen: Any, *rest: Any) -> Any:
-        drawn = sample(seen, *rest)
+    def keep_responses(encoded: Any, *rest: Any) -> Any:
+        drawn = sample(encoded, *rest)
         if made.step == 0:
             group = settings.rollout.group
-            pairs = [(each.prompt.index, drawn[k * group : (k + 1) * group]) for k, each in enumerate(seen)]
+            pairs = [(each.prompt.index, drawn[k * group : (k + 1) * group]) for k, each in enumerate(encoded)]
             pairs = [(index, [response.ids for response in own]) for index, own in pairs]
-            found["responses"] = dict(pair for rank in here.gather(pairs) for pair in rank)
+            found["responses"] = dict(pair for rank in process_group.gather(pairs) for pair in rank)
         return drawn
 
     made.optimizer.register_step_pre_hook(keep_gradient)
@@ -57,12 +57,12 @@ def run(settings: config.Config, here: World) -> dict[str, Any]:
 def main() -> None:
     """Runs every list of changes."""
     out, path, *changes = sys.argv[1:]
-    with world() as here:
+    with join_process_group() as process_group:
         found = []
         for k, each in enumerate(changes):
-            extra = ["run.samples=0", "run.export=false", f"run.output={out}.{here.size}.{k}"]
-            found.append(run(config.load(path, [*filter(None, each.split(",")), *extra]), here))
-        if here.main:
+            extra = ["run.samples=0", "run.export=false", f"run.output={out}.{process_group.size}.{k}"]
+            found.append(run(config.load(path, [*filter(None, each.split(",")), *extra]), process_group))
+        if process_group.main:
             torch.save(found, Path(out))
 
 

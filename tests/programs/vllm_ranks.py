@@ -20,26 +20,26 @@ import torch
 from scapo_eval.engines.hf import load_processor
 from scapo_train.config import Config, load
 from scapo_train.data import Prompts, read_prompts
-from scapo_train.distributed import World, leave, world
+from scapo_train.distributed import ProcessGroup, join_process_group, leave
 from scapo_train.model import load_policy
 from scapo_train.rollout import PolicySampler, encode
 from scapo_train.rollout_vllm import VllmSampler, weights
 
 
-def found(config: Config, here: World, vllm: Any) -> dict[str, Any]:
+def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, Any]:
     """What a rank finds."""
-    policy = load_policy(config.model, config.rollout.temperature, here)
+    policy = load_policy(config.model, config.rollout.temperature, process_group)
     processor = load_processor(config.model.path)
     maker = Prompts(read_prompts(config.data.train, config.data.images), processor, 0)
-    seen = encode(policy, maker.take([[0, 1], [2]][here.rank]), here.device)
+    encoded = encode(policy, maker.take([[0, 1], [2]][process_group.rank]), process_group.device)
     maker.close()
-    sampler = VllmSampler(config, policy, processor, here)
+    sampler = VllmSampler(config, policy, processor, process_group)
     engine = vllm.made[-1]
     engine.asked.clear()
-    own = PolicySampler(policy, here.device, config.rollout.max_new_tokens, 4)
+    own = PolicySampler(policy, process_group.device, config.rollout.max_new_tokens, 4)
 
     def greedy(by: Any) -> list[list[int]]:
-        return [each.ids for each in by.sample(seen, 0, 1, 0.0)]
+        return [each.ids for each in by.sample(encoded, 0, 1, 0.0)]
 
     sampler.sync()
     first, asked = greedy(sampler), list(engine.asked)
@@ -53,7 +53,7 @@ def found(config: Config, here: World, vllm: Any) -> dict[str, Any]:
         "names": [name for name, _ in weights(policy, torch.float32)],
         "asked": asked,
         "greedy": first,
-        "learnt": greedy(sampler),
+        "learned": greedy(sampler),
         "trainer": greedy(own),
     }
 
@@ -67,12 +67,12 @@ def main() -> None:
     stand_in = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stand_in)
     package = stand_in.install(list(stand_in.releases())[-1])
-    with world() as here:
+    with join_process_group() as process_group:
         both = {}
         for size in ("1", "2"):
             config = load(path, ["rollout.engine=vllm", f"rollout.tensor_parallel={size}"])
-            both[size] = here.gather(found(config, here, package))
-        if here.main:
+            both[size] = process_group.gather(found(config, process_group, package))
+        if process_group.main:
             Path(out).write_text(json.dumps(both))
 
 

@@ -15,7 +15,7 @@ from scapo_eval.vocabulary import Vocabulary  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train.config import Config  # noqa: E402
 from scapo_train.model import Policy  # noqa: E402
-from scapo_train.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
+from scapo_train.plan.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -123,8 +123,8 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[model]\npaht = 'x'", "unknown key model.paht (there are path, revision, dtype"),
-        ("[modell]\n", "unknown section [modell] (there are run, model, data"),
+        ("[model]\npaht = 'x'", "unknown key model.paht; known: path, revision, dtype"),
+        ("[modell]\n", "unknown section [modell]; known: run, model, data"),
         ("model = 3", "model is a section: write [model]"),
         ("[optim]\nlr = '1e-6'", "optim.lr: expected float, got '1e-6'"),
         ("[optim]\nlr = 0", "optim.lr must be greater than 0"),
@@ -136,7 +136,7 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ("[model]\ndtype = 'float16'", "model.dtype: expected one of 'bfloat16', 'float32', got 'float16'"),
         ("[model]\ngradient_checkpointing = 1", "model.gradient_checkpointing: expected bool, got 1"),
         ("[run]\ntrackers = [1]", "run.trackers: expected a list of strings, got [1]"),
-        ("[run]\ntrackers = ['mlflow']", "run.trackers: unknown mlflow (there are tensorboard, wandb, trackio)"),
+        ("[run]\ntrackers = ['mlflow']", "run.trackers: unknown mlflow; known: tensorboard, wandb, trackio"),
         ("[run]\nkeep = 0", "run.keep must be greater than 0"),
         ("[rollout]\ngroup = 0", "rollout.group must be greater than 0"),
         ("[loss]\nkl = -0.1", "loss.kl must not be negative, got -0.1"),
@@ -152,7 +152,7 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ),
         ("[credit]\noverlong = 513", "credit.overlong is greater than rollout.max_new_tokens"),
         ("[credit]\nlam_g = 'cube'", "credit: "),
-        ("[model\n", "is no TOML: "),
+        ("[model\n", "not a valid TOML file: "),
     ],
 )
 def test_a_fault_names_the_file_and_the_key(tmp_path: Path, text: str, reason: str) -> None:
@@ -177,7 +177,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_answered_with_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such configuration \(shipped ones: qwen2_5_vl_3b_80gb, qwen2_5_vl_7b"):
+    with pytest.raises(InputError, match=r"configuration not found \(shipped: qwen2_5_vl_3b_80gb, qwen2_5_vl_7b"):
         configs.load(tmp_path / "absent.toml")
     with pytest.raises(InputError, match="cannot be read"):
         configs.load(tmp_path)

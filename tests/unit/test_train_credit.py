@@ -15,7 +15,8 @@ tokenizers = pytest.importorskip("tokenizers")
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
 from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train.config import Config, from_table  # noqa: E402
-from scapo_train.credit import credit, measures, resamples, token_weights  # noqa: E402
+from scapo_train.credit import credit, resamples, token_weights  # noqa: E402
+from scapo_train.metrics import response_sums  # noqa: E402
 from scapo_train.rollout import Response  # noqa: E402
 
 VOCABULARY = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"], "car": ["car"], "tree": ["tree"]})
@@ -92,7 +93,7 @@ def test_response_level_schemes_compare_with_the_group(
         wanted = value - mean if scheme == "dr_grpo" else (value - mean) / spread
         assert len(found.advantages[k]) == len(given[k].ids)  # the end of sequence included
         assert found.advantages[k] == pytest.approx(np.full(len(given[k].ids), wanted), abs=1e-6)
-    assert found.varied.tolist() == [True, False]
+    assert found.has_variance.tolist() == [True, False]
     assert all(not found.advantages[k].any() for k in range(4, 8))
 
 
@@ -129,7 +130,7 @@ def test_a_truncated_tail_can_be_masked(tokenizer: object) -> None:
     assert whole.advantages[0].any()
 
 
-def test_weights_of_the_three_normalisers_add_up() -> None:
+def test_weights_of_the_three_normalizers_add_up() -> None:
     lengths = np.array([3, 5, 2])
     loss = config().loss
     assert (token_weights(loss, lengths, 10, 3, 64) * lengths).sum() == pytest.approx(1.0)
@@ -162,10 +163,11 @@ def test_overlong_answers_lose_reward_in_the_published_dapo(tokenizer: object) -
     assert (before != after).any()
 
 
-def test_measures_are_those_of_the_sets(tokenizer: object) -> None:
-    found = credited(tokenizer, config(), responses(tokenizer))
+def test_response_sums_are_those_of_the_sets(tokenizer: object) -> None:
+    given = responses(tokenizer)
+    found = credited(tokenizer, config(), given)
     present = np.array([2] * 4 + [1] * 4)
-    total = measures(found, present)
+    total = response_sums(found, given, present)
     assert (total["generated"], total["hallucinated"], total["covered"], total["present"]) == (9, 1, 8, 12)
     assert total["reward_hal"] == -1.0
     assert total["reward_reg"] == pytest.approx(-0.2)
@@ -178,7 +180,7 @@ def test_an_empty_response_is_counted_and_gets_no_reward(tokenizer: object) -> N
     given[0] = Response([0], True)
     found = credited(tokenizer, config(), given)
     assert found.advantages[0].tolist() == [0.0]
-    assert measures(found, np.ones(8, dtype=np.int64))["without_text"] == 1.0
+    assert response_sums(found, given, np.ones(8, dtype=np.int64))["without_text"] == 1.0
 
 
 LAST_PIECE_ONLY = """
@@ -207,9 +209,9 @@ def test_a_scheme_of_ones_own(tokenizer: object, tmp_path: Path) -> None:
     assert (found.advantages[3] == scapo.advantages[3]).all()
     with pytest.raises(InputError, match="one finite number for each token"):
         credited(tokenizer, config(scheme=f"{file}:too_short"), responses(tokenizer))
-    with pytest.raises(InputError, match="has no function 'nothing'"):
+    with pytest.raises(InputError, match="function 'nothing' not found"):
         credited(tokenizer, config(scheme=f"{file}:nothing"), responses(tokenizer))
-    with pytest.raises(InputError, match="no such Python file"):
+    with pytest.raises(InputError, match="Python file not found"):
         credited(tokenizer, config(scheme=f"{tmp_path / 'other.py'}:mine"), responses(tokenizer))
     with pytest.raises(InputError, match=r"credit\.scheme: expected scapo, object"):
         config(scheme="scappo")

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train.model import Row, batch_of, shared_prompt_attention  # noqa: E402
+from scapo_train.packing import Row, batch_of, shared_prompt_attention  # noqa: E402
 from scapo_train.rollout import _Cache, _drawn  # noqa: E402
 
 HERE = torch.device("cpu")

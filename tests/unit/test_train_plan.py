@@ -1,4 +1,4 @@
-"""The planner: its bytes against tensors that are really there, its arithmetic, and its command."""
+"""The planner: its bytes against tensors that are really there, its FLOPs, and its command."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ transformers = pytest.importorskip("transformers")
 from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
-from scapo_train import plan as planning  # noqa: E402
 from scapo_train.config import Config, Loss, Model, Optim, Rollout  # noqa: E402
-from scapo_train.model import Batch, Policy, Row, batch_of  # noqa: E402
-from scapo_train.plan import GIB, GPUS, MOMENTS, Job, Pass, Workload, main, matrix_rate, parse_gpus, plan  # noqa: E402
-from scapo_train.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.model import Policy  # noqa: E402
+from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
+from scapo_train.plan.__main__ import main  # noqa: E402
+from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
+from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
+from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
+from scapo_train.plan.planner import plan  # noqa: E402
+from scapo_train.plan.seconds import Seconds  # noqa: E402
+from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -79,11 +84,11 @@ def job_of(folder: Path, dtype: str, *, checkpointing: bool) -> Job:
     return Job(config, shape_of(str(folder)), "H100", 1, Workload((280, 280), 30, 90, 1))
 
 
-def run_of(job: Job) -> Any:
+def memory_of(job: Job) -> Memory:
     """The planner's formulas, for the kernels of a CPU."""
-    run = planning._Run(job)
-    run.repeats_keys = False  # the CPU's kernel takes a mask and fewer keys than queries
-    return run
+    memory = Memory(job)
+    memory.repeats_keys = False  # the CPU's kernel takes a mask and fewer keys than queries
+    return memory
 
 
 def policy_of(job: Job) -> tuple[Policy, Batch]:
@@ -99,10 +104,10 @@ def policy_of(job: Job) -> tuple[Policy, Batch]:
         enable({"use_reentrant": False})
     if dtype == "bfloat16":
         policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
-    ids = torch.arange(job.prompt) % 900 + 20
+    ids = torch.arange(job.prompt_tokens) % 900 + 20
     length = job.config.rollout.max_new_tokens
     responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, job.config.rollout.group + 1)]
-    row = Row(ids, torch.arange(job.prompt).expand(3, -1), job.prompt, None, responses)
+    row = Row(ids, torch.arange(job.prompt_tokens).expand(3, -1), job.prompt_tokens, None, responses)
     return policy.train(), batch_of([row], torch.device("cpu"))
 
 
@@ -138,14 +143,14 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, tmp
             statistics = policy(batch)
         assert math.isfinite(float(statistics.logprob.detach().sum()))
         kept.append(sum(sizes.values()))
-    run = run_of(job)
-    assert batch.ids.shape[1] == run.passes[0].tokens
+    memory = memory_of(job)
+    assert batch.ids.shape[1] == memory.passes[0].tokens
     vectors = 2 * 256 + 256 + 2 * 64 if path == SEVEN else 2 * 256 + 2 * 32  # norms and biases stay float32
     copies = 2 * (job.shape.layer - vectors) if dtype == "bfloat16" else 0
     tables = 0
     if transformers.__version__.startswith("4.") and path == SEVEN:  # there each layer has rotary tables of its own
-        tables = 2 * 4 * run.passes[0].tokens * job.shape.head_dim
-    assert kept[1] - kept[0] == pytest.approx(run._saved(run.passes[0]) + copies + tables, rel=1e-3)
+        tables = 2 * 4 * memory.passes[0].tokens * job.shape.head_dim
+    assert kept[1] - kept[0] == pytest.approx(memory._saved(memory.passes[0]) + copies + tables, rel=1e-3)
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
@@ -170,18 +175,18 @@ def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
     backward()
     optimizer.step()
     optimizer.zero_grad()
-    run = run_of(job)
-    assert peak_of(two_micro_batches) == pytest.approx(sum(run._at_update().values()), rel=0.1)
-    assert peak_of(optimizer.step) < 0.01 * run._at_update()["gradients"]
+    memory = memory_of(job)
+    assert peak_of(two_micro_batches) == pytest.approx(sum(memory._at_update().values()), rel=0.1)
+    assert peak_of(optimizer.step) < 0.01 * memory._at_update()["gradients"]
     optimizer.zero_grad()
     policy.eval()
     with torch.no_grad():
         measured = peak_of(lambda: policy(batch))
     old = replace(job, config=replace(job.config, optim=replace(job.config.optim, inner_epochs=2)))
-    assert measured == pytest.approx(sum(run_of(old)._at_logprob().values()), rel=0.2)
+    assert measured == pytest.approx(sum(memory_of(old)._at_logprob().values()), rel=0.2)
 
 
-# --- arithmetic ---------------------------------------------------------------------------------------------------
+# --- FLOPs --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -202,17 +207,17 @@ def test_what_rests_on_a_gpu_is_exact(seven: Job) -> None:
     trained = 8_292_166_656 - 676_550_144
     assert seven.shape.trained == trained == 7_615_616_512
     assert resting["weights, float32"] == 4 * trained / 8
-    assert resting["optimiser moments"] == 8 * trained / 8
+    assert resting["optimizer moments"] == 8 * trained / 8
     assert resting["gradients"] == 4 * trained / 8
     assert resting["reference"] == 2 * trained / 8
     assert resting["vision tower"] == 2 * 676_550_144
-    eight_bit = plan(changed(seven, optim={"optimizer": "adamw8bit"})).memory["update"]["optimiser moments"]
-    assert eight_bit / resting["optimiser moments"] == pytest.approx(0.254, abs=0.001)
+    eight_bit = plan(changed(seven, optim={"optimizer": "adamw8bit"})).memory["update"]["optimizer moments"]
+    assert eight_bit / resting["optimizer moments"] == pytest.approx(0.254, abs=0.001)
 
 
 def test_one_gpu_holds_the_122_gigabytes_of_the_field_notes_and_no_more(seven: Job) -> None:
     one = plan(replace(seven, count=1, kind="H200")).memory["update"]
-    assert sum(one[kind] for kind in ("weights, float32", "optimiser moments", "gradients")) / 1e9 == pytest.approx(
+    assert sum(one[kind] for kind in ("weights, float32", "optimizer moments", "gradients")) / 1e9 == pytest.approx(
         122, abs=0.5
     )
 
@@ -240,7 +245,7 @@ def test_each_setting_moves_its_own_kind(seven: Job) -> None:
 
 def test_more_gpus_take_fewer_bytes_and_seconds_each(seven: Job) -> None:
     plans = [plan(replace(seven, count=count)) for count in (2, 4, 8, 16, 32)]
-    for kind in ("weights, float32", "optimiser moments", "gradients", "reference"):
+    for kind in ("weights, float32", "optimizer moments", "gradients", "reference"):
         sizes = [each.memory["update"][kind] for each in plans]
         assert sizes == pytest.approx([sizes[0] / 2**k for k in range(5)])
     assert [each.peak for each in plans] == sorted((each.peak for each in plans), reverse=True)
@@ -250,13 +255,13 @@ def test_more_gpus_take_fewer_bytes_and_seconds_each(seven: Job) -> None:
     assert all(any("between machines" in note for note in each.notes) == (k > 2) for k, each in enumerate(plans))
 
 
-def test_the_arithmetic_of_an_update(seven: Job) -> None:
-    run = planning._Run(replace(seven, work=Workload((640, 480), 30, 201, 5000)))
+def test_the_flops_of_an_update(seven: Job) -> None:
+    seconds = Seconds(replace(seven, work=Workload((640, 480), 30, 201, 5000)))
     tokens = 16 * (421 + 8 * 200)
     linear = 2 * tokens * seven.shape.layer * 28
     output = 2 * 16 * 8 * 201 * 152064 * 3584
-    assert linear + output < run.forward_flops < 1.1 * (linear + output)  # attention is the rest
-    slow, fast = (plan(replace(seven, assume=planning.Assumptions(efficiency=each))) for each in (0.2, 0.4))
+    assert linear + output < seconds.forward_flops < 1.1 * (linear + output)  # attention is the rest
+    slow, fast = (plan(replace(seven, assume=Assumptions(efficiency=each))) for each in (0.2, 0.4))
     assert slow.seconds["update"] / fast.seconds["update"] == pytest.approx(2, rel=0.05)
     assert fast.mfu == pytest.approx(0.4 * 3 / 4, rel=0.08)  # recomputation does not count as progress
 
@@ -269,7 +274,7 @@ def test_a_pass_is_what_the_trainer_cuts() -> None:
     assert Pass(4, 32, 421, 201).tokens == 4 * 421 + 32 * 200
 
 
-def test_an_optimiser_that_needs_more_micro_batch_than_it_has_is_told(seven: Job) -> None:
+def test_an_optimizer_that_needs_more_micro_batch_than_it_has_is_told(seven: Job) -> None:
     assert not plan(seven).notes or "smallest pass" not in plan(seven).notes[0]
     assert any("smallest pass" in note for note in plan(changed(seven, optim={"micro_batch_tokens": 100})).notes)
 
@@ -387,10 +392,10 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
             ["qwen2_5_vl_7b", "--gpus", "8xH100", "--set", "rollout.tensor_parallel=3"],
             "rollout.tensor_parallel = 3 does not divide 8 GPUs",
         ),
-        (["no_such", "--gpus", "H100"], "no_such: no such configuration"),
+        (["no_such", "--gpus", "H100"], "no_such: configuration not found"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
-        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is no folder with"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is neither a folder with"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
@@ -408,8 +413,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[1]", "is no JSON object"),
+        ("{", "not a valid JSON file"),
+        ("[1]", "not a JSON object"),
         ('{"hidden_size": 3}', "transformers cannot use it"),
         ('{"model_type": "no_such_model"}', "transformers cannot use it"),
         ('{"model_type": "qwen2_5_vl", "vision_config": {"depth": null}}', "transformers cannot"),

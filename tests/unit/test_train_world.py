@@ -1,4 +1,4 @@
-"""The small world: its pictures, its language, its files, and what could be learnt in it at best."""
+"""The small world: its pictures, its language, its files, and what could be learned in it at best."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConf
 
 from scapo_eval.errors import InputError, ScapoError
 
-from .model import Policy
+from ..model import Policy
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -138,14 +138,14 @@ def model_config(path: str) -> PretrainedConfig:
         try:
             table = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot be read as JSON: {error}", path=file) from None
+            raise InputError(f"not a valid JSON file: {error}", path=file) from None
         if not isinstance(table, dict):
-            raise InputError("is no JSON object", path=file)
+            raise InputError("not a JSON object", path=file)
     elif path in _SHAPES:
         table = copy.deepcopy(_SHAPES[path])
     else:
         known = ", ".join(PUBLISHED)
-        reason = f"{path!r} is no folder with a config.json; shapes that are known without one: {known}"
+        reason = f"{path!r} is neither a folder with a config.json nor a known model; known: {known}"
         raise InputError(reason, path="model.path")
     kind = table.pop("model_type", "")
     try:
@@ -160,15 +160,23 @@ def _one_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model, counted in parameters where no unit is named.
+    """The sizes of a model.
 
     Attributes:
-        tower: of the frozen vision tower, its merger included.
-        layer: of one decoder layer; layers: how many.
-        root: of everything else that is trained: embedding, output layer, last norm.
-        embedding: of the embedding (vocabulary x hidden), which is the output layer as well if ``tied``.
-        hidden, inner: widths; heads, kv_heads, head_dim: of attention; qk_norm: whether it norms them.
-        deepstack: further features per image token (Qwen3-VL).
+        tower: parameters of the frozen vision tower, its merger included.
+        layer: parameters of one decoder layer.
+        layers: number of decoder layers.
+        root: parameters of everything else that is trained: embedding, output layer, last norm.
+        embedding: parameters of the embedding (vocabulary x hidden).
+        tied: whether the embedding is the output layer as well.
+        vocabulary: number of tokens that the model knows.
+        hidden: width of the hidden state.
+        inner: width of the MLP.
+        heads: number of query heads.
+        kv_heads: number of key and value heads.
+        head_dim: width of a head.
+        qk_norm: whether queries and keys are normalized.
+        deepstack: number of further features per image token (Qwen3-VL).
         token_side: pixels along one side of an image token.
     """
 
@@ -190,7 +198,7 @@ class Shape:
 
     @property
     def trained(self) -> int:
-        """Parameters that the optimiser changes."""
+        """Parameters that the optimizer changes."""
         return self.layer * self.layers + self.root
 
     @property
@@ -217,7 +225,7 @@ def shape_of(path: str) -> Shape:
     Policy(vlm, [], 1.0)  # says what is missing
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     if getattr(text, "num_experts", None):
-        raise ScapoError(f"{path} is a mixture of experts, which is not known here")
+        raise ScapoError(f"{path} is a mixture of experts, which is not supported")
     layers = vlm.model.language_model.layers
     attention = layers[0].self_attn
     tower = sum(each.numel() for each in vlm.model.visual.parameters())

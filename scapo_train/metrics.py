@@ -1,0 +1,104 @@
+"""The metrics of a step: sums that add up over ranks, and the ratios that ``metrics.jsonl`` holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scapo_eval.metrics.capscore import cap_score
+
+from .credit import CreditedBatch
+from .rollout import Response
+from .update import UpdateResult
+
+Metrics = dict[str, float | None]
+"""Name -> value; None where it is not defined."""
+
+
+def response_sums(
+    credited: CreditedBatch, responses: Sequence[Response], present: NDArray[np.int64]
+) -> dict[str, float]:
+    """Sums over responses that the metrics of a step are ratios of; sums of ranks add up.
+
+    Args:
+        credited: rewards of the responses.
+        responses: the responses themselves.
+        present: (n,) number of labels that are present in each response's image.
+    """
+    columns = credited.columns
+    hallucinated, empty = columns.hal > 0, columns.new + columns.rep + columns.hal == 0
+    pieces = columns.reward
+    return {
+        "responses": float(len(columns)),
+        "generated": float(columns.generated.sum()),
+        "hallucinated": float(columns.hallucinated.sum()),
+        "covered": float(columns.covered.sum()),
+        "present": float(present.sum()),
+        "reward": float(credited.rewards.sum()),
+        "reward_new": float(pieces[~hallucinated & ~empty].sum()),
+        "reward_hal": float(pieces[hallucinated].sum()),
+        "reward_reg": float(pieces[empty & ~hallucinated].sum()),
+        "zero": float((np.abs(pieces) == 0).sum()),
+        "pieces": float(len(pieces)),
+        "objects": float((columns.generated + columns.unknown).sum()),
+        "without_text": float(columns.n_empty),
+        "groups_without_variance": float((~credited.has_variance).sum()),
+        "groups": float(len(credited.has_variance)),
+        "length": float(sum(len(response.ids) for response in responses)),
+        "truncated": float(sum(not response.finished for response in responses)),
+    }
+
+
+def response_metrics(sums: Mapping[str, float]) -> Metrics:
+    """Metrics of a step's responses, from :func:`response_sums` of all ranks."""
+    n = sums["responses"]
+    return {
+        **score_metrics(sums),
+        **{name: ratio(sums[name], n) for name in ("reward", "reward_new", "reward_hal", "reward_reg")},
+        "zero_reward_share": ratio(sums["zero"], sums["pieces"]),
+        "pieces": ratio(sums["pieces"], n),
+        "objects": ratio(sums["objects"], n),
+        "length": ratio(sums["length"], n),
+        "truncated_share": ratio(sums["truncated"], n),
+        "empty_responses": sums["without_text"],
+        "groups_without_variance": ratio(sums["groups_without_variance"], sums["groups"]),
+    }
+
+
+def score_metrics(sums: Mapping[str, float]) -> Metrics:
+    """Hal. Rate, Cover Rate and Cap. Score, as fractions, from counts of labels."""
+    hal, cover = ratio(sums["hallucinated"], sums["generated"]), ratio(sums["covered"], sums["present"])
+    cap = None if hal is None or cover is None else cap_score(hal, cover)
+    return {"hal_rate": hal, "cover_rate": cover, "cap_score": cap}
+
+
+def update_metrics(update: UpdateResult, *, has_reference: bool, has_engine: bool) -> Metrics:
+    """Metrics of a step's updates.
+
+    Args:
+        update: what they did.
+        has_reference: whether the loss has a KL term.
+        has_engine: whether responses were sampled by an engine that is not the policy itself.
+    """
+    return {
+        "kl": ratio(update.kl, update.tokens) if has_reference else None,
+        "entropy": ratio(update.entropy, update.tokens),
+        "p_end": ratio(update.p_end, update.tokens),
+        "mismatch": ratio(update.mismatch, update.tokens) if has_engine else None,
+        "clip_share": ratio(update.clipped, update.tokens),
+        "loss": _finite(update.loss),
+        "grad_norm": _finite(update.grad_norm),
+        "updates_left_out": float(update.skipped),
+    }
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """``part / whole``; None where ``whole`` is 0."""
+    return part / whole if whole else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

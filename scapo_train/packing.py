@@ -1,0 +1,191 @@
+"""Prompts and responses packed into one sequence, in which the responses of a group share their prompt.
+
+The tokens of a forward pass are ``[prompt | prompt | ... | response | response | ...]`` without any padding.
+A prompt attends to itself, a response to its prompt and itself, so eight responses to an image cost one prompt and
+not eight; the numbers are those of eight separate sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+
+@dataclass(frozen=True)
+class Vision:
+    """The features of one image, from the vision tower.
+
+    Attributes:
+        embeds: (n, hidden) features in place of its n image tokens.
+        deepstack: further (n, hidden), added after the first decoder layers (Qwen3-VL; else empty).
+    """
+
+    embeds: Tensor
+    deepstack: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt and some of its responses.
+
+    Attributes:
+        prompt: (P,) token ids.
+        positions: (3, P) rotary positions of the prompt.
+        following: position after the prompt's last one.
+        vision: features of its image; None only in a row for a rank without work.
+        responses: token ids of each response, at least one.
+    """
+
+    prompt: Tensor
+    positions: Tensor
+    following: int
+    vision: Vision | None
+    responses: Sequence[Sequence[int]]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the forward pass: the last one of each response predicts nothing that is wanted."""
+        return len(self.prompt) + sum(len(response) - 1 for response in self.responses)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where attention finds the tokens of a batch: B prompts of up to P tokens, N responses of up to R.
+
+    Attributes:
+        prompts: (B, P) index of each prompt's tokens among the T of the batch; any index in the padding.
+        responses: (N, R) index of each response's tokens, likewise.
+        owners: (N,) row of ``prompts`` that each response belongs to.
+        mask: (N, 1, R, P + R) bool, what a response's token attends to in its prompt and in the response.
+        back: (T,) index of each token in ``prompts`` and ``responses``, flattened and put together.
+    """
+
+    prompts: Tensor
+    responses: Tensor
+    owners: Tensor
+    mask: Tensor
+    back: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as tensors: the T tokens of all prompts, then those of all responses.
+
+    Attributes:
+        ids: (1, T) token ids.
+        positions: (3, 1, T) rotary positions.
+        layout: where attention finds prompts and responses.
+        vision: image features of the rows, in order.
+        sources: (M,) indices of the hidden states that predict the M response tokens.
+        targets: (M,) those tokens, response by response.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    layout: Layout
+    vision: Sequence[Vision]
+    sources: Tensor
+    targets: Tensor
+
+
+def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
+    """Lays rows out as tensors."""
+    responses = [response for row in rows for response in row.responses]
+    sizes = torch.tensor([len(row.prompt) for row in rows])
+    inner = torch.tensor([len(response) - 1 for response in responses])
+    owners = torch.repeat_interleave(torch.tensor([len(row.responses) for row in rows]))
+    prompt_width, width = int(sizes.max()), max(1, int(inner.max()))  # 0 where every response is its end alone
+    of_prompt = torch.arange(prompt_width) < sizes[:, None]
+    of_response = torch.arange(width) < inner[:, None]
+    real = torch.cat([of_prompt.flatten(), of_response.flatten()])
+    places = (real.cumsum(0) - 1).clamp(min=0)
+    places_of_prompts, places_of_responses = places.split([of_prompt.numel(), of_response.numel()])
+    prompts, answers = places_of_prompts.view(-1, prompt_width), places_of_responses.view(-1, width)
+
+    following = torch.tensor([row.following for row in rows])[owners, None] + torch.arange(width)
+    # the prompt's last token predicts the first of every response, and each response token the one after it
+    sources = torch.cat([(sizes.cumsum(0) - 1)[owners, None], answers], 1)
+    causal = torch.ones(width, width, dtype=torch.bool).tril()
+    mask = torch.cat([of_prompt[owners, None].expand(-1, width, -1), causal.expand(len(responses), -1, -1)], 2)
+    inputs = torch.tensor([token for response in responses for token in response[:-1]], dtype=torch.long)
+    return Batch(
+        ids=torch.cat([*(row.prompt for row in rows), inputs])[None].to(device),
+        positions=torch.cat([*(row.positions for row in rows), following[of_response].expand(3, -1)], 1)[:, None].to(
+            device
+        ),
+        layout=Layout(*(each.to(device) for each in (prompts, answers, owners, mask[:, None], real.nonzero()[:, 0]))),
+        vision=[row.vision for row in rows if row.vision is not None],
+        sources=sources[torch.arange(width + 1) <= inner[:, None]].to(device),
+        targets=torch.tensor([token for response in responses for token in response], device=device),
+    )
+
+
+def shared_prompt_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layout: Layout | None = None,
+    **settings: Any,
+) -> tuple[Tensor, Any]:
+    """Attention of a :class:`Batch`; without a layout that of transformers.
+
+    Prompts see themselves, and responses their prompt and themselves: one call each, so nothing is computed
+    between tokens of different responses.
+
+    Args:
+        module: the decoder layer's attention.
+        query: (1, heads, T, dim).
+        key: (1, key heads, T, dim).
+        value: (1, key heads, T, dim).
+        attention_mask: mask of the layout.
+        layout: layout of the batch.
+        settings: ``scaling`` is used.
+
+    Returns:
+        (1, T, heads, dim), and no weights.
+    """
+    if layout is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    tokens = [each[0].transpose(0, 1) for each in (query, key, value)]
+
+    def at(places: Tensor) -> list[Tensor]:
+        """(rows, heads, tokens, dim) of each."""
+        return [each.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2) for each in tokens]
+
+    scale = settings["scaling"]
+    query, key, value = at(layout.prompts)
+    found = [_attend(query, key, value, None, scale)]
+    if layout.responses.shape[1]:
+        own = at(layout.responses)
+        key = torch.cat([key.index_select(0, layout.owners), own[1]], 2)
+        value = torch.cat([value.index_select(0, layout.owners), own[2]], 2)
+        found.append(_attend(own[0], key, value, layout.mask, scale))
+    together = torch.cat([each.transpose(1, 2).flatten(0, 1) for each in found])
+    return together.index_select(0, layout.back)[None], None
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Softmax attention; causal where there is no mask."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1 and query.is_cuda and mask is not None:  # the fast kernel that takes a mask knows no groups
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    return nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=groups > 1
+    )
+
+
+ATTENTION = "scapo_train"
+"""The name under which transformers finds this attention."""
+
+AttentionInterface.register(ATTENTION, shared_prompt_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

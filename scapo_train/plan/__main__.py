@@ -1,0 +1,129 @@
+"""What a run needs before it is started: bytes per GPU at each moment of a step, and seconds per phase.
+
+    python -m scapo_train.plan qwen2_5_vl_7b --gpus 8xH100
+
+The model is built on the meta device, so its sizes are exact and nothing is downloaded. Bytes follow from what
+the code of this package keeps: what a layer saves was counted from the tensors that autograd keeps, and
+``tests/unit/test_train_plan.py`` measures it again, with the peak of a whole pass. Seconds follow from FLOPs,
+bandwidth and the efficiencies of :class:`~scapo_train.plan.job.Assumptions`; they tell minutes from hours, no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from scapo_eval.errors import InputError, ScapoError
+
+from ..config import load
+from .hardware import GIB, GPUS, parse_gpus
+from .job import Assumptions, Job, Workload
+from .memory import MOMENTS
+from .planner import Plan, plan, remedies
+from .shapes import shape_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the plan; returns 0 if it fits, 3 if not, 2 for bad input."""
+    work, assume = Workload(), Assumptions()
+    parser = argparse.ArgumentParser(prog="python -m scapo_train.plan", description=(__doc__ or "").partition("\n")[0])
+    option = parser.add_argument
+    option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
+    option("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
+    option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    option("--image", default="640x480", metavar="WxH", help="pixels of a picture (%(default)s)")
+    option("--prompt-tokens", type=int, default=work.prompt_tokens, help="of its text, with the template (%(default)s)")
+    option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
+    option("--prompts", type=int, default=work.prompts, help="of the training file (%(default)s)")
+    option("--efficiency", type=float, default=assume.efficiency, help="of matrix products (%(default)s)")
+    option("--json", action="store_true", help="print one JSON object, bytes and seconds unrounded")
+    given = parser.parse_args(arguments)
+    try:
+        count, kind = parse_gpus(given.gpus)
+        work = Workload(_size(given.image), given.prompt_tokens, given.response_tokens, given.prompts)
+        for name in ("prompt_tokens", "response_tokens", "prompts"):
+            if getattr(work, name) < 1:
+                raise InputError(f"--{name.replace('_', '-')} must be at least 1")
+        if not 0 < given.efficiency <= 1:
+            raise InputError("--efficiency must be above 0 and at most 1")
+        config = load(given.config, given.set)
+        if not config.model.path:
+            raise InputError("model.path is not set: --set model.path=...", path=given.config)
+        assume = dataclasses.replace(assume, efficiency=given.efficiency)
+        job = Job(config, shape_of(config.model.path), kind, count, work, assume)
+    except ScapoError as error:
+        print(f"scapo_train.plan: {error}", file=sys.stderr)
+        return 2
+    found = plan(job)
+    if not found.fits:
+        found = dataclasses.replace(found, remedies=remedies(job))
+    print(json.dumps(_table(job, found), indent=2) if given.json else _text(job, found))
+    return 0 if found.fits else 3
+
+
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1-9][0-9]*)[x*]([1-9][0-9]*)", text.strip())
+    if match is None:
+        raise InputError(f"--image takes WIDTHxHEIGHT, such as 640x480, got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def _table(job: Job, found: Plan) -> dict[str, Any]:
+    total = sum(found.seconds.values())
+    return {
+        "model": job.config.model.path,
+        "gpus": {"count": job.count, "kind": job.kind, **asdict(job.gpu)},
+        "shape": asdict(job.shape),
+        "workload": asdict(job.work),
+        "assumptions": asdict(job.assume),
+        **asdict(found),
+        "seconds": found.seconds if math.isfinite(total) else None,
+        "fits": found.fits,
+        "steps": job.steps,
+    }
+
+
+def _text(job: Job, found: Plan) -> str:
+    def row(name: str, cells: Sequence[float]) -> str:
+        return f"{name:<26}" + "".join(f"{cell / GIB:>11.2f}" if cell else f"{'-':>11}" for cell in cells)
+
+    data, work, memory = job.config.data, job.work, found.memory
+    kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
+    verdict = "it fits" if found.fits else "IT DOES NOT FIT"
+    lines = [
+        f"{job.config.model.path}: {job.shape.total:,} parameters, {job.shape.trained:,} trained",
+        f"{job.count} x {job.kind}; {data.prompts_per_step} prompts x {job.config.rollout.group} responses a step; "
+        f"{work.image[0]}x{work.image[1]} pixels: {job.image_tokens} tokens; "
+        f"responses of {work.response_tokens} on average",
+        "",
+        f"{'GiB per GPU':<26}" + "".join(f"{moment:>11}" for moment in MOMENTS),
+        *(row(kind, [memory[moment].get(kind, 0) for moment in MOMENTS]) for kind in kinds),
+        row("together", [sum(memory[moment].values()) for moment in MOMENTS]),
+        "",
+        f"peak {found.peak / GIB:.1f} GiB ({found.peak_moment}), with context and fragmentation "
+        f"{found.needed / GIB:.1f} of {found.available / GIB:.1f} GiB: {verdict}",
+        *(f"  note: {note}" for note in found.notes),
+    ]
+    if not found.fits:
+        lines += [f"  would fit: {way}" for way in found.remedies] or ["  nothing that this plan knows would help"]
+    total = sum(found.seconds.values())
+    if math.isfinite(total):
+        phases = ", ".join(f"{phase} {seconds:.2g}" for phase, seconds in found.seconds.items())
+        lines += [
+            "",
+            f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",
+            f"  assumed: {job.assume.efficiency:.0%} of {job.gpu.flops / 1e12:.0f} TFLOP/s and "
+            f"{job.assume.bandwidth:.0%} of bandwidths; an update without recomputation counts {found.mfu:.0%}",
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

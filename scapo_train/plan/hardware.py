@@ -1,0 +1,68 @@
+"""The GPUs that the planner and the metrics know: memory and rates from the data sheets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from scapo_eval.errors import InputError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU: what PyTorch can use of its memory, and rates from the data sheet.
+
+    Attributes:
+        memory: bytes that ``torch.cuda.mem_get_info`` shows as the total.
+        flops: floating-point operations per second in dense bfloat16 matrix products.
+        bandwidth: bytes per second between the GPU and its memory.
+        link: bytes per second to the other GPUs of its machine, in one direction.
+    """
+
+    memory: float
+    flops: float
+    bandwidth: float
+    link: float
+
+
+GPUS = {
+    "A100-40": Gpu(39.4 * GIB, 312e12, 1.56e12, 300e9),
+    "A100-80": Gpu(79.2 * GIB, 312e12, 2.04e12, 300e9),
+    "H100": Gpu(79.2 * GIB, 989e12, 3.35e12, 450e9),
+    "H200": Gpu(139.8 * GIB, 989e12, 4.8e12, 450e9),
+    "B200": Gpu(178.0 * GIB, 2250e12, 7.7e12, 900e9),
+    "L40S": Gpu(44.4 * GIB, 362e12, 0.864e12, 25e9),
+    "A6000": Gpu(47.4 * GIB, 155e12, 0.768e12, 25e9),
+    "RTX4090": Gpu(23.5 * GIB, 165e12, 1.01e12, 25e9),
+    "RTX5090": Gpu(31.4 * GIB, 209e12, 1.79e12, 50e9),
+}
+"""NVIDIA's data sheets (SXM where there are several); L40S and the RTX cards talk over PCIe."""
+
+GPUS_PER_MACHINE = 8
+NETWORK = 50e9
+"""Bytes per second and GPU between machines: a 400 Gbit/s adapter each."""
+
+
+def matrix_rate(device_name: str) -> float | None:
+    """FLOPs per second in bfloat16 from the data sheet, by PyTorch's name of the GPU; None for other kinds."""
+    words = re.findall(r"[A-Z]*[0-9]+[A-Z]*", re.sub(r"RTX (?=[0-9])", "RTX", device_name))
+    return next((gpu.flops for kind, gpu in GPUS.items() if kind.partition("-")[0] in words), None)
+
+
+def parse_gpus(text: str) -> tuple[int, str]:
+    """``8xH100`` as (8, "H100"); without a number it is one.
+
+    Raises:
+        InputError: another form, or a kind that is not in :data:`GPUS`.
+    """
+
+    def plain(name: str) -> str:
+        return re.sub(r"[^a-z0-9]|^rtx|gb$", "", name.lower())
+
+    match = re.fullmatch(r"\s*(?:([0-9]+)\s*[x*])?\s*(.+)", text, re.IGNORECASE)
+    found = [name for name in GPUS if match and plain(name) == plain(match[2])]
+    if match is None or not found or (match[1] and int(match[1]) < 1):
+        raise InputError(f"--gpus takes COUNTxKIND, such as 8xH100, got {text!r} (kinds: {', '.join(GPUS)})")
+    return int(match[1] or 1), found[0]

@@ -1,0 +1,204 @@
+"""The question to the planner: a configuration on some GPUs, and what one of them has to do in a step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+from scapo_eval.errors import InputError
+
+from ..config import Config
+from .hardware import GIB, GPUS, Gpu
+from .shapes import Shape
+
+VLLM_WORK = 3 * GIB
+"""What vLLM needs beside weights and cache: its context, graphs and largest batch."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the prompts and responses are like.
+
+    Attributes:
+        image: width and height in pixels (640x480: most of COCO).
+        prompt_tokens: number of tokens of the text around the image, the chat template's included.
+        response_tokens: number of tokens of an average response; memory is planned for ``rollout.max_new_tokens``.
+        prompts: number of prompts in the training file.
+    """
+
+    image: tuple[int, int] = (640, 480)
+    prompt_tokens: int = 30
+    response_tokens: int = 192
+    prompts: int = 5000
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the seconds rest on.
+
+    Attributes:
+        efficiency: share of the bfloat16 rate that forward and backward passes reach.
+        bandwidth: share of the memory's and the links' bandwidth that is reached.
+        launch: seconds per decoder layer and token that transformers' decoding takes to start its kernels.
+        vllm_step: seconds that vLLM adds to each decoding step.
+        longest: how many times the average the longest response of a batch is.
+        reward: seconds per response that the reward takes (measured: docs/performance.md).
+    """
+
+    efficiency: float = 0.45
+    bandwidth: float = 0.7
+    launch: float = 0.9e-3
+    vllm_step: float = 3e-3
+    longest: float = 1.6
+    reward: float = 23e-6
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one forward and backward pass takes at most, if every response has the same length.
+
+    Attributes:
+        prompts: number of prompts.
+        responses: number of responses to them.
+        prompt: tokens of each prompt.
+        length: tokens of each response.
+    """
+
+    prompts: int
+    responses: int
+    prompt: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the forward pass: the last one of each response predicts nothing."""
+        return self.prompts * self.prompt + self.responses * (self.length - 1)
+
+    @property
+    def keys(self) -> int:
+        """Keys that the responses' attention reads: each its prompt and itself."""
+        return self.responses * (self.prompt + self.length - 1)
+
+    @property
+    def scores(self) -> int:
+        """Attention scores of the responses, per head."""
+        return self.keys * (self.length - 1)
+
+    @staticmethod
+    def within(budget: int, prompt: int, length: int, group: int, prompts: int) -> Pass:
+        """The largest pass that :class:`scapo_train.update.Updater` makes: whole groups, or part of one."""
+        row = prompt + group * (length - 1)
+        if row <= budget:
+            count = min(prompts, budget // row)
+            return Pass(count, count * group, prompt, length)
+        return Pass(1, max(1, (budget - prompt) // max(1, length - 1)), prompt, length)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The question: a configuration of a model, on some GPUs, with prompts and responses of some length.
+
+    Attributes:
+        config: settings of the training run.
+        shape: sizes of its model.
+        kind: name of the GPUs in :data:`~scapo_train.plan.hardware.GPUS`.
+        count: number of GPUs.
+        work: size of images, prompts and responses.
+        assume: efficiencies that the seconds are computed from.
+
+    Raises:
+        InputError: these GPUs cannot share this work at all.
+    """
+
+    config: Config
+    shape: Shape
+    kind: str
+    count: int = 1
+    work: Workload = Workload()
+    assume: Assumptions = Assumptions()
+
+    def __post_init__(self) -> None:
+        prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
+        if self.count > prompts:
+            reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
+            raise InputError(reason)
+        if self.config.rollout.engine == "vllm" and self.count % parallel:
+            raise InputError(f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
+
+    @property
+    def gpu(self) -> Gpu:
+        """Memory and rates of this kind of GPU."""
+        return GPUS[self.kind]
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole training run."""
+        data = self.config.data
+        return self.config.run.steps or data.epochs * (self.work.prompts // data.prompts_per_step)
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of an image after Qwen's resizing to whole tokens within the bounds of its pixels."""
+        side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
+        across, down = max(1, round(width / side)), max(1, round(height / side))
+        if bounds.max_pixels and across * down * side**2 > bounds.max_pixels:
+            scale = math.sqrt(width * height / bounds.max_pixels)
+            across, down = (max(1, math.floor(each / scale / side)) for each in (width, height))
+        elif across * down * side**2 < bounds.min_pixels:
+            scale = math.sqrt(bounds.min_pixels / (width * height))
+            across, down = (math.ceil(each * scale / side) for each in (width, height))
+        return across * down
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a prompt, its image included."""
+        return self.image_tokens + self.work.prompt_tokens
+
+
+class Share:
+    """What one GPU does in a step of a job: the quantities that bytes and seconds are computed from.
+
+    Attributes:
+        value_bytes: bytes of a number in the computation.
+        autocast: whether float32 weights are cast for each matrix product (on one GPU).
+        sharded: whether the weights are spread over GPUs (FSDP).
+        repeats_keys: whether attention copies keys and values for each of its query heads.
+        kl: whether there is a reference model.
+        prompts: prompts of a step.
+        responses: responses of a step.
+        mean_response: tokens of a response on average.
+        passes: the forward and backward pass with responses of full length, and with average ones.
+        rows: prompts of a step, counted once for each pass that their groups are spread over.
+    """
+
+    def __init__(self, job: Job) -> None:
+        config = job.config
+        self.job, self.config, self.shape, self.gpu, self.count = job, config, job.shape, job.gpu, job.count
+        self.value_bytes = 4 if config.model.dtype == "float32" else 2
+        self.autocast = self.count == 1 and self.value_bytes == 2
+        self.sharded = self.count > 1
+        self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
+        self.kl = config.effective_loss.kl > 0
+        self.prompts = math.ceil(config.data.prompts_per_step / self.count)
+        self.responses = self.prompts * config.rollout.group
+        self.image_tokens, self.prompt_tokens = job.image_tokens, job.prompt_tokens
+        longest = config.rollout.max_new_tokens
+        self.mean_response = min(job.work.response_tokens, longest)
+        cut = partial(Pass.within, config.optim.micro_batch_tokens, self.prompt_tokens)
+        # the most memory may be taken by long responses, or by many short ones that each read their prompt
+        self.passes = [cut(each, config.rollout.group, self.prompts) for each in (longest, self.mean_response)]
+        self.rows = self.prompts * math.ceil(config.rollout.group / self.passes[1].responses)
+
+    def cache_per_token(self) -> float:
+        """Bytes of the keys and values of one token, over all layers."""
+        return self.shape.layers * 2 * self.shape.kv_heads * self.shape.head_dim * self.value_bytes
+
+    def vllm_sequences(self) -> int:
+        """Responses of the average length that vLLM's cache holds at once."""
+        rollout, shape = self.config.rollout, self.shape
+        room = (
+            rollout.gpu_memory * self.gpu.memory - VLLM_WORK - self.value_bytes * shape.total / rollout.tensor_parallel
+        )
+        per_token = self.cache_per_token() / min(rollout.tensor_parallel, shape.kv_heads)
+        return max(0, int(room / (per_token * (self.prompt_tokens / rollout.group + self.mean_response))))

@@ -1,0 +1,164 @@
+"""Bytes per GPU at each moment of a step, from what the code of this package keeps."""
+
+from __future__ import annotations
+
+from ..logprob import CHUNK_ELEMENTS
+from .hardware import GIB
+from .job import Pass, Share
+
+ASLEEP = 1.5 * GIB
+"""What a sleeping vLLM keeps: its context and CUDA graphs."""
+
+GATHERED = 3
+"""Decoder layers that are unsharded at once: the one that computes, the next one, and the buffer it arrives in."""
+
+IMAGES = 16
+"""Images that are encoded at once (:func:`scapo_train.rollout.encode`)."""
+
+DRAWING = 2**22 * 32
+"""Bytes that drawing tokens takes beside the logits (:func:`scapo_train.rollout._drawn`)."""
+
+MOMENTS = ("vision", "rollout", "logprob", "update")
+
+
+class Memory(Share):
+    """The bytes that one GPU holds."""
+
+    def bytes_at(self, moment: str) -> dict[str, float]:
+        """Bytes per GPU by kind at a moment of a step; only what is not 0."""
+        found = self._resting()
+        if self.config.rollout.engine == "vllm" and moment != "rollout":
+            found["vLLM"] = ASLEEP
+        features = self.prompts * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
+        found["picture features"] = features * self.value_bytes
+        if moment in ("logprob", "update"):
+            longest = self.passes[0]
+            found["masks"] = self.responses * (longest.length - 1) * (longest.prompt + longest.length - 1)
+        found |= getattr(self, f"_at_{moment}")()
+        return {kind: value for kind, value in found.items() if value}
+
+    def _resting(self) -> dict[str, float]:
+        """What is there at any moment of a step."""
+        trained = self.shape.trained / self.count
+        eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
+        return {
+            "weights, float32": 4 * trained,
+            "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
+            "vision tower": self.value_bytes * self.shape.tower,
+            "reference": self.value_bytes * trained if self.kl and self.config.model.reference == "device" else 0,
+        }
+
+    def _at_vision(self) -> dict[str, float]:
+        patches = min(IMAGES, self.prompts) * self.image_tokens * 4
+        # per patch: a few copies of the hidden state (about 1,280 wide) in float32, and the pixels
+        return {"activations": patches * (self.value_bytes * 12 * 1280 + 4 * 2 * 1176)}
+
+    def _at_rollout(self) -> dict[str, float]:
+        shape, rollout = self.shape, self.config.rollout
+        if rollout.engine == "vllm":
+            return {"vLLM": rollout.gpu_memory * self.gpu.memory}
+        prompts = min(rollout.prompts_per_batch, self.prompts)
+        rows = prompts * rollout.group
+        cache = rows * (self.prompt_tokens + rollout.max_new_tokens) * self.cache_per_token()
+        prefill = self._mlp(prompts * self.prompt_tokens)
+        drawing = rows * shape.vocabulary * (self.value_bytes + 4) + DRAWING
+        return {
+            "working copies": self._whole_copy(),
+            "cache of keys and values": cache * (1 + 1 / shape.layers),  # a layer's is made longer at a time
+            "activations": max(prefill, drawing),
+        }
+
+    def _at_logprob(self) -> dict[str, float]:
+        if not self.kl and self.config.updates_per_batch == 1:
+            return {}
+        if self.sharded:
+            copies: float = self.value_bytes * (self.shape.root + GATHERED * self.shape.layer)
+        else:
+            on_host = self.kl and self.config.model.reference == "cpu"
+            copies = max(
+                self.value_bytes * self.shape.trained if on_host else 0,
+                self._whole_copy() if self.config.updates_per_batch > 1 else 0,
+            )
+        return {"working copies": copies, **self._forward()}
+
+    def _at_update(self) -> dict[str, float]:
+        """The worst of: end of the forward pass, backward of the output layer, of a layer, and of the embedding.
+
+        The optimizer's step takes nothing more: it is fused.
+        """
+        found = max((self._update_of(each) for each in self.passes), key=lambda kinds: sum(kinds.values()))
+        return {"gradients": 4 * self.shape.trained / self.count, **found}
+
+    def _update_of(self, batch: Pass) -> dict[str, float]:
+        shape, b, checkpointing = self.shape, self.value_bytes, self.config.model.gradient_checkpointing
+        stream = 4 if self.autocast else b
+        layer, chunk = self._saved(batch), self._chunk(batch)
+        kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
+        norm = 25 * batch.tokens * shape.hidden
+        backward = batch.tokens * (2 * b * shape.inner + 2.5 * shape.hidden)
+        output = b * shape.embedding  # the output layer in the dtype of the computation, or its gradient in it
+        if self.sharded:
+            copies: float = b * (shape.root + GATHERED * shape.layer)
+            lasting, own = copies, 0.0
+            waiting: float = output  # gradients of the root's parameters wait, unsharded, for the last of them
+            reduced = (b + 4 + 4 / self.count) * shape.layer  # a layer's, as it is, in float32, and reduced
+            last = (b + 4 + 4 / self.count) * shape.root + output * shape.tied
+        else:
+            copies = self._whole_copy()
+            own = output if self.autocast else 0.0
+            lasting = 0.0 if checkpointing else copies  # autocast frees its copies after the forward pass
+            waiting = 4 * shape.embedding * shape.tied
+            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast else 0.0
+            last = 4 * shape.embedding * (1 + shape.tied)
+        if checkpointing:
+            backward += layer + (b * shape.layer if self.autocast else 0)
+        moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
+            (copies + own, kept, 12 * chunk),
+            (lasting + own, kept, 4 * shape.embedding + (output if b < 4 else 0) + (4 + b) * chunk),
+            (lasting + reduced + waiting, kept + max(norm, backward), 0),
+            (last, 0, 0),
+        ]
+        copies, activations, chunks = max(moments, key=sum)
+        return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}
+
+    def _whole_copy(self) -> float:
+        """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""
+        shape = self.shape
+        if self.sharded:
+            return self.value_bytes * shape.trained
+        return self.value_bytes * (shape.trained - shape.embedding * (not shape.tied)) if self.autocast else 0
+
+    def _saved(self, batch: Pass) -> float:
+        """Bytes that a decoder layer's forward pass keeps for its backward pass."""
+        shape, b = self.shape, self.value_bytes
+        attention, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
+        # float32, too, and each linear layer casts its input for itself
+        norms = 2 * (4 + 4) + 5 * b if self.autocast else 2 * (4 + 2 * b)
+        per_token = norms * shape.hidden + 3 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
+        if shape.qk_norm:
+            per_token += (4 + b) * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
+        return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
+
+    def _read_by_responses(self, batch: Pass) -> float:
+        """Bytes of keys, values and mask that the responses' attention reads."""
+        heads = self.shape.heads if self.repeats_keys else self.shape.kv_heads
+        return self.value_bytes * (2 * batch.keys * heads * self.shape.head_dim + batch.scores)
+
+    def _forward(self) -> dict[str, float]:
+        """The worst of a forward pass without gradient: a layer's MLP, its attention, or the logits."""
+        found = []
+        for batch in self.passes:
+            stream = batch.tokens * self.value_bytes * self.shape.hidden
+            layer = max(self._mlp(batch.tokens), 6 * stream + 2 * self._read_by_responses(batch))
+            found += [("activations", layer), ("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream)]
+        return dict([max(found, key=lambda each: each[1])])
+
+    def _mlp(self, tokens: float) -> float:
+        """Bytes of a forward pass without gradient in an MLP."""
+        return tokens * self.value_bytes * (3 * self.shape.inner + 4.5 * self.shape.hidden)
+
+    def _chunk(self, batch: Pass) -> float:
+        """Elements of the logits that exist at once."""
+        at_once = max(self.shape.vocabulary, CHUNK_ELEMENTS["cuda"])
+        return min(at_once, batch.responses * batch.length * self.shape.vocabulary)

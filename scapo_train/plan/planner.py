@@ -1,0 +1,161 @@
+"""The answer of the planner: whether a job fits, how long it takes, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..config import Config
+from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
+from .job import Job, Share
+from .memory import MOMENTS, Memory
+from .seconds import Seconds
+
+CONTEXT = 1.5 * GIB
+"""CUDA context, NCCL's buffers and cuBLAS's workspace: memory that is not PyTorch's tensors."""
+
+FRAGMENTATION = 0.04
+"""Share of the peak that PyTorch's allocator holds and cannot hand out."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer.
+
+    Attributes:
+        memory: moment of a step -> kind of memory -> bytes per GPU.
+        seconds: phase of a step -> seconds.
+        peak_moment: the moment at which most memory is used.
+        peak: bytes at that moment; without vLLM, what ``torch.cuda.max_memory_allocated`` will show.
+        needed: bytes with the CUDA context and fragmentation.
+        available: bytes that the GPU has.
+        mfu: model FLOPs utilization of the update (recomputation not counted).
+        notes: what the user should know.
+        remedies: sets of ``--set`` values, or other GPUs, with which it would fit; empty if it fits.
+    """
+
+    memory: dict[str, dict[str, float]]
+    seconds: dict[str, float]
+    peak_moment: str
+    peak: float
+    needed: float
+    available: float
+    mfu: float
+    notes: list[str] = field(default_factory=list)
+    remedies: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the GPU has the memory."""
+        return self.needed <= self.available and all(math.isfinite(each) for each in self.seconds.values())
+
+
+def plan(job: Job) -> Plan:
+    """Bytes per GPU and seconds per step."""
+    share, time = Memory(job), Seconds(job)
+    memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
+    sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
+    own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
+    seconds = time.seconds()
+    return Plan(
+        memory=memory,
+        seconds=seconds,
+        peak_moment=max(sums, key=lambda moment: sums[moment]),
+        peak=max(sums.values()),
+        needed=max(total + CONTEXT + FRAGMENTATION * own[moment] for moment, total in sums.items()),
+        available=job.gpu.memory,
+        mfu=3 * time.forward_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
+        notes=notes(share),
+    )
+
+
+def notes(share: Share) -> list[str]:
+    """What the user should know beside the numbers."""
+    found = []
+    budget, least = share.config.optim.micro_batch_tokens, share.prompt_tokens + share.config.rollout.max_new_tokens - 1
+    if budget < least:
+        found.append(
+            f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
+            f"({least}), which is the smallest pass there is"
+        )
+    if share.config.rollout.engine == "vllm":
+        sequences = share.vllm_sequences()
+        found.append(
+            f"vLLM's cache holds {sequences} responses at once"
+            if sequences
+            else f"rollout.gpu_memory = {share.config.rollout.gpu_memory} does not hold the model's weights"
+        )
+    if share.count > GPUS_PER_MACHINE:
+        found.append(f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed")
+    if share.sharded and share.config.model.reference == "cpu" and share.kl:
+        found.append("the reference's shards are copied from the host for every micro-batch")
+    return found
+
+
+def remedies(job: Job) -> list[str]:
+    """Ways to make it fit: a smallest set of settings, more GPUs of this kind, a larger kind."""
+
+    def fits(**changes: Any) -> bool:
+        return plan(dataclasses.replace(job, **changes)).fits
+
+    found = []
+    tried: dict[tuple[str, str], list[Any]] = {}
+    for section, key, value in _changes(job):
+        tried.setdefault((section, key), []).append(value)
+        if fits(config=_with(job.config, {change: values[-1] for change, values in tried.items()})):
+            chosen = {change: values[-1] for change, values in tried.items()}
+            for change, values in tried.items():  # without it, else with its mildest value
+                rest = {other: chosen[other] for other in chosen if other != change}
+                milder = (
+                    candidate for candidate in values if fits(config=_with(job.config, {**rest, change: candidate}))
+                )
+                chosen = rest if fits(config=_with(job.config, rest)) else {**rest, change: next(milder)}
+            found.append(" ".join(f"--set {'.'.join(change)}={_plainly(value)}" for change, value in chosen.items()))
+            break
+    for count in (2, 4, 8, 16, 32, 64):
+        if job.count < count <= job.config.data.prompts_per_step and fits(count=count):
+            found.append(f"--gpus {count}x{job.kind}")
+            break
+    for kind in sorted(GPUS, key=lambda name: GPUS[name].memory):
+        if GPUS[kind].memory > job.gpu.memory and fits(kind=kind):
+            found.append(f"--gpus {job.count}x{kind}")
+            break
+    return found
+
+
+def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
+    """Settings (section, key, value) that save memory, those that cost least first."""
+    config = job.config
+    if not config.model.gradient_checkpointing:
+        yield "model", "gradient_checkpointing", True
+    if config.effective_loss.kl and config.model.reference == "device":
+        yield "model", "reference", "cpu"
+    tokens = config.optim.micro_batch_tokens
+    while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:
+        tokens //= 2
+        yield "optim", "micro_batch_tokens", tokens
+    prompts = config.rollout.prompts_per_batch
+    while config.rollout.engine == "transformers" and prompts > 1:
+        prompts //= 2
+        yield "rollout", "prompts_per_batch", prompts
+    if config.optim.optimizer == "adamw":
+        yield "optim", "optimizer", "adamw8bit"
+    if config.rollout.engine == "vllm":
+        share, more = config.rollout.gpu_memory, Share(job).vllm_sequences() < 1
+        while 0.2 < share < 0.9:
+            share = round(share + (0.05 if more else -0.05), 2)
+            yield "rollout", "gpu_memory", share
+        yield "rollout", "engine", "transformers"
+
+
+def _with(config: Config, changes: Mapping[tuple[str, str], Any]) -> Config:
+    for (section, key), value in changes.items():
+        config = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **{key: value})})
+    return config
+
+
+def _plainly(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+"""Seconds per phase of a step, from FLOPs, bandwidths and the efficiencies of :class:`~.job.Assumptions`."""
+
+from __future__ import annotations
+
+import math
+
+from .hardware import GPUS_PER_MACHINE, NETWORK
+from .job import Share
+
+
+class Seconds(Share):
+    """The time that one GPU takes."""
+
+    @property
+    def forward_flops(self) -> float:
+        """FLOPs of one forward pass over the batch of this GPU, attention and output layer included."""
+        shape = self.shape
+        inner = self.mean_response - 1
+        tokens = self.rows * self.prompt_tokens + self.responses * inner
+        scores = self.rows * self.prompt_tokens**2 / 2 + self.responses * inner * (self.prompt_tokens + inner)
+        linear = 2 * tokens * shape.layer * shape.layers
+        attention = 4 * scores * shape.heads * shape.head_dim * shape.layers
+        return linear + attention + 2 * self.responses * self.mean_response * shape.embedding
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds per step by phase."""
+        config, shape, gpu, assume = self.config, self.shape, self.gpu, self.job.assume
+        rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
+        rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
+        micros = math.ceil(self.responses / self.passes[1].responses)
+        gather = self.value_bytes * shape.trained / self._link()
+        reduce = 4 * shape.trained / self._link()
+        forward = self.forward_flops
+        head = 2 * self.responses * self.mean_response * shape.embedding
+        again = forward - head if config.model.gradient_checkpointing else 0
+        passes = int(self.kl) + int(config.updates_per_batch > 1)
+        update = max((3 * forward + again + head) / rate, micros * (2 * gather + reduce))
+        weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
+        step = weights * shape.trained / self.count / bandwidth
+        epochs = config.optim.inner_epochs
+        return {
+            "vision": 2 * shape.tower * 4 * self.prompts * self.image_tokens / rate,
+            "rollout": self._rollout_seconds(rate, bandwidth) + gather,
+            "reward": assume.reward * self.responses,
+            "logprob": passes * max(forward / rate, micros * gather),
+            "update": epochs * (update + config.optim.mini_batches * step),
+        }
+
+    def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
+        shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
+        weights = shape.trained - shape.embedding * (not shape.tied)
+        prefill = 2 * self.prompts * self.prompt_tokens * shape.layer * shape.layers / rate
+        steps = min(assume.longest * self.mean_response, rollout.max_new_tokens)
+
+        def step(rows: float) -> float:
+            read = (
+                self.value_bytes * weights
+                + rows * (self.prompt_tokens + self.mean_response / 2) * self.cache_per_token()
+            )
+            return max(read / bandwidth, 2 * weights * rows / rate)
+
+        if rollout.engine == "vllm":  # a new response begins where one has ended
+            rows = min(self.responses, self.vllm_sequences())
+            return prefill + self.responses / rows * steps * (step(rows) + assume.vllm_step) if rows else math.inf
+        rows = min(rollout.prompts_per_batch, self.prompts) * rollout.group
+        batches = math.ceil(self.responses / rows)
+        return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
+
+    def _link(self) -> float:
+        """Bytes per second of collectives; infinite on one GPU."""
+        if not self.sharded:
+            return math.inf
+        return (
+            self.gpu.link if self.count <= GPUS_PER_MACHINE else min(self.gpu.link, NETWORK)
+        ) * self.job.assume.bandwidth

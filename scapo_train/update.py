@@ -1,0 +1,322 @@
+"""The update: responses packed into micro-batches, forward, loss, backward, and the optimizer's step."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scapo_eval.errors import ScapoError
+
+from .config import Config, Optim
+from .credit import CreditedBatch, token_weights
+from .distributed import ProcessGroup
+from .loss import token_loss
+from .model import Policy, on_device
+from .packing import Batch, Row, batch_of
+from .rollout import EncodedPrompt, Response
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class MicroBatch:
+    """The rows of one forward and backward pass.
+
+    Attributes:
+        batch: the rows as tensors.
+        owners: indices of the responses in the batch, in the order of its targets; empty in a micro-batch that
+            only lets a rank take part in the others' collective operations.
+        sampled: (N,) log-probabilities by the sampling engine, where that is not the policy itself.
+        old: (N,) log-probabilities by the policy before its first update, where it makes several.
+        reference: (N,) log-probabilities by the reference model, where the loss has a KL term.
+    """
+
+    batch: Batch
+    owners: list[int]
+    sampled: Tensor | None = None
+    old: Tensor | None = None
+    reference: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """What all updates of a step did, over all ranks.
+
+    Attributes:
+        tokens: number of response tokens in the updates; a token counts once per inner epoch.
+        kl: sum over tokens of the KL estimate.
+        clipped: number of tokens whose gradient the clip cut off.
+        entropy: sum over tokens of the policy's entropy, in nats.
+        p_end: sum over tokens of the probability of an end of sequence.
+        mismatch: sum over tokens of the absolute difference of the engine's and the policy's log-probabilities.
+        loss: mean over updates, not a number if all were skipped.
+        grad_norm: mean over updates, before clipping; not a number if all were skipped.
+        skipped: number of updates that were left out.
+        flops: floating-point operations of matrix products by weights, recomputation not counted.
+    """
+
+    tokens: float
+    kl: float
+    clipped: float
+    entropy: float
+    p_end: float
+    mismatch: float
+    loss: float
+    grad_norm: float
+    skipped: int
+    flops: float
+
+
+class Updater:
+    """Changes the policy by the responses to a step's prompts.
+
+    Args:
+        config: settings of the training run.
+        policy: the model that is trained.
+        reference: the frozen model of the KL term; None where the loss has none.
+        optimizer: of the policy's trainable parameters.
+        process_group: this process and the others of the training run.
+        steps: number of steps of the training run, for the learning rate's schedule.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        reference: Policy | None,
+        optimizer: torch.optim.Optimizer,
+        process_group: ProcessGroup,
+        steps: int,
+    ) -> None:
+        self.config = config
+        self._loss = config.effective_loss
+        self._policy, self._reference, self._optimizer = policy, reference, optimizer
+        self._trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+        self._process_group = process_group
+        self._steps = steps
+
+    def mini_batches(
+        self, order: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
+    ) -> list[list[MicroBatch]]:
+        """Deals prompts to mini-batches and cuts these into micro-batches, as many on every rank.
+
+        Args:
+            order: indices of the step's prompts on all ranks.
+            encoded: this rank's prompts.
+            responses: this rank's responses, group by group.
+        """
+        count = self.config.optim.mini_batches
+        mini = {index: at * count // len(order) for at, index in enumerate(order)}  # the same on any number of ranks
+        of_prompt = [mini[each.prompt.index] for each in encoded]
+        chosen = [[k for k, own in enumerate(of_prompt) if own == m] for m in range(count)]
+        return [self._micro_batches(each, encoded, responses) for each in chosen]
+
+    def _micro_batches(
+        self, chosen: Sequence[int], encoded: Sequence[EncodedPrompt], responses: Sequence[Response]
+    ) -> list[MicroBatch]:
+        budget, group = self.config.optim.micro_batch_tokens, self.config.rollout.group
+        rows: list[tuple[Row, list[int]]] = []
+        for k in chosen:
+            for owners in _split_group(encoded[k], range(k * group, (k + 1) * group), responses, budget):
+                rows.append((encoded[k].row([responses[i].ids for i in owners]), owners))
+        rows.sort(key=lambda row: row[0].length)
+        packed: list[list[tuple[Row, list[int]]]] = []
+        length = 0
+        for row in rows:
+            if not packed or length + row[0].length > budget:
+                packed.append([])
+                length = 0
+            packed[-1].append(row)
+            length += row[0].length
+        device = self._process_group.device
+        found = []
+        for rows in packed:
+            owners = [i for _, own in rows for i in own]
+            given = [responses[i].logprobs for i in owners]
+            known = [each for each in given if each is not None]
+            sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
+            found.append(MicroBatch(batch_of([row for row, _ in rows], device), owners, sampled))
+        missing = self._process_group.max(len(found)) - len(found)
+        if missing:  # a rank that has less to do takes part in the others' collectives, with weight 0
+            end = self._policy.ends[:1]
+            idle = batch_of([Row(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
+            found += [MicroBatch(idle, []) for _ in range(missing)]
+        return found
+
+    @torch.no_grad()
+    def add_frozen_logprobs(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> None:
+        """Log-probabilities of the reference, and of the policy before its first update where it makes several."""
+        micro_batches = [micro for mini in mini_batches for micro in mini]
+        if self.config.updates_per_batch > 1:
+            for micro in micro_batches:
+                micro.old = self._policy(micro.batch).logprob
+        if self._reference is not None:
+            with on_device(self._reference, self.config.model, self._process_group):
+                for micro in micro_batches:
+                    micro.reference = self._reference(micro.batch).logprob
+
+    def update(self, mini_batches: Sequence[Sequence[MicroBatch]], credited: CreditedBatch, step: int) -> UpdateResult:
+        """Makes all optimizer steps of a batch.
+
+        Args:
+            mini_batches: from :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
+            credited: advantages of this rank's responses.
+            step: number of steps that are done, for the learning rate and messages.
+        """
+        self._policy.train()
+        lengths = np.array([len(each) for each in credited.advantages], dtype=np.int64)
+        sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
+        norms, losses, skipped = list[float](), list[float](), 0
+        for _ in range(self.config.optim.inner_epochs):
+            for micro_batches in mini_batches:
+                own = [i for micro in micro_batches for i in micro.owners]
+                tokens, responses = self._process_group.sum(float(lengths[own].sum()), float(len(own)))
+                if not tokens:  # no picture of the step could be read, on any rank
+                    skipped += 1
+                    continue
+                weights = token_weights(self._loss, lengths, tokens, responses, self.config.rollout.max_new_tokens)
+                loss, sums = self._backward(micro_batches, credited, lengths, weights, sums)
+                norm = torch.nn.utils.clip_grad_norm_(self._trainable, self.config.optim.clip or math.inf)
+                norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+                (loss,) = self._process_group.sum(loss)
+                if math.isfinite(loss) and math.isfinite(float(norm)):
+                    self._set_learning_rate(step)
+                    self._optimizer.step()
+                    norms.append(float(norm))
+                    losses.append(loss)
+                else:
+                    skipped += 1
+                    _log.warning("step %d: loss %g, gradient norm %g: update left out", step + 1, loss, norm)
+                self._optimizer.zero_grad(set_to_none=True)
+        self._policy.eval()
+        tokens, kl, clipped, entropy, p_end, mismatch = self._process_group.sum(*sums.tolist())
+        (flops,) = self._process_group.sum(self.flops(mini_batches))
+        return UpdateResult(
+            tokens=tokens,
+            kl=kl,
+            clipped=clipped,
+            entropy=entropy,
+            p_end=p_end,
+            mismatch=mismatch,
+            loss=float(np.mean(losses)) if losses else math.nan,
+            grad_norm=float(np.mean(norms)) if norms else math.nan,
+            skipped=skipped,
+            flops=flops,
+        )
+
+    def _backward(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        credited: CreditedBatch,
+        lengths: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        sums: Tensor,
+    ) -> tuple[float, Tensor]:
+        """Accumulates the gradient of one update; returns this rank's share of the loss, and ``sums`` continued."""
+        device, ranks = self._process_group.device, self._process_group.size
+        total = torch.zeros((), device=device)
+        for micro in micro_batches:
+            statistics = self._policy(micro.batch)
+            own = lengths[micro.owners]
+            if micro.owners:
+                advantage = torch.from_numpy(np.concatenate([credited.advantages[i] for i in micro.owners])).to(device)
+                per_token = np.repeat(weights[micro.owners], own)
+                if self._loss.mean_per_micro_batch:
+                    per_token = np.full(own.sum(), 1.0 / (own.sum() * len(micro_batches) * ranks))
+                weight = torch.from_numpy(per_token).to(device, torch.float32)
+            else:
+                advantage = weight = torch.zeros_like(statistics.logprob)
+            part = token_loss(
+                statistics.logprob,
+                advantage,
+                weight,
+                old=micro.old,
+                reference=micro.reference,
+                clip_low=self._loss.clip_low,
+                clip_high=self._loss.clip_high,
+                kl_weight=self._loss.kl,
+                estimator=self._loss.kl_estimator,
+            )
+            (part.loss * ranks).backward()  # FSDP averages over ranks; the weights sum over them
+            total += part.loss.detach()
+            if micro.owners:
+                mismatch = torch.zeros((), device=device)
+                if micro.sampled is not None:
+                    when_sampled = statistics.logprob.detach() if micro.old is None else micro.old
+                    mismatch = (when_sampled - micro.sampled).abs().sum()
+                parts = (own.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), mismatch)
+                sums = sums + torch.stack([torch.as_tensor(each, device=device).double() for each in parts])
+        return float(total), sums
+
+    def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
+        """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
+        vlm = self._policy.vlm
+        layers = sum(parameter.numel() for parameter in vlm.model.language_model.layers.parameters())
+        output = vlm.lm_head.weight.numel()
+        busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
+        products = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
+        return 6.0 * products * self.config.optim.inner_epochs
+
+    def _set_learning_rate(self, step: int) -> None:
+        rate = learning_rate(self.config.optim, step, self._steps)
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def learning_rate(optim: Optim, step: int, steps: int) -> float:
+    """The learning rate after ``step`` of ``steps`` steps."""
+    if step < optim.warmup:
+        return optim.lr * ((step + 1) / optim.warmup)
+    if optim.schedule == "constant":
+        return optim.lr
+    progress = (step - optim.warmup) / max(1, steps - optim.warmup)
+    return optim.lr * (1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2)
+
+
+def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters; vectors (norms, biases) do not decay.
+
+    Raises:
+        ScapoError: the 8-bit optimizer's package is not installed.
+    """
+    optim = config.optim
+    trainable = [each for each in policy.parameters() if each.requires_grad]
+    groups = [
+        {"params": [each for each in trainable if each.ndim >= 2], "weight_decay": optim.weight_decay},
+        {"params": [each for each in trainable if each.ndim < 2], "weight_decay": 0.0},
+    ]
+    settings: dict[str, Any] = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
+    if optim.optimizer == "adamw":
+        return torch.optim.AdamW(groups, fused=True, **settings)
+    try:
+        from torchao.optim import AdamW8bit
+    except ImportError:
+        raise ScapoError("optim.optimizer = adamw8bit needs torchao: pip install torchao") from None
+    return AdamW8bit(groups, **settings)
+
+
+def _split_group(
+    encoded: EncodedPrompt, owners: Sequence[int], responses: Sequence[Response], budget: int
+) -> list[list[int]]:
+    """The responses of a group by rows, none with more tokens than the budget where that can be."""
+    found: list[list[int]] = []
+    length = 0
+    for i in owners:
+        more = len(responses[i].ids) - 1
+        if not found or length + more > budget:
+            found.append([])
+            length = len(encoded.prompt.ids)
+        found[-1].append(i)
+        length += more
+    return found
