@@ -11,7 +11,7 @@ from .version import __version__
 
 HASH_DIGITS = 8
 
-SAMPLE = frozenset({"n", "ids", "skip", "missing", "unrated", "no_facts"})
+SAMPLE = frozenset({"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"})
 """Fields that say which records were scored, not how: runs that differ in them alone are compared on shared images."""
 
 DRAWN = frozenset({"bs", "seed", "ci", "drawn"})
