@@ -15,6 +15,7 @@ from .counts import CountTable
 from .errors import InputError, ScapoError
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
+from .io.results_check import check_results
 from .metric import MetricSet
 from .signature import Signature
 from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
@@ -229,6 +230,7 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
     if "per_image" not in document:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
+        check_results(document)
         return tuple(
             _run(document["metric"], entry, evidence, resampling or Resampling())
             for entry, evidence in zip(document["systems"], document["per_image"], strict=True)

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -400,6 +401,38 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
+    """Refuses an output that is an input or another output: writing it would destroy the other.
+
+    Files are the same if their paths lead to one place (links followed) or are one file on disk (hard links).
+    ``-``, devices and pipes, which can be written over and over, are let through.
+
+    Raises:
+        InputError: names the output.
+    """
+    written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
+    read = [identity for path in inputs if (identity := _identity(path)) is not None]
+    for k, (path, identity) in enumerate(written):
+        if any(identity & other for other in read):
+            raise InputError("is an input, too, and would be lost; write the output to another file", path=path)
+        if any(identity & other for _, other in written[:k]):
+            raise InputError("is given for two outputs; one would replace the other", path=path)
+
+
+def _identity(path: str | Path) -> frozenset[object] | None:
+    """What tells that two paths are one file: the resolved path, and device and inode of a file that exists."""
+    if str(path) == STDIN:
+        return None
+    try:
+        place = Path(path).resolve()
+        status = place.stat()
+    except FileNotFoundError:
+        return frozenset({str(place)})
+    except (OSError, ValueError, RuntimeError):  # what cannot be opened is said when it is opened
+        return None
+    return frozenset({str(place), (status.st_dev, status.st_ino)}) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metrics.labels import label_rows, together
 from ..results import Results
 from .data import (
     GUARDS,
@@ -35,10 +36,8 @@ from .data import (
     alias_rows,
     guards,
     iso_curve,
-    label_rows,
     marked,
     planes,
-    together,
 )
 
 THUMBNAIL_PIXELS = 220
@@ -233,8 +232,8 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
 
 def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
-    rows = label_rows(run)
-    most, counts, pairs = together(run)
+    rows = label_rows(run.labels)
+    most, counts, pairs = together(run.labels)
     used = [k for k in range(len(labels)) if rows["mentions"][k] or rows["truth"][k]]
     return {
         "label": [labels[k] for k in used],

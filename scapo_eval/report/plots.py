@@ -9,7 +9,8 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InputError, MissingExtra
-from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, label_rows
+from ..metrics.labels import label_rows
+from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
 MARKERS = "sD^ovP"
@@ -152,7 +153,7 @@ def labels(stream: IO[bytes], form: str, systems: Sequence[CaptionEvidence], top
     """
     if not systems:
         raise InputError("labels are counted in captions: give captions files and --truth")
-    tables = [label_rows(system) for system in systems]
+    tables = [label_rows(system.labels) for system in systems]
     names = systems[0].truth.vocabulary.labels
     total = np.sum([np.array(t["hallucinated"], dtype=np.int64) for t in tables], axis=0)
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]
