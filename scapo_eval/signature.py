@@ -11,8 +11,11 @@ from .version import __version__
 
 HASH_DIGITS = 8
 
-SAMPLE = frozenset({"n", "ids", "skip", "missing", "unrated", "no_facts"})
-"""Fields that say which records were scored, not how: runs that differ in them alone are compared on shared images."""
+SAMPLE = frozenset({"n", "ids", "skip", "skipped", "missing", "unrated", "no_facts"})
+"""Fields that say which records were scored, not how: runs that differ in them alone are compared on shared images.
+
+``skipped`` is what AMBER's older signatures call ``skip``.
+"""
 
 DRAWN = frozenset({"bs", "seed", "ci", "drawn"})
 """Fields of the intervals, which are drawn anew with every comparison."""
@@ -71,7 +74,7 @@ class Signature:
         return text in str(self)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self.metric_set, frozenset(self.fields.items())))
 
     def drawn(self, *, resamples: int, seed: int, confidence: float = 0.95) -> Signature:
         """With the fields of the intervals: ``bs`` resamples, ``seed``, and where unusual ``ci`` and ``drawn``.
