@@ -125,9 +125,9 @@ def test_figures_are_those_of_the_library_unrounded(world: Path) -> None:
     )
     assert {name: figure["value"] for name, figure in found["metrics"].items()} == dict(scores.values)
     assert {name: figure["ci_low"] for name, figure in found["metrics"].items()} == {
-        n: i.low for n, i in scores.intervals.items()
+        name: metric.low for name, metric in scores.metrics.items()
     }
-    assert found["signature"] == scores.signature
+    assert found["signature"] == str(scores.signature)
     counts = found["counts"]
     assert counts == counts | scores.counts
     assert found["metrics"]["hal_rate"]["value"] == counts["hallucinated"] / counts["generated"]
