@@ -150,7 +150,7 @@ def test_the_whole_pipeline_with_a_trained_judge_behind_a_real_server(
     assert "no findings" in cli("annotate", "lint", run).stderr
 
     matrix = tmp_path / "dopa.npz"
-    cli("annotate", "finalize", run, "-o", matrix, "--licence", "CC0-1.0")
+    cli("annotate", "finalize", run, "-o", matrix, "--license", "CC0-1.0")
     card = orjson.loads((tmp_path / "dopa.npz.card.json").read_bytes())
     assert card["images"]["pool"]["seed"] == 0
     assert card["images"]["n"] == 40
@@ -197,7 +197,7 @@ def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli,
     assert all(store.provenance_of(row, column).judge == "Ada" for row, column in people)  # type: ignore[union-attr]
     asked_again = [source for source in store.provenances if source.kind == "joint"]
     assert [source.round for source in asked_again] == [1]
-    cli("annotate", "finalize", run, "-o", tmp_path / "m.npz", "--licence", "CC0-1.0")
+    cli("annotate", "finalize", run, "-o", tmp_path / "m.npz", "--license", "CC0-1.0")
     card = orjson.loads((tmp_path / "m.npz.card.json").read_bytes())
     assert card["people"].keys() == {"Ada"}
     assert [each.partition("@")[0] for each in card["judges"]] == ["verdicts"]

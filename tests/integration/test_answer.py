@@ -46,7 +46,7 @@ def write(path: Path, records: list[dict]) -> Path:
 
 
 def draw(folder: Path, *names: str) -> Path:
-    """Pictures of these names, each of its own colour."""
+    """Pictures of these names, each of its own color."""
     for k, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (k * 37 % 256, 9, 200 - k)).save(folder / name)
