@@ -186,7 +186,7 @@ def test_a_question_without_description_fails_and_is_never_asked_plainly(start: 
     twice = write(tmp_path / "twice.jsonl", [{"id": 1, "question": "Is it?"}] * 2)
     refused = cli("answer", twice, "-o", output, "--model", "m")
     assert refused.returncode == 2
-    assert "the id 1 occurs twice" in refused.stderr
+    assert "the id 1 appears twice" in refused.stderr
 
 
 def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
