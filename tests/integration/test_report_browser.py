@@ -196,7 +196,7 @@ def test_filters_and_orders_of_the_captions(reader: Reader, real: tuple[Path, An
     page.select_option("[name=verdict]", "missed")
     assert re.search(r"missed:.*\bdog\b", page.inner_text("#detail"))
     page.fill("[name=label]", "no such thing")
-    assert page.inner_text("#captions-count") == "0 of 500 images; no such label"
+    assert page.inner_text("#captions-count") == "0 of 500 images; label not found"
     assert page.locator("#detail .caption").count() == 0
 
 

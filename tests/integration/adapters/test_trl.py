@@ -218,7 +218,7 @@ def test_the_reward_function_is_one_number_per_completion(
 def test_what_cannot_work_says_so(
     model: Any, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    with pytest.raises(InputError, match="the dataset has no column 'image_id'"):
+    with pytest.raises(InputError, match="missing column 'image_id' in the dataset"):
         adapter.reward_function(reward)(completions=["A dog."], images=[None])
     plain = settings(tmp_path, sampled_ids, len(tokenizer))
     with pytest.raises(InputError, match="importance_sampling_level='token'"):

@@ -157,7 +157,7 @@ def test_a_bad_row_does_not_end_the_run(loop_config: Any, tokenizer: Any) -> Non
     ids = tokenizer.encode("A dog.")
     assert set(run(agent_loop(loop_config, tokenizer, ids), "no such image").as_dict()["rm_scores"].tolist()) == {0.0}
     loop = agent_loop(loop_config, tokenizer, ids)
-    with pytest.raises(InputError, match="no 'image_id' in extra_info \\(found: index\\)"):
+    with pytest.raises(InputError, match="missing key 'image_id' in extra_info \\(found: index\\)"):
         loop.rewarded(
             AgentLoopOutput(prompt_ids=[], response_ids=ids, response_mask=[1] * len(ids), metrics={}), {"index": 1}
         )
