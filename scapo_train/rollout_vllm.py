@@ -26,10 +26,10 @@ from scapo_eval.engines.vllm_offline import faults
 from scapo_eval.errors import InputError, MissingExtra, ScapoError
 
 from .config import Config
-from .data import Prompts, read_prompts, seed_of
+from .data import Prompts, Response, read_prompts, seed_of
 from .distributed import ProcessGroup
 from .model import Policy
-from .rollout import EncodedPrompt, PolicySampler, Response, encode
+from .rollout import EncodedPrompt, PolicySampler, encode
 
 _log = logging.getLogger(__name__)
 

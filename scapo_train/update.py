@@ -17,11 +17,12 @@ from scapo_eval.errors import ScapoError
 
 from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
+from .data import Response
 from .distributed import ProcessGroup
 from .loss import token_loss
 from .model import Policy, on_device
 from .packing import Batch, Row, batch_of
-from .rollout import EncodedPrompt, Response
+from .rollout import EncodedPrompt
 
 _log = logging.getLogger(__name__)
 
