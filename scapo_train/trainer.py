@@ -333,7 +333,7 @@ class Trainer:
                 each = np.repeat(weights[micro.owners], mine)
                 if self.loss.mean_per_micro_batch:
                     each = np.full(mine.sum(), 1.0 / (mine.sum() * len(micros) * self.here.size))
-                weight = torch.from_numpy(each).to(device, torch.float32)
+                weight = torch.from_numpy(each).to(device, statistics.logprob.dtype)
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
             part = token_loss(

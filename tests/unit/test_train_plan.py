@@ -390,6 +390,7 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["no_such", "--gpus", "H100"], "no_such: no such configuration"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtype=float64"], "a plan knows bfloat16 and float32"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is no folder with"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
