@@ -50,7 +50,7 @@ def found(config: Config, here: World, vllm: Any) -> dict[str, Any]:
     sampler.sync()
     return {
         "executor": engine.given["distributed_executor_backend"],
-        "names": [name for name, _ in weights(policy, torch.float32)],
+        "names": [name for name, _ in weights(policy, torch.float64)],
         "asked": asked,
         "greedy": first,
         "learnt": greedy(sampler),
@@ -70,7 +70,7 @@ def main() -> None:
     with world() as here:
         both = {}
         for size in ("1", "2"):
-            config = load(path, ["rollout.engine=vllm", f"rollout.tensor_parallel={size}"])
+            config = load(path, ["rollout.engine=vllm", "model.dtype=float64", f"rollout.tensor_parallel={size}"])
             both[size] = here.gather(found(config, here, package))
         if here.main:
             Path(out).write_text(json.dumps(both))
