@@ -39,6 +39,7 @@ class Reader:
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         self.page = self.context.new_page()
+        self.page.set_default_timeout(600_000)
         self.address = path.as_uri()
         self.troubles: list[str] = []
         self.page.on("console", lambda message: self.troubles.append(f"console: {message.text}"))
@@ -77,7 +78,7 @@ class Reader:
 
 def make(folder: Path, *arguments: object) -> Path:
     command = [sys.executable, "-m", "scapo_eval.cli.main", "report", *map(str, arguments), "-o", "report.html", "-q"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, b"")
     return folder / "report.html"
 
