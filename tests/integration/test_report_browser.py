@@ -400,8 +400,8 @@ def test_an_injected_script_would_not_run(browser: Any, real: tuple[Path, Any]) 
     page.evaluate(
         "const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)"
     )
-    page.evaluate("const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)")
-    page.wait_for_timeout(100)
+    with page.expect_console_message(), page.expect_event("requestfailed"):
+        page.evaluate("const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)")
     assert page.evaluate("window.hacked") is None
     refused = [trouble for trouble in opened.troubles if "Content Security Policy" in trouble]
     assert len(refused) == 2
