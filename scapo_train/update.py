@@ -232,7 +232,7 @@ class Updater:
                 per_token = np.repeat(weights[micro.owners], own)
                 if self._loss.mean_per_micro_batch:
                     per_token = np.full(own.sum(), 1.0 / (own.sum() * len(micro_batches) * ranks))
-                weight = torch.from_numpy(per_token).to(device, torch.float32)
+                weight = torch.from_numpy(per_token).to(device, statistics.logprob.dtype)
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
             part = token_loss(

@@ -396,6 +396,7 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is neither a folder with"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtype=float64"], "a plan knows bfloat16 and float32"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
