@@ -289,7 +289,7 @@ def test_a_picture_has_as_many_tokens_as_qwens_own_resizing_gives(size: tuple[in
     bounds = {"min_pixels": 56 * 56, "max_pixels": 1280 * 28 * 28}
     job = replace(changed(seven, model=bounds), work=Workload(size))
     height, width = module.smart_resize(size[1], size[0], factor=28, **bounds)
-    assert job.picture == (height // 28) * (width // 28)
+    assert job.image_tokens == (height // 28) * (width // 28)
 
 
 # --- the command --------------------------------------------------------------------------------------------------
