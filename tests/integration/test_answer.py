@@ -24,7 +24,7 @@ Start = Callable[..., str]
 def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
     """``scapo-eval`` as a process."""
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=600)
 
 
 def ok(*arguments: object) -> subprocess.CompletedProcess[str]:
