@@ -71,7 +71,7 @@ class Signature:
         return text in str(self)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self.metric_set, frozenset(self.fields.items())))
 
     def drawn(self, *, resamples: int, seed: int, confidence: float = 0.95) -> Signature:
         """With the fields of the intervals: ``bs`` resamples, ``seed``, and where unusual ``ci`` and ``drawn``.

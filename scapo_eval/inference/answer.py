@@ -1,6 +1,6 @@
 """A model's answers to questions about images, plain or with its own description of the image as context.
 
-The published figures of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
+The published scores of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
 """
 
 from __future__ import annotations
