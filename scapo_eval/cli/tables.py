@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from string import ascii_uppercase
+from textwrap import wrap
 from typing import Any
 
 from rich.cells import cell_len
@@ -44,7 +45,8 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
         console.print(line, soft_wrap=True)
     console.print()
     for text in table.legend(resamples):
-        console.print(Text(text, style="dim"))
+        for line in wrap(text, console.width):
+            console.print(Text(line, style="dim"))
     for names, sizes, signature in table.signatures():
         console.print()
         console.print(Text(f"{', '.join(names)}: {sizes}"))
