@@ -131,7 +131,7 @@ def test_results_files_that_cannot_be_read(run: ScapoEval, world: Path) -> None:
         assert err.startswith(f"scapo-eval: {path}: "), name
     code, _, err = run("compare", "good.json", "absent.json")
     assert code == 2
-    assert err.startswith("scapo-eval: absent.json: no such file")
+    assert err.startswith("scapo-eval: absent.json: file not found")
 
 
 def test_figures_without_a_value_are_left_out_of_the_table_only(run: ScapoEval, world: Path) -> None:
