@@ -419,7 +419,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none.jsonl", *OPTIONS), "none.jsonl: no such file"),
+        (("none.jsonl", *OPTIONS), "none.jsonl: file not found"),
         ((".", *OPTIONS), ".: is a directory"),
         (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), ".: is a directory"),
         (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: no such file"),
