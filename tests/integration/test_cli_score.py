@@ -340,7 +340,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "latin-1": (GOOD + b'{"image_id": 1, "caption": "caf\xe9"}\n', "bad.jsonl:2: not UTF-8"),
     "nan id": (b'{"image_id": NaN, "caption": "x"}\n', "bad.jsonl:1: broken JSON: NaN is not JSON"),
     "nan text": (GOOD + b'{"image_id": 1, "caption": NaN}\n', "bad.jsonl:2: broken JSON: NaN is not JSON"),
-    "duplicate id": (b'{"id": 5, "image_id": 1, "caption": ""}\n' * 2, "bad.jsonl:2: the id of line 1 stands here"),
+    "duplicate id": (b'{"id": 5, "image_id": 1, "caption": ""}\n' * 2, "bad.jsonl:2: the same id appears twice (lines 1"),
     "unknown image": (
         GOOD + b'{"image_id": 999, "caption": "x"}\n',
         "bad.jsonl:2: unknown image id '999' (not in truth.json)",
@@ -421,10 +421,10 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none.jsonl", *OPTIONS), "none.jsonl: no such file"),
+        (("none.jsonl", *OPTIONS), "none.jsonl: file not found"),
         ((".", *OPTIONS), ".: is a directory"),
         (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), ".: is a directory"),
-        (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: no such file"),
+        (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: file not found"),
         (("a.jsonl", "--vocabulary", "v.yaml"), "a.jsonl:1: no truth: give --truth FILE, or 'objects' in every record"),
         (("-", "--vocabulary", "v.yaml"), "give the truth with --truth"),
         (("scoer", *OPTIONS), "did you mean 'score'?"),

@@ -261,7 +261,7 @@ def test_an_explicit_id_stands_once(identity: Any) -> None:
         checks.add(block)
     with pytest.raises(InputErrors) as caught:
         checks.check()
-    assert str(caught.value) == "c:11: the id of line 2 stands here again"
+    assert str(caught.value) == "c:11: the same id appears twice (lines 2 and 11)"
 
 
 def test_different_ids_and_no_ids_pass() -> None:
@@ -282,7 +282,7 @@ def test_one_file_holds_one_model() -> None:
 def test_places_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "is a directory"),
-        (tmp_path / "none", "no such file"),
+        (tmp_path / "none", "file not found"),
         (tmp_path / "a" / "b", "no such"),
     ):
         for read in (lambda: list(iter_records(path)), lambda: read_json(path), lambda: read_captions(path)):  # noqa: B023
