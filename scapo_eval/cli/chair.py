@@ -97,7 +97,10 @@ def command(
                     on_progress=advance,
                 )
             runs.append(run)
-    return emit(runs, output)
+    code = emit(runs, output)
+    if profile == "native":
+        output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
+    return code
 
 
 def _reader(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:

@@ -45,8 +45,8 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
         console.print(line, soft_wrap=True)
     console.print()
     for text in table.legend(resamples):
-        for line in wrap(text, console.width):
-            console.print(Text(line, style="dim"))
+        for part in wrap(text, console.width):
+            console.print(Text(part, style="dim"))
     for names, sizes, signature in table.signatures():
         console.print()
         console.print(Text(f"{', '.join(names)}: {sizes}"))

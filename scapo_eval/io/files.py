@@ -309,25 +309,44 @@ def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) ->
 
 
 class FaultList:
-    """Collects faults, or hands each to a callback; raises what it collected."""
+    """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
-        self.errors: list[InputError] = []
         self.total = 0
+        self._lines: dict[tuple[str | None, str], list[int]] = {}  # first and last line of each, and how many
+        self._first: list[InputError] = []
         self._on_error = on_error
+
+    @property
+    def errors(self) -> list[InputError]:
+        """The first faults that were collected; one that occurs in several lines is there once, with its count."""
+        return [self._said(error) for error in self._first]
 
     def add(self, error: InputError) -> None:
         """Takes a fault."""
         self.total += 1
         if self._on_error is not None:
             self._on_error(error)
-        elif len(self.errors) < InputErrors.SHOWN:
-            self.errors.append(error)
+            return
+        key = (error.path, error.reason)
+        line = error.line or 0
+        if known := self._lines.get(key):
+            known[:] = min(known[0], line), max(known[1], line), known[2] + 1
+        elif len(self._lines) < InputErrors.SHOWN:
+            self._lines[key] = [line, line, 1]
+            self._first.append(error)
+
+    def _said(self, error: InputError) -> InputError:
+        first, last, count = self._lines[error.path, error.reason]
+        if count == 1 or not error.line:
+            return error
+        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path)
 
     def raise_if_any(self) -> None:
         """Raises InputErrors when faults were collected."""
-        if self.errors:
-            raise InputErrors(self.errors, self.total)
+        if self._first:
+            said = sum(self._lines[error.path, error.reason][2] for error in self._first)
+            raise InputErrors(self.errors, len(self._first) + self.total - said)
 
 
 def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -263,16 +263,19 @@ def planes(report: Report) -> list[Plane]:
         for x, y, title in benchmark(group.metric_set.name).frontiers:
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
+                apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(_plane(title, points, report.trails))
+                    found.append(_plane(title, points, report.trails, apart))
     return found
 
 
-def _plane(title: str, points: list[Point], prefixes: Sequence[str]) -> Plane:
+def _plane(title: str, points: list[Point], prefixes: Sequence[str], apart: Set[str]) -> Plane:
+    """A plane; no arrow leads to systems ``apart``, which share too few images with the baseline."""
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
     passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
-    return Plane(title, tuple(points), tuple(trails), tuple(k for k in range(1, len(points)) if k not in passed))
+    arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
+    return Plane(title, tuple(points), tuple(trails), tuple(arrows))
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InputError, MissingExtra
 from ..metrics.labels import label_rows
+from ..names import metric_name
 from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
@@ -27,9 +28,7 @@ _RC = {
 }
 
 _CURVES = (
-    ("Hal. Rate, %", ("hal_rate",), 100),
-    ("Cover Rate, %", ("cover_rate",), 100),
-    ("Cap. Score, %", ("cap_score",), 100),
+    *((f"{metric_name(name)}, %", (name,), 100) for name in ("hal_rate", "cover_rate", "cap_score")),
     ("Reward", ("reward",), 1),
     ("Length, tokens", ("length",), 1),
     ("KL to the reference", ("kl",), 1),

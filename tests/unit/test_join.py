@@ -295,9 +295,15 @@ class TestPhd:
     @pytest.mark.parametrize(
         ("records", "reason"),
         [
-            ([{"question_id": 1, "text": "?"}], "data.json:1: not a valid record of PhD's data.json: missing .*'yes_question'"),
+            (
+                [{"question_id": 1, "text": "?"}],
+                "data.json:1: not a valid record of PhD's data.json: missing .*'yes_question'",
+            ),
             ([{"image_id": "1", "yes_question": "?"}], "data.json:1: .* missing key 'no_question'"),
-            ([{"image_id": "1", "yes_question": "?", "no_question": "?", "context": {"xyz": ""}}], "unknown PhD mode 'xyz'"),
+            (
+                [{"image_id": "1", "yes_question": "?", "no_question": "?", "context": {"xyz": ""}}],
+                "unknown PhD mode 'xyz'",
+            ),
         ],
     )
     def test_other_data(self, tmp_path: Path, records: list[dict[str, Any]], reason: str) -> None:
