@@ -21,10 +21,10 @@ def a_run(name: str, images: range, *, seed: int = 0, **fields: object) -> Run:
     rng = np.random.default_rng(seed)
     rows = np.stack([rng.integers(0, 5, len(images)), np.full(len(images), 5)], axis=1).astype(np.int64)
     table = CountTable(RATE.columns, tuple(f"{k:04}" for k in images), rows)
-    decisive = {"vocab": "coco80@1", "oracle": "aa", "world": "closed", "claims": "all", **fields}
+    decisive = {"vocab": "coco80@1", "oracle": "aa", "world": "closed", "claims": "all", "n": len(images), **fields}
     return Run(
         name=name,
-        signature=Signature.of("toy", **decisive, n=len(images)),
+        signature=Signature.of("toy", **decisive),
         metric_set=RATE,
         table=table,
         n_records=len(images),
