@@ -93,7 +93,7 @@ def test_array_of_coco_and_amber(tmp_path: Path) -> None:
         (b"PK\x03\x04rest", "no readable xlsx"),
         (b"PAR1rest", "damaged parquet"),
         (b"a\tb\n\xff\xfe\n", "neither JSON nor UTF-8"),
-        (b"a\ta\n1\t2\n", "column 'a' occurs twice"),
+        (b"a\ta\n1\t2\n", "column 'a' appears twice"),
         (b"index\tprediction\n1\tYes\textra\n", "3 cells under 2 columns"),
         (b'{\n "logs": [1]\n}', "list of samples"),
         ('{"id": 1, "response": "x"}'.encode("utf-16"), "UTF-16"),
@@ -255,7 +255,7 @@ def test_amber_holds_captions_and_answers(tmp_path: Path) -> None:
     path = array(tmp_path / "amber.json", [{"id": 7, "response": "A dog."}, {"id": 1005, "response": "Yes"}])
     told: list[str] = []
     assert list(read_foreign_captions(path, warn=told.append)) == [(1, "7", "A dog.")]
-    assert "1 answers are no captions" in told[0]
+    assert "1 answers are not captions" in told[0]
     assert [answer.id for answer in read_answers(path)] == ["7", "1005"]
     with pytest.raises(InputError, match="no caption: AMBER's ids above 1004"):
         list(read_foreign_captions(array(tmp_path / "b.json", [{"id": 1005, "response": "Yes"}])))
