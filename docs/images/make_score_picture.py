@@ -9,8 +9,8 @@ from unittest import mock
 
 from rich.console import Console
 
-from scapo_eval.cli.screen import Screen
 from scapo_eval.cli.main import cli
+from scapo_eval.cli.screen import Screen
 
 COMMAND = "scapo-eval examples/captions_baseline.jsonl examples/captions_aligned.jsonl --truth examples/truth.json"
 

@@ -40,6 +40,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "link.jsonl").symlink_to("precious.jsonl")
     os.link(tmp_path / "precious.jsonl", tmp_path / "hard.jsonl")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "metrics.jsonl").write_text("precious")
+    (tmp_path / "folder" / "annotations.json").write_text("precious")
     return tmp_path
 
 
@@ -62,6 +64,8 @@ COMMANDS = {
     "faithscore": f"faithscore base/detailed={P} -o {P}",
     "augmented": f"augmented {P} x.jsonl --benchmark yesno -o {P}",
     "density": f"density {P} --truth truth.json -o {P}",
+    "amber --data": f"amber {P} --data folder -o folder/annotations.json",
+    "report of a training run": "report folder -o folder/metrics.jsonl",
     "compare": f"compare a.json {P} -o {P}",
     "compare --benchmark": f"compare a.json {P} --benchmark chair --truth truth.json -o {P}",
     "report": f"report {P} -o {P}",
@@ -80,11 +84,11 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_input_is_never_replaced(run: ScapoEval, world: Path, name: str) -> None:
-    before = {path.name: path.read_bytes() for path in world.iterdir() if path.is_file()}
+    before = {path.name: path.read_bytes() for path in world.rglob("*") if path.is_file()}
     code, out, err = run(*COMMANDS[name].split())
     assert (code, out) == (2, "")
     assert "is an input, too, and would be lost" in err
-    assert {path.name: path.read_bytes() for path in world.iterdir() if path.is_file()} == before
+    assert {path.name: path.read_bytes() for path in world.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
