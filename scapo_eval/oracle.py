@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from .errors import InputError
 from .ids import canonical_image_id
 from .io.files import FaultList
+from .io.records import Readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
 from .signature import digest
@@ -35,12 +36,12 @@ class PresenceOracle(TruthColumns):
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
-    def load(cls, path: str | Path) -> PresenceOracle:
+    def load(cls, path: Readable) -> PresenceOracle:
         """Reads any truth format, recognized by content.
 
         COCO ``instances_*.json``; DOPA ``.npz`` and ``.parquet``; ``{id: [labels]}`` or
         ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of ``{"image_id", "objects"}``;
-        AMBER ``annotations.json``; each also as ``.gz`` or ``.zst``.
+        AMBER ``annotations.json``; each also as ``.gz`` or ``.zst``. Records in memory are read as JSON Lines are.
 
         Raises:
             InputError: the file is none of these, with the reason; InputErrors: faults by line.

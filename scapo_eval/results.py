@@ -12,7 +12,7 @@ import numpy as np
 
 from .benchmark import metric_set_of
 from .counts import CountTable
-from .errors import InputError, ScapoError
+from .errors import InputError, ScapoError, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
 from .metric import MetricSet
@@ -34,6 +34,12 @@ class Resampling:
     resamples: int = DEFAULT_RESAMPLES
     seed: int = DEFAULT_SEED
     confidence: float = CONFIDENCE
+
+    def __post_init__(self) -> None:
+        for name in ("resamples", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,7 @@ class Results:
 
     Attributes:
         runs: the systems.
-        comparisons: one mapping per system and metric, see :mod:`scapo_eval.compare`.
+        comparisons: one mapping per system and metric, see :mod:`scapo_eval.comparison`.
     """
 
     runs: tuple[Run, ...]

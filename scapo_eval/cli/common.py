@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..claims import CLAIMS
-from ..compare import compare
+from ..comparison import compare
 from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write, dump_json
 from ..results import Resampling, Run
@@ -225,7 +225,7 @@ def emit(runs: Sequence[Run], output: Output) -> int:
     for name, _, _ in gates:
         if name not in metrics.formulas:
             raise click.UsageError(f"unknown metric '{name}'; known: {', '.join(metrics.formulas)}")
-    results = compare(runs, resampling=output.resampling, test=output.test)
+    results = compare(runs, allow_different=True, resampling=output.resampling, test=output.test)
     if output.output:
         results.save(output.output)
     for run in runs:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from .files import (
     parse_json,
     split_lines,
 )
+from .records import Readable, Records
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -72,6 +72,30 @@ class Block:
         return captions_of(self.name, zip(numbers, records, strict=True), faults)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Some records in memory.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first.
+        records: the records.
+    """
+
+    name: str
+    first: int
+    records: Sequence[Any]
+
+    @property
+    def size(self) -> int:
+        """Raw bytes: none are read."""
+        return 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the records; faulty ones go to ``faults`` and are left out."""
+        return captions_of(self.name, enumerate(self.records, self.first), faults)
+
+
 @dataclass(slots=True)
 class Captions:
     """Parsed captions of one block.
@@ -101,13 +125,17 @@ class Captions:
         return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
 
-def iter_blocks(path: str | Path) -> Iterator[Block]:
-    """The lines of a file, or the elements of its one JSON array, in blocks and in order.
+def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
+    """The lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
 
     Raises:
         InputError: the file cannot be read, or holds no record.
     """
     name = display_name(path)
+    if isinstance(path, Records):
+        for k in range(0, len(path.rows), ARRAY_BLOCK):
+            yield RecordBlock(name, k + 1, path.rows[k : k + ARRAY_BLOCK])
+        return
     blocks = iter_line_blocks(path, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:

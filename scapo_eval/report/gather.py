@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from ..compare import compare
+from ..comparison import compare
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, input_size
@@ -102,7 +102,10 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
             warn(f"{run.name}: {note}")
     truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
     return Report(
-        groups=tuple(compare(unique_names(members), resampling=settings.resampling) for members in _by_benchmark(runs)),
+        groups=tuple(
+            compare(unique_names(members), allow_different=True, resampling=settings.resampling)
+            for members in _by_benchmark(runs)
+        ),
         captions=tuple(captions),
         training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=settings.trails,

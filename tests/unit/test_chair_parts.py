@@ -419,7 +419,7 @@ def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (["--profile", "native"], "--synonyms belongs to"),
+        (["--profile", "native"], "synonyms belong to"),
         (["--profile", "opera", "--vocabulary", "coco80"], "--vocabulary belongs to"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from ...counts import CountTable
 from ...io.captions import Captions, iter_blocks
 from ...io.files import display_name
+from ...io.records import Readable
 from ...metric import MetricSet, ratio
 from ...oracle import PresenceOracle, Truth
 from ...results import Resampling, Run
@@ -81,7 +81,7 @@ class ChairScorer(Scorer):
 
 
 def score_chair(
-    path: str | Path,
+    path: Readable,
     profile: Profile,
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,
@@ -94,7 +94,8 @@ def score_chair(
     """CHAIR of one caption file.
 
     Args:
-        path: JSON Lines (or a JSON array) with ``image_id`` and ``caption``, compressed or not; ``-``: standard input.
+        path: JSON Lines (or a JSON array) with ``image_id`` and ``caption``, compressed or not; ``-``: standard input;
+            or records in memory.
         profile: how captions are read.
         oracle: the truth.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.

@@ -13,6 +13,7 @@ from .stats import Test, holm, paired_differences
 def compare(
     runs: Sequence[Run],
     *,
+    allow_different: bool = False,
     resampling: Resampling | None = None,
     test: Test = "approximate_randomization",
 ) -> Results:
@@ -20,6 +21,7 @@ def compare(
 
     Args:
         runs: the first is the baseline.
+        allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
         resampling: of all intervals and tests; None takes the first run's.
         test: where p-values come from, see :func:`scapo_eval.stats.paired_differences`.
 
@@ -29,10 +31,14 @@ def compare(
         that are compared in that metric.
 
     Raises:
-        InputError: runs of different benchmarks or parts of one; McNemar's test of metrics without single verdicts.
+        InputError: runs of different benchmarks or parts of one, or scored in different ways;
+            McNemar's test of metrics without single verdicts.
     """
     drawn = resampling or runs[0].resampling
     baseline, *others = [run.redrawn(drawn) for run in runs]
+    if not allow_different:
+        for run in others:
+            _check_same_scoring(run, baseline)
     comparisons = [row for run in others for row in _comparisons(run, baseline, drawn, test)]
     if len(others) > 1:
         for name in baseline.metric_set.formulas:
@@ -40,6 +46,14 @@ def compare(
             for row, corrected in zip(family, holm([row["p_value"] for row in family]), strict=True):
                 row["p_holm"] = corrected
     return Results((baseline, *others), tuple(comparisons))
+
+
+def _check_same_scoring(run: Run, baseline: Run) -> None:
+    differing = run.signature.differences(baseline.signature)
+    if differing:
+        shown = "; ".join(f"{field}: {theirs} and {ours}" for field, (ours, theirs) in differing.items())
+        reason = f"{baseline.name} and {run.name} are scored in different ways, so a difference says nothing: {shown}"
+        raise InputError(f"{reason} (compare them all the same with --allow-different, allow_different=True in Python)")
 
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iterator[dict[str, Any]]:
