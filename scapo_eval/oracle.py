@@ -23,6 +23,7 @@ from .io.files import FaultList
 from .io.records import Readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
+from .reprs import one_line
 from .signature import digest
 from .types import State
 from .vocabulary import Vocabulary
@@ -30,6 +31,10 @@ from .vocabulary import Vocabulary
 
 class PresenceOracle(TruthColumns):
     """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`."""
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.image_ids):,} images, {len(self.labels):,} labels"
+        return one_line(self, f"{sizes}, {self.world}: {self.source}")
 
     @classmethod
     def _of(cls, columns: TruthColumns) -> PresenceOracle:
@@ -223,6 +228,9 @@ class Truth:
     states: NDArray[np.int8]
     n_present: NDArray[np.int64]
     dropped: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.vocabulary!r} on {self.oracle!r}")
 
     @classmethod
     def of(cls, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:

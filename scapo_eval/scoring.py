@@ -22,6 +22,7 @@ from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
 from .oracle import Truth
+from .reprs import fields_in_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class ScoredBlock:
     mentioned: NDArray[np.int64]
     evidence: Any = None
     unknown_images: int = 0
+
+    __repr__ = fields_in_short
 
     def without_evidence(self) -> ScoredBlock:
         """Only what sums need, for the way between processes: no texts and no mentions."""
@@ -153,6 +156,8 @@ class Tally:
     skipped: int
     unknown_images: int
     mentioned: NDArray[np.int64]
+
+    __repr__ = fields_in_short
 
     @property
     def left_out(self) -> int:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
 from .fields import mixed_models, split_by_import
 from .files import (
     FaultList,
@@ -57,6 +58,8 @@ class Block:
     first: int
     data: bytes
 
+    __repr__ = fields_in_short
+
     @property
     def size(self) -> int:
         """Raw bytes."""
@@ -86,6 +89,8 @@ class RecordBlock:
     first: int
     records: Sequence[Any]
 
+    __repr__ = fields_in_short
+
     @property
     def size(self) -> int:
         """Raw bytes: none are read."""
@@ -113,6 +118,8 @@ class Captions:
     ids: list[Any] = field(default_factory=list)
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
+
+    __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """The captions where the mask is True."""

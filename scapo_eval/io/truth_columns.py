@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
 from ..types import LabelSet
 from .files import FaultList, json_type
 
@@ -38,6 +39,8 @@ class TruthColumns:
     label_ids: NDArray[np.int32]
     unknown: NDArray[np.int64]
     vocabulary_fingerprint: str | None = None
+
+    __repr__ = fields_in_short
 
     @property
     def owner(self) -> NDArray[np.int64]:

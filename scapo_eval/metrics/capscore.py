@@ -25,6 +25,7 @@ from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
 from ..signature import Signature, digest
@@ -152,6 +153,8 @@ class CaptionScorer(Scorer):
     """
 
     claims: Claims = "all"
+
+    __repr__ = fields_in_short
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:

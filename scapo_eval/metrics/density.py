@@ -24,6 +24,7 @@ from ..io.files import display_name
 from ..io.rollouts import rollout_blocks
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, tally
@@ -98,6 +99,8 @@ class DensityScorer(Scorer):
     """
 
     rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:

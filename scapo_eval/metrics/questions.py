@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import FaultList, display_name, iter_records
 from ..io.records import Readable
+from ..reprs import fields_in_short
 from ..types import Answer
 from .provenance import benchmark_of, hint
 
@@ -39,6 +40,8 @@ class Question:
     category: str | None = None
     mode: str | None = None
     task: str | None = None
+
+    __repr__ = fields_in_short
 
     @property
     def part(self) -> str:

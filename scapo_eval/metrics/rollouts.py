@@ -14,6 +14,7 @@ from ..io.captions import Captions
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
 from ..io.rollouts import rollout_blocks
+from ..reprs import fields_in_short
 from ..reward import SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
@@ -27,6 +28,8 @@ class RewardScorer(Scorer):
     """
 
     reward: SubsentenceReward = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:

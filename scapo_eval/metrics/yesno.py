@@ -19,6 +19,7 @@ from ..counts import CountTable
 from ..io.containers import Warn, warn_user
 from ..io.records import Readable
 from ..metric import Floats, Formula, MetricSet, Sums, divide
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature, digest
 from ..types import Answer
@@ -237,6 +238,8 @@ class YesNoBenchmark(Benchmark):
     read_answers: ReadAnswers
     group_of: GroupOf = part_of
     truth_option: str = "--questions"
+
+    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         Benchmark.__post_init__(self)

@@ -15,6 +15,7 @@ from ...io.fields import split_by_import
 from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
 from ...io.formats import AMBER_DESCRIPTIONS
 from ...io.records import Readable, Records
+from ...reprs import fields_in_short
 from ...types import Answer
 from .data import AmberData, Description, Item
 
@@ -53,6 +54,8 @@ class Response:
     item: Item
     text: str
 
+    __repr__ = fields_in_short
+
 
 @dataclass(slots=True)
 class Responses:
@@ -72,6 +75,8 @@ class Responses:
     unknown: int = 0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
+
+    __repr__ = fields_in_short
 
 
 def read_responses(path: Readable, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:

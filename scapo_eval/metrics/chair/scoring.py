@@ -15,6 +15,7 @@ from ...io.files import display_name
 from ...io.records import Readable
 from ...metric import MetricSet, ratio
 from ...oracle import PresenceOracle, Truth
+from ...reprs import fields_in_short
 from ...results import Resampling, Run
 from ...scoring import ScoredBlock, Scorer, ScoringOptions, tally, truth_notes
 from ...signature import Signature, digest
@@ -50,6 +51,8 @@ class ChairScorer(Scorer):
     """
 
     profile: Profile = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:
