@@ -78,8 +78,8 @@ def score(
     options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers)
     return score_file(
         given,
-        _vocabulary(vocabulary),
-        None if truth is None else _oracle(truth),
+        vocabulary_of(vocabulary),
+        None if truth is None else oracle_of(truth),
         options,
         dagger=None if dopa is None else _truth(dopa, dopa_vocabulary, options),
         name=name or _name(given, "captions"),
@@ -125,7 +125,7 @@ def chair(
     return score_chair(
         given,
         reader,
-        _oracle(truth),
+        oracle_of(truth),
         ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, own_workers),
         name=name or _name(given, "captions"),
         resampling=Resampling(resamples, seed),
@@ -317,15 +317,17 @@ def _name(given: Readable, otherwise: str) -> str:
     return otherwise if isinstance(given, Records) else system_names([str(given)])[0]
 
 
-def _vocabulary(given: Vocabulary | str | Path) -> Vocabulary:
+def vocabulary_of(given: Vocabulary | str | Path) -> Vocabulary:
+    """A vocabulary as it is, or loaded."""
     return given if isinstance(given, Vocabulary) else Vocabulary.load(given)
 
 
 def _truth(given: TruthGiven, vocabulary: Vocabulary | str | Path, options: ScoringOptions) -> Truth:
-    return Truth.of(_oracle(given), _vocabulary(vocabulary), any_fingerprint=options.any_fingerprint)
+    return Truth.of(oracle_of(given), vocabulary_of(vocabulary), any_fingerprint=options.any_fingerprint)
 
 
-def _oracle(given: TruthGiven) -> PresenceOracle:
+def oracle_of(given: TruthGiven) -> PresenceOracle:
+    """An oracle as it is, of a mapping, of records, or loaded."""
     if isinstance(given, PresenceOracle):
         return given
     if isinstance(given, Mapping):
