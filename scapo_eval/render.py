@@ -38,7 +38,7 @@ def tidy(results: Results) -> Iterator[dict[str, Any]]:
                 "ci_high": metric.high,
                 "difference": row.get("difference"),
                 "p_value": row.get("p_value"),
-                "p_holm": row.get("p_holm", row.get("p_value")),
+                "p_holm": row.get("p_holm"),
                 "n_images": run.n_images,
                 "signature": str(run.signature),
             }

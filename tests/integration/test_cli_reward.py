@@ -20,7 +20,7 @@ RESPONSES = [
 
 
 def run(*arguments: object, stdin: str = "", code: int = 0) -> tuple[str, str]:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout, done.stderr
@@ -116,7 +116,7 @@ def test_reward_names_bad_input(world: Path, tmp_path: Path) -> None:
     assert "1 faulty and 1 of unknown images left out" in err
     assert "|skip:2" in err
     _, err = run("reward", tmp_path / "none.jsonl", *truth, code=2)
-    assert "no such file" in err
+    assert "file not found" in err
 
 
 def figures(out: str) -> dict[str, dict[str, float]]:

@@ -275,7 +275,7 @@ def test_runs_of_one_name_are_numbered() -> None:
 def test_what_cannot_be_compared() -> None:
     first = scapo_eval.score(BASELINE, truth=TRUTH, resamples=0)
     other = scapo_eval.score(ALIGNED, truth=TRUTH, claims="asserted", resamples=0)
-    with pytest.raises(InputError, match=r"scored in different ways.*claims: all and asserted.*allow_different=True"):
+    with pytest.raises(InputError, match=r"scored differently.*claims: asserted against all.*allow_different=True"):
         compare([first, other])
     assert len(compare([first, other], allow_different=True).comparisons) == 5
     with pytest.raises(InputError, match="is a run of chair"):

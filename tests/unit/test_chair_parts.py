@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.cli.chair import command
+from scapo_eval.cli.main import cli
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metrics.chair import METRICS, Native, Opera, Reference, Synonyms, score_chair
+from scapo_eval.metrics.chair import Native, Opera, Reference, Synonyms, score_chair
 from scapo_eval.metrics.chair.profiles import ObjectColumns, word_counts
 from scapo_eval.metrics.chair.singular import ENDINGS, IRREGULAR, PLURALS_IN_IES, PREPOSITIONS, UNCHANGED, singularize
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, WordReader
 from scapo_eval.metrics.chair.tokens import sentence_tokens, split_chunk, tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.stats import values
+from scapo_eval.scoring import ScoringOptions
 from scapo_eval.vocabulary import Vocabulary
 
 WORDS = {
@@ -333,26 +334,26 @@ TRUTH = PresenceOracle.from_objects({1: ["dog", "person"], 2: ["person"]})
 
 
 def test_counts_and_figures(captions: Path) -> None:
-    system = score_chair(captions, Reference(SYNONYMS), TRUTH)
-    counts = system.table.counts()
+    run = score_chair(captions, Reference(SYNONYMS), TRUTH)
+    counts = run.table.counts()
     assert (counts["captions"], counts["hallucinated_captions"]) == (3, 2)
     assert (counts["mentions"], counts["hallucinated_mentions"]) == (5, 2)
     assert (counts["covered"], counts["truth"], counts["generated"], counts["hallucinated"]) == (2, 4, 4, 2)
-    assert values(METRICS, system.table) == {
+    assert run.values == {
         "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2
     }  # fmt: skip
-    assert system.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
-    assert system.table.image_ids == ("1", "2")
-    assert "|profile:reference|synonyms:" in system.signature
+    assert run.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
+    assert run.table.image_ids == ("1", "2")
+    assert "|profile:reference|synonyms:" in run.signature
 
 
 def test_no_object_means_no_value(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", [{"image_id": 3, "caption": ""}])
-    system = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
-    assert values(METRICS, system.table) == {
+    run = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
+    assert run.values == {
         "chair_s": 0.0, "chair_i": None, "recall": None, "len": 0.0, "hal_rate": None
     }  # fmt: skip
-    assert system.printed == {"chair_s": 0.0}
+    assert run.printed == {"chair_s": 0.0}
 
 
 def test_unknown_cells_count_nowhere(tmp_path: Path) -> None:
@@ -366,10 +367,10 @@ def test_unknown_images_stop_or_are_counted(captions: Path) -> None:
     truth = PresenceOracle.from_objects({2: ["person"]})
     with pytest.raises(InputErrors, match=r"captions.jsonl:1: unknown image id '1'"):
         score_chair(captions, Reference(SYNONYMS), truth)
-    system = score_chair(captions, Reference(SYNONYMS), truth, skip_unknown_images=True)
-    assert system.n_records == 2
-    assert system.counts == {"skipped": 0, "unknown_images": 1}
-    assert "|skip:1|" in system.signature
+    run = score_chair(captions, Reference(SYNONYMS), truth, ScoringOptions(on_unknown_image="skip"))
+    assert run.n_records == 2
+    assert run.other_counts == {"skipped": 0, "unknown_images": 1}
+    assert "|skip:1|" in run.signature
 
 
 def test_faulty_lines_stop_or_are_counted(captions: Path) -> None:
@@ -377,7 +378,7 @@ def test_faulty_lines_stop_or_are_counted(captions: Path) -> None:
         stream.write('{"image_id": 1}\n')
     with pytest.raises(InputErrors, match=r"captions.jsonl:4: missing key 'caption'"):
         score_chair(captions, Reference(SYNONYMS), TRUTH)
-    assert score_chair(captions, Reference(SYNONYMS), TRUTH, skip_bad=True).counts["skipped"] == 1
+    assert score_chair(captions, Reference(SYNONYMS), TRUTH, ScoringOptions(skip_bad=True)).counts["skipped"] == 1
 
 
 def test_columns_of_no_captions() -> None:
@@ -420,16 +421,16 @@ def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> 
     ("extra", "reason"),
     [
         (["--profile", "native"], "synonyms belong to"),
-        (["--profile", "opera", "--vocabulary", "coco80"], "--vocabulary belongs to"),
+        (["--profile", "opera", "--vocabulary", "coco80"], "a vocabulary belongs to"),
     ],
 )
 def test_options_of_another_profile_are_refused(files: list[str], extra: list[str], reason: str) -> None:
-    run = CliRunner().invoke(command, [*files, *extra])
+    run = CliRunner().invoke(cli, ["chair", *files, *extra])
     assert run.exit_code == 2
     assert reason in run.stderr
 
 
 def test_scripts_need_synonyms(files: list[str]) -> None:
-    run = CliRunner().invoke(command, [*files[:3], "--profile", "reference"])
+    run = CliRunner().invoke(cli, ["chair", *files[:3], "--profile", "reference"])
     assert run.exit_code == 2
     assert "needs --synonyms FILE" in run.stderr

@@ -39,7 +39,7 @@ def read(path: Path) -> HandedOver:
 
 
 def values(run: HandedOver) -> dict[str, float]:
-    return {name: figure.value for name, figure in run.figures.items()}
+    return {name: figure.value for name, figure in run.values.items()}
 
 
 def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: object) -> tuple[int, str, str]:
@@ -161,7 +161,7 @@ def test_vlmevalkit_json(tmp_path: Path) -> None:
 
 
 def test_a_file_without_numbers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"results.json: recognised as lmms-eval results .*without any number"):
+    with pytest.raises(InputError, match=r"results.json: recognized as lmms-eval results .*without any number"):
         read(lmms(tmp_path / "results.json", {"mmbench_en_test": {"submission,none": None}}))
 
 

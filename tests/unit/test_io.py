@@ -20,7 +20,7 @@ from scapo_eval.errors import InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.io import captions as caption_files
 from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks
 from scapo_eval.io.files import FaultList, atomic_write, dump_json, iter_lines, iter_records, read_json, split_lines
-from scapo_eval.signature import digest, signature
+from scapo_eval.signature import Signature, digest
 
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
 LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
@@ -261,7 +261,7 @@ def test_an_explicit_id_stands_once(identity: Any) -> None:
         checks.add(block)
     with pytest.raises(InputErrors) as caught:
         checks.check()
-    assert str(caught.value) == "c:11: the id of line 2 stands here again"
+    assert str(caught.value) == "c:11: the same id appears twice (lines 2 and 11)"
 
 
 def test_different_ids_and_no_ids_pass() -> None:
@@ -282,7 +282,7 @@ def test_one_file_holds_one_model() -> None:
 def test_places_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "is a directory"),
-        (tmp_path / "none", "no such file"),
+        (tmp_path / "none", "file not found"),
         (tmp_path / "a" / "b", "no such"),
     ):
         for read in (lambda: list(iter_records(path)), lambda: read_json(path), lambda: read_captions(path)):  # noqa: B023
@@ -392,5 +392,5 @@ def test_digest_and_signature() -> None:
     assert (
         len({digest(["a", "b"]), digest(["b", "a"]), digest(["ab"]), digest(["a", "b", ""]), digest(["\ud800"])}) == 5
     )
-    line = signature("m", vocab="v@1", oracle=None, n=3)
+    line = str(Signature.of("m", vocab="v@1", oracle=None, n=3))
     assert line.startswith("m|vocab:v@1|n:3|v:")
