@@ -173,7 +173,7 @@ def test_import_merges_the_files_of_a_system(
     out = tmp_path / "general.json"
     code, _, err = run(capfd, monkeypatch, "import", mme, mmmu, "--name", "SCAPO", "-o", out)
     assert code == 0
-    assert "VLMEvalKit scores: 2 figures handed over" in err
+    assert "VLMEvalKit scores: 2 values imported" in err
     document = json.loads(out.read_text())
     (system,) = document["systems"]
     assert system["name"] == "SCAPO"

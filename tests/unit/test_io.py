@@ -283,7 +283,7 @@ def test_places_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "is a directory"),
         (tmp_path / "none", "file not found"),
-        (tmp_path / "a" / "b", "no such"),
+        (tmp_path / "a" / "b", "file not found"),
     ):
         for read in (lambda: list(iter_records(path)), lambda: read_json(path), lambda: read_captions(path)):  # noqa: B023
             with pytest.raises(InputError, match=f"{path}: {reason}"):

@@ -255,7 +255,7 @@ def test_amber_holds_captions_and_answers(tmp_path: Path) -> None:
     path = array(tmp_path / "amber.json", [{"id": 7, "response": "A dog."}, {"id": 1005, "response": "Yes"}])
     told: list[str] = []
     assert list(read_foreign_captions(path, warn=told.append)) == [(1, "7", "A dog.")]
-    assert "1 answers are no captions" in told[0]
+    assert "1 answers are not captions" in told[0]
     assert [answer.id for answer in read_answers(path)] == ["7", "1005"]
     with pytest.raises(InputError, match="no caption: AMBER's ids above 1004"):
         list(read_foreign_captions(array(tmp_path / "b.json", [{"id": 1005, "response": "Yes"}])))

@@ -280,7 +280,7 @@ class TestPhd:
         assert questions["phd/ccs/9/yes"].task == "object"
 
     def test_a_generated_image_is_no_coco_image(self, data: str) -> None:
-        assert {question.unit for question in read_phd(data)} == {"9", "ccs/9"}
+        assert {question.image_id for question in read_phd(data)} == {"9", "ccs/9"}
 
     def test_repeated_images_are_told_apart_by_the_text(self, data: str, tmp_path: Path) -> None:
         answers = [
