@@ -15,6 +15,7 @@ from .counts import CountTable
 from .errors import InputError, ScapoError, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
+from .io.results_check import check_results
 from .metric import MetricSet
 from .reprs import listed, one_line
 from .signature import Signature
@@ -206,9 +207,9 @@ class Results:
         return one_line(self, f"{self.metric_set.name}, {len(self.comparisons):,} comparisons: {names}")
 
     def _repr_html_(self) -> str:
-        from .render import to_html
+        from .render import html
 
-        return to_html(self)
+        return html(self)
 
     @property
     def metric_set(self) -> MetricSet:
@@ -228,35 +229,37 @@ class Results:
         Raises:
             MissingExtra: pandas is not installed.
         """
-        from .render import to_frame
+        from .frames import to_frame
 
         return to_frame(self)
 
-    def to_markdown(self, metrics: Sequence[str] | None = None) -> str:
+    def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
         """A table in Markdown.
 
         Args:
-            metrics: those to show, in order; None shows all that have a value.
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
 
         Raises:
             InputError: an unknown metric.
         """
-        from .render import to_markdown
+        from .render import markdown
 
-        return to_markdown(self, metrics)
+        return markdown(self, metrics=metrics, intervals=intervals)
 
-    def to_latex(self, metrics: Sequence[str] | None = None) -> str:
-        """A table in LaTeX (package ``booktabs``), with the signatures as comments.
+    def to_latex(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
+        """A table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
 
         Args:
-            metrics: those to show, in order; None shows all that have a value.
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
 
         Raises:
             InputError: an unknown metric.
         """
-        from .render import to_latex
+        from .render import latex
 
-        return to_latex(self, metrics)
+        return latex(self, metrics=metrics, intervals=intervals)
 
     def save(self, path: str | Path) -> None:
         """Writes a results file with the counts of every image."""
@@ -302,6 +305,7 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
     if "per_image" not in document:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
+        check_results(document)
         return tuple(
             _run(document["metric"], entry, evidence, resampling or Resampling())
             for entry, evidence in zip(document["systems"], document["per_image"], strict=True)

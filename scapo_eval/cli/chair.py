@@ -11,23 +11,19 @@ from ..metrics.chair import PROFILES, ChairScorer, score_chair
 from ..metrics.chair import profile as chosen_profile
 from ..metrics.chair.choice import DEFAULT_VOCABULARY
 from ..oracle import PresenceOracle
-from ..results import Run, system_names
+from ..results import Run
 from ..scoring import ScoredBlock, ScoringOptions
-from .common import (
-    Output,
-    caption_file,
-    emit,
-    evidence_file,
-    output_options,
-    progress,
-    scoring_options,
-)
+from .emit import emit
+from .files import INPUT, OUTPUT, named_files
+from .options import Output, caption_file, evidence_file, output_options, scoring_options
+from .screen import progress
 
 
 @click.command("chair")
-@click.argument("captions", nargs=-1, required=True)
+@click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--truth",
+    type=INPUT,
     required=True,
     metavar="FILE",
     help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
@@ -41,16 +37,19 @@ from .common import (
 )
 @click.option(
     "--synonyms",
+    type=INPUT,
     metavar="FILE",
     help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and space.",
 )
 @click.option(
     "--vocabulary",
+    type=INPUT,
     metavar="NAME|FILE",
     help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
 )
 @click.option(
     "--per-caption",
+    type=OUTPUT,
     metavar="FILE",
     help="Write the ordered object lists of every caption as JSON Lines (one system only).",
 )
@@ -78,6 +77,7 @@ def command(
     if profile == "opera":
         scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
+    named = named_files(captions)
     runs: list[Run] = []
     with evidence_file(per_caption) as write:
 
@@ -85,7 +85,7 @@ def command(
             assert write is not None
             write(scorer.records(block))
 
-        for path, name in zip(captions, system_names(captions), strict=True):
+        for name, path in named:
             with caption_file(path), progress(output, name, input_size(path)) as advance:
                 run = score_chair(
                     path,
@@ -98,4 +98,7 @@ def command(
                     on_progress=advance,
                 )
             runs.append(run)
-    return emit(runs, output)
+    code = emit(runs, output)
+    if profile == "native":
+        output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
+    return code

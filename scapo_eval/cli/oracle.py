@@ -17,21 +17,25 @@ from ..io.captions import iter_blocks
 from ..io.files import FaultList, dump_json
 from ..oracle import PresenceOracle, Truth
 from ..vocabulary import Vocabulary, shipped_vocabularies
+from .files import INPUT, OUTPUT
+from .groups import Group
 from .main import BAD_INPUT
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
 """Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
 
 
-@click.group("oracle")
+@click.group("oracle", cls=Group)
 def command() -> None:
     """Convert, describe and check truth files (COCO instances, DOPA matrices, label maps, AMBER)."""
 
 
 @command.command()
-@click.argument("truth")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
-@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
+)
+@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
     """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
     oracle = PresenceOracle.load(truth)
@@ -46,11 +50,14 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
 
 
 @command.command()
-@click.argument("truth")
+@click.argument("truth", type=INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
 @click.option(
-    "--vocabulary", metavar="NAME|FILE", help="Count its aliases.  [default: the shipped one a matrix was made for]"
+    "--vocabulary",
+    type=INPUT,
+    metavar="NAME|FILE",
+    help="Count its aliases.  [default: the shipped one a matrix was made for]",
 )
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
     """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
@@ -107,8 +114,8 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 
 
 @command.command()
-@click.argument("train")
-@click.argument("evaluation", nargs=-1, required=True, metavar="EVAL...")
+@click.argument("train", type=INPUT)
+@click.argument("evaluation", type=INPUT, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
@@ -140,8 +147,15 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("truth")
-@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="The labels to be scored.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "--vocabulary",
+    type=INPUT,
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="The labels to be scored.",
+)
 @click.option("--captions", multiple=True, metavar="FILE", help="Caption files whose images the truth must have.")
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:

@@ -235,8 +235,9 @@ def _record_reason(record: Any, error: Exception) -> str:
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
     for key in ("image_id", "caption"):
         if key not in record:
-            hint = "; is it a rollout? use scapo-eval reward" if key == "caption" and "response" in record else ""
-            return f"missing key '{key}' (found: {found}){hint}"
+            rollout = key == "caption" and "response" in record
+            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
     return f"'caption' must be a string, found {json_type(record['caption'])}"

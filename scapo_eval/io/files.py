@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -325,25 +326,44 @@ def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) ->
 
 
 class FaultList:
-    """Collects faults, or hands each to a callback; raises what it collected."""
+    """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
-        self.errors: list[InputError] = []
         self.total = 0
+        self._lines: dict[tuple[str | None, str], list[int]] = {}  # first and last line of each, and how many
+        self._first: list[InputError] = []
         self._on_error = on_error
+
+    @property
+    def errors(self) -> list[InputError]:
+        """The first faults that were collected; one that occurs in several lines is there once, with its count."""
+        return [self._said(error) for error in self._first]
 
     def add(self, error: InputError) -> None:
         """Takes a fault."""
         self.total += 1
         if self._on_error is not None:
             self._on_error(error)
-        elif len(self.errors) < InputErrors.SHOWN:
-            self.errors.append(error)
+            return
+        key = (error.path, error.reason)
+        line = error.line or 0
+        if known := self._lines.get(key):
+            known[:] = min(known[0], line), max(known[1], line), known[2] + 1
+        elif len(self._lines) < InputErrors.SHOWN:
+            self._lines[key] = [line, line, 1]
+            self._first.append(error)
+
+    def _said(self, error: InputError) -> InputError:
+        first, last, count = self._lines[error.path, error.reason]
+        if count == 1 or not error.line:
+            return error
+        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path)
 
     def raise_if_any(self) -> None:
         """Raises InputErrors when faults were collected."""
-        if self.errors:
-            raise InputErrors(self.errors, self.total)
+        if self._first:
+            said = sum(self._lines[error.path, error.reason][2] for error in self._first)
+            raise InputErrors(self.errors, len(self._first) + self.total - said)
 
 
 def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
@@ -417,6 +437,38 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
+    """Refuses an output that is an input or another output: writing it would destroy the other.
+
+    Files are the same if their paths lead to one place (links followed) or are one file on disk (hard links).
+    ``-``, devices and pipes, which can be written over and over, are let through.
+
+    Raises:
+        InputError: names the output.
+    """
+    written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
+    read = [identity for path in inputs if (identity := _identity(path)) is not None]
+    for k, (path, identity) in enumerate(written):
+        if any(identity & other for other in read):
+            raise InputError("is an input, too, and would be lost; write the output to another file", path=path)
+        if any(identity & other for _, other in written[:k]):
+            raise InputError("is given for two outputs; one would replace the other", path=path)
+
+
+def _identity(path: str | Path) -> frozenset[object] | None:
+    """What tells that two paths are one file: the resolved path, and device and inode of a file that exists."""
+    if str(path) == STDIN:
+        return None
+    try:
+        place = Path(path).resolve()
+        status = place.stat()
+    except FileNotFoundError:
+        return frozenset({str(place)})
+    except (OSError, ValueError, RuntimeError):  # what cannot be opened is said when it is opened
+        return None
+    return frozenset({str(place), (status.st_dev, status.st_ino)}) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

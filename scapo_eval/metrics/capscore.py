@@ -88,6 +88,9 @@ def _set_formulas(suffix: str) -> dict[str, Formula]:
 
 DAGGER = "_dagger"
 
+SET_BOUNDS = (("hallucinated", "generated"), ("covered", "truth"), ("hallucinated_mentions", "mentions"))
+"""Columns of which the first cannot exceed the second."""
+
 
 def capscore_metrics(*, dagger: bool = False) -> MetricSet:
     """The metric set; with ``dagger`` also the set metrics against a second vocabulary and matrix (DOPA)."""
@@ -100,12 +103,14 @@ def capscore_metrics(*, dagger: bool = False) -> MetricSet:
         formulas |= _set_formulas(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
     better = {name: name.startswith(("cover", "cap")) for name in formulas}
-    return MetricSet("capscore", columns, formulas, better)
+    at_most = tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", DAGGER)[: 1 + dagger] for a, b in SET_BOUNDS)
+    return MetricSet("capscore", columns, formulas, better, at_most=(*at_most, ("hallucinated_captions", "captions")))
 
 
 BENCHMARK = Benchmark(
     name="capscore",
     verb="score",
+    headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
     frontiers=(
         ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
@@ -267,6 +272,37 @@ def score_file(
         on_progress=on_progress,
     )
     return _scores(found, scorer, name or source, resampling)
+
+
+def worst_captions(
+    path: str | Path, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
+) -> list[tuple[dict[str, Any], CaptionScorer]]:
+    """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
+
+    Args:
+        path, vocabulary, oracle, options: as for :func:`score_file`.
+        n: number of captions; what the truth cannot judge at all is passed over.
+
+    Raises:
+        InputErrors, InputError: as :func:`score_file`.
+    """
+    worst: list[tuple[tuple[int, float, int], dict[str, Any], CaptionScorer]] = []
+    formula = _cap_score("")
+
+    def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+        sums = {name: block.counts[:, k].astype(np.float64) for k, name in enumerate(COLUMNS)}
+        score = np.nan_to_num(formula(sums), nan=1.0)
+        known = sums["generated"] + sums["truth"] > 0
+        order = np.lexsort((score, -sums["hallucinated"], ~known))[:n]
+        chosen = {k: (-int(sums["hallucinated"][k]), float(score[k])) for k in order.tolist() if known[k]}
+        for k, record in enumerate(scorer.records(block)):
+            if k in chosen:
+                worst.append(((*chosen[k], record["line"]), record, scorer))
+        worst.sort(key=lambda each: each[0])
+        del worst[n:]
+
+    score_file(path, vocabulary, oracle, options, resampling=Resampling(0), on_block=keep)
+    return [(record, scorer) for _, record, scorer in worst]
 
 
 def _with_scorer(

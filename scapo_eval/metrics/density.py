@@ -53,10 +53,16 @@ def density_metrics() -> MetricSet:
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
-    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown))
+    bounds = tuple((name, name.split("_")[0]) for name in shown if "_" in name)
+    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown), bounds)
 
 
-BENCHMARK = Benchmark(name="density", metric_set=lambda columns: density_metrics(), several=False)
+BENCHMARK = Benchmark(
+    name="density",
+    metric_set=lambda columns: density_metrics(),
+    several=False,
+    headline=("objects", "objects_supported", "objects_hallucinated"),
+)
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:

@@ -153,6 +153,11 @@ def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
         formulas=formulas,
         higher_is_better=dict.fromkeys(formulas, True),
         plain_numbers=frozenset(name for name in formulas if name.endswith("avg_facts")),
+        at_most=tuple(
+            (f"{p}{few}", f"{p}{all_}")
+            for p in prefixes
+            for few, all_ in (("scored", "answers"), ("verified", "facts"))
+        ),
     )
 
 
@@ -218,4 +223,4 @@ def faithscore_run(
     )
 
 
-BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of)
+BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of, headline=("faithscore", "avg_facts"))

@@ -161,6 +161,7 @@ def _of_type(question_type: str, column: str) -> str:
 
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
+HEADLINE = ("mmhal_score", "mmhal_hal")
 METRICS = MetricSet(
     name="mmhal",
     columns=COLUMNS,
@@ -171,6 +172,7 @@ METRICS = MetricSet(
     | {_of_type(t, "score"): True for t in TYPES}
     | {_of_type(t, "hal"): False for t in TYPES},
     plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
+    at_most=(("hallucinated", "rated"), *((_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES)),
 )
 
 
@@ -243,4 +245,4 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
 
 
-BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, prompts=_prompts)
+BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, headline=HEADLINE, prompts=_prompts)

@@ -256,6 +256,7 @@ def _read_questions(paths: Sequence[Readable]) -> list[Question]:
 
 BENCHMARK = YesNoBenchmark(
     name="phd",
+    headline=("phd_base", "phd_sec", "phd_icc", "phd_ccs", "phd_all"),
     metrics_of=phd_metrics,
     group_of=mode_and_task,
     read_questions=_read_questions,

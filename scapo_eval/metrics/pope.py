@@ -167,6 +167,7 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
 
 BENCHMARK = YesNoBenchmark(
     name="pope",
+    headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,
     read_answers=read_pope,

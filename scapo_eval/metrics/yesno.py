@@ -327,6 +327,7 @@ def _run(
 
 BENCHMARK = YesNoBenchmark(
     name="yesno",
+    headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=yesno_metrics,
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,

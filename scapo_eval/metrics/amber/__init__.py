@@ -54,6 +54,7 @@ __all__ = [
 BENCHMARK = Benchmark(
     name="amber",
     metric_set=lambda columns: METRICS,
+    headline=("chair", "cover", "hal", "cog", "accuracy", "f1"),
     frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
     recognizes_file=recognize,
 )

@@ -20,7 +20,7 @@ from ...results import Resampling, Run
 from ...scoring import ScoredBlock, Scorer, ScoringOptions, tally, truth_notes
 from ...signature import Signature, digest
 from ...stats import values
-from ..capscore import COLUMNS, caption_counts
+from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
 from .profiles import Profile
 
 METRICS = MetricSet(
@@ -35,6 +35,7 @@ METRICS = MetricSet(
     },
     higher_is_better={"chair_s": False, "chair_i": False, "recall": True, "hal_rate": False},
     plain_numbers=frozenset({"len"}),
+    at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
 )
 """``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot."""
 
