@@ -56,7 +56,7 @@ class MetricSet:
             Metric -> array of shape (...), NaN where it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
-        return {name: formula(sums) for name, formula in self.formulas.items()}
+        return {name: measure(sums) for name, measure in self.formulas.items()}
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

@@ -40,20 +40,32 @@ NAMES = {
 }
 """Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
 
+_CHAIR_I = "mentions that are hallucinated"
+_CHAIR_S = "captions with a hallucinated mention"
+
 MEANINGS = {
-    "hal_rate": "claimed labels that are absent",
-    "cover_rate": "present labels that are claimed",
-    "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
-    "chair_i": "mentions that are hallucinated",
-    "chair_s": "captions with a hallucinated mention",
-    "recall": "present objects that are mentioned",
-    "len": "words (or tokens) per caption",
-    "chair": "mentions that are hallucinated",
-    "cover": "annotated objects that are mentioned",
-    "hal": "responses with a hallucination",
-    "cog": "mentions that people, too, would imagine",
+    "capscore": {
+        "hal_rate": "claimed labels that are absent",
+        "cover_rate": "present labels that are claimed",
+        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
+        "chair_i": _CHAIR_I,
+        "chair_s": _CHAIR_S,
+    },
+    "chair": {
+        "chair_s": _CHAIR_S,
+        "chair_i": _CHAIR_I,
+        "recall": "present objects that are mentioned",
+        "len": "words (or tokens) per caption",
+        "hal_rate": "different objects that are hallucinated",
+    },
+    "amber": {
+        "chair": _CHAIR_I,
+        "cover": "annotated objects that are mentioned",
+        "hal": "responses with a hallucination",
+        "cog": "hallucinations that people tend to, too",
+    },
 }
-"""Metric of captions -> what is counted, for the legend of a table; shares unless it says otherwise."""
+"""Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
 
 BENCHMARKS = {
     "capscore": "Captions",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import click
 
+from ..io.files import refuse_replacing
 from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files
@@ -72,6 +74,9 @@ def command(
     """
     if per_answer and len(responses) > 1:
         raise click.UsageError("--per-answer takes one file of responses at a time")
+    folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
+    written = [path for path in (output.output, per_answer, noun_cache) if path]
+    refuse_replacing(written, [*folder.glob("*"), *folder.glob("query/*")])
     named = named_files(responses)
     benchmark = AmberData.load(data)
     scorer = Amber(

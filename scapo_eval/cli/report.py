@@ -6,13 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import click
 
-from ..io.files import STDIN, atomic_write
+from ..io.files import STDIN, atomic_write, refuse_replacing
 from ..render import Format, render
-from ..report.data import Report
+from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
 from ..results import Resampling
 from ..scoring import ScoringOptions
@@ -166,6 +167,7 @@ def command(
         raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
+    refuse_replacing([output], [Path(folder, name) for folder in inputs for name in (METRICS_FILE, SAMPLES_FILE)])
     report = how.gather(inputs, scoring)
     if form == "html":
         from ..report import html

@@ -49,7 +49,8 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
             console.print(Text(part, style="dim"))
     for names, sizes, signature in table.signatures():
         console.print()
-        console.print(Text(f"{', '.join(names)}: {sizes}"))
+        for part in wrap(f"{', '.join(names)}: {sizes}", console.width):
+            console.print(Text(part))
         for part in folded(signature, console.width):
             console.print(Text(part, style="dim"), soft_wrap=True)
 
@@ -167,10 +168,11 @@ class _Table:
 
     def legend(self, resamples: int) -> Iterator[str]:
         """What the columns and marks mean, one sentence or two each."""
+        known = MEANINGS.get(self.metric_set.name, {})
         meanings = [
-            f"{name}: {MEANINGS[plain]}{' (DOPA)' if plain != name else ''}"
+            f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
             for name in self.metrics
-            if (plain := name.removesuffix(DAGGER_SUFFIX)) in MEANINGS
+            if (plain := name.removesuffix(DAGGER_SUFFIX)) in known
         ]
         if meanings:
             yield "; ".join(meanings) + "."

@@ -26,7 +26,7 @@ from ..io.files import dump_json
 from ..matcher import AliasMatcher
 from ..metrics.labels import label_rows, together
 from ..names import metric_name
-from ..render import is_better, number, on_shared_images, stars
+from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
 from ..results import Results
 from .data import (
     GUARDS,
@@ -43,9 +43,6 @@ from .data import (
 )
 
 THUMBNAIL_PIXELS = 220
-MANY_FIGURES = 8
-"""A table of more metrics than this has them as rows."""
-
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
@@ -152,7 +149,7 @@ def _group(group: Results) -> dict[str, Any]:
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
         "name": metric.name,
-        "tall": len(names) > MANY_FIGURES,
+        "tall": len(names) > MANY_METRICS,
         "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
         "systems": [
             {
