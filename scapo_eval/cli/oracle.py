@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..errors import InputError
 from ..inference.sources import image_ids
-from ..io.captions import iter_blocks
+from ..io.captions import caption_blocks
 from ..io.files import FaultList, dump_json
 from ..oracle import PresenceOracle, Truth
 from ..vocabulary import Vocabulary, shipped_vocabularies
@@ -161,7 +161,7 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     for path in captions:
         faults = FaultList()
         missing: dict[str, int] = {}
-        for block in iter_blocks(path):
+        for block in caption_blocks(path, on_error=faults.add):
             parsed = block.parse(faults)
             for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
                 if image not in fitted.oracle.index:

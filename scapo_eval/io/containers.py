@@ -86,7 +86,7 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         raise InputError("an old Excel workbook (.xls); save it as .xlsx or .tsv", path=name)
     elif head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1:
         raise InputError("a pickle, which can run any code when read; save it as .tsv, .xlsx or .json", path=name)
-    elif text[:1] == b"{" and _is_open(text):
+    elif text[:1] == b"{" and is_open(text):
         container, rows = "JSON object", iter(((1, _object(path, name)),))
     elif text[:1] in (b"{", b"[", b"") or not head:  # nothing seen: compressed standard input
         container = "JSON array" if text[:1] == b"[" else "JSON lines"
@@ -101,7 +101,7 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
     return Rows(name, container, first[1], chain([first], rows))
 
 
-def _is_open(text: bytes) -> bool:
+def is_open(text: bytes) -> bool:
     """Whether the first line ends inside an object: one pretty-printed value, not a record per line."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
