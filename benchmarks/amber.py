@@ -22,7 +22,6 @@ from typing import Any
 from amber_plain import official_nouns, plain_credit, plain_scores, same_word
 
 from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, read_responses
-from scapo_eval.stats import values
 
 
 def read(path: Path) -> Any:
@@ -67,7 +66,7 @@ def run(folder: Path, path: Path) -> None:
     command = [sys.executable, "-m", "scapo_eval.cli.main", "amber", str(path), "--data", str(folder)]
     whole, _ = timed(lambda: subprocess.run(command, check=True, capture_output=True))
 
-    found = values(scored.run.metric_set, scored.run.table)
+    found = scored.run.values
     print(f"{path.name}: {len(texts):,} descriptions")
     rows = [
         ("NLTK tagging alone", tagging, ""),

@@ -18,11 +18,10 @@ from chair import SHARED, load_captions, shared_synonyms
 from chair_plain import PlainChair
 
 from scapo_eval.matcher import AliasMatcher
-from scapo_eval.metrics.chair import METRICS, Native, Reference, Synonyms, score_chair
+from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
 from scapo_eval.metrics.chair.singular import singularize
 from scapo_eval.metrics.chair.tokens import tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.stats import values
 from scapo_eval.vocabulary import Vocabulary
 
 FIGURES = ("chair_s", "chair_i", "recall")
@@ -45,8 +44,7 @@ def main() -> None:
     print(f"| file | {' | '.join(FIGURES)} |\n| --- |{' --- |' * len(FIGURES)}")
     for path in arguments.captions:
         ours, theirs = (
-            values(METRICS, score_chair(path, profile, oracle).table)
-            for profile in (Native(vocabulary), Reference(synonyms))
+            score_chair(path, profile, oracle).values for profile in (Native(vocabulary), Reference(synonyms))
         )
         cells = [f"{100 * (ours[n] or 0):.1f} ({100 * ((ours[n] or 0) - (theirs[n] or 0)):+.1f})" for n in FIGURES]
         print(f"| {path.name.removesuffix('.jsonl')} | {' | '.join(cells)} |")

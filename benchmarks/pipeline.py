@@ -29,7 +29,8 @@ from scapo_eval import PresenceOracle, Vocabulary
 from scapo_eval.counts import CountTable
 from scapo_eval.io.files import dump_json, iter_records
 from scapo_eval.metrics.capscore import capscore_metrics, score_file
-from scapo_eval.stats import bootstrap, compare
+from scapo_eval.scoring import ScoringOptions
+from scapo_eval.stats import bootstrap, paired_differences
 
 IMAGES = 5000
 PER_CORE = 120_000
@@ -48,8 +49,9 @@ def write_captions(path: Path, captions: list[str], image_ids: tuple[str, ...], 
 def score_once(path: str, truth: str, vocabulary: str, workers: int) -> dict[str, float]:
     """Scores the file in this process and says what it took."""
     began = time.perf_counter()
-    scores = score_file(path, Vocabulary.load(vocabulary), PresenceOracle.load(truth), workers=workers)
-    assert scores.intervals["cap_score"].low is not None
+    options = ScoringOptions(workers=workers)
+    scores = score_file(path, Vocabulary.load(vocabulary), PresenceOracle.load(truth), options)
+    assert scores.metrics["cap_score"].low is not None
     wall = time.perf_counter() - began
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     to_mib = 1 / (1 << 20 if sys.platform == "darwin" else 1 << 10)
@@ -74,7 +76,7 @@ def bootstrap_seconds() -> tuple[float, float]:
         began = time.process_time()
         bootstrap(tables[0], metric)
         middle = time.process_time()
-        compare(tables[0], tables[1], metric)
+        paired_differences(tables[0], tables[1], metric)
         times.append((middle - began, time.process_time() - middle))
     return min(t[0] for t in times), min(t[1] for t in times)
 

@@ -32,7 +32,7 @@ import transformers
 
 from scapo_train.config import Config, Data, Loss, Model, Optim, Rollout
 from scapo_train.credit import CreditedBatch
-from scapo_train.data import Prompt, Source
+from scapo_train.data import Prompt, Response, Source
 from scapo_train.distributed import ProcessGroup, join_process_group
 from scapo_train.log import Clock
 from scapo_train.metrics import Metrics
@@ -42,7 +42,7 @@ from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.rollout import EncodedPrompt, PolicySampler, Response
+from scapo_train.rollout import EncodedPrompt, PolicySampler
 from scapo_train.trainer import Trainer
 from scapo_train.update import Updater, UpdateResult, optimizer_of
 

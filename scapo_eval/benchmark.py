@@ -6,7 +6,7 @@ Adding one takes a module (or package) ``scapo_eval/metrics/NAME`` with its reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from .errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .metric import MetricSet
     from .types import Answer
 
@@ -33,7 +31,7 @@ SUMMARIES: Mapping[str, str] = {
 }
 """Name -> one line of help, in the order of the help page; read without importing any benchmark."""
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +46,9 @@ class Benchmark:
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
         recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
         recognizes_file: what a file of answers looks like, for messages; None where it is not of this benchmark.
-        prompts: a file of its questions -> records to put to a model (``id``, ``prompt``, ``image`` and the fields
-            that the answer carries along), or None where the first record shows that the file holds something else.
+        prompts: question file and its first record -> ``(line, record)`` for every prompt, the record with ``id``,
+            ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None where the file is not
+            of this benchmark.
     """
 
     name: str
@@ -59,7 +58,7 @@ class Benchmark:
     frontiers: Sequence[tuple[str, str, str]] = ()
     recognizes: Callable[[Answer], bool] | None = None
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
-    prompts: Callable[[str, Record], Iterable[Record] | None] | None = None
+    prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verb", self.verb or self.name)

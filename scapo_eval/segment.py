@@ -1,13 +1,15 @@
 """From a response to its subsentences, under named rules.
 
-Spans partition the text exactly; white space belongs to the span before it. This is the definition, one text at a time;
-``segment_batch.py`` gives the same for many. The rules: ``docs/specification.md#subsentences``.
+Spans partition the text exactly; white space belongs to the span before it. This is the definition, one text at a time
+and in time linear in its length; ``segment_batch.py`` gives the same for many. The rules:
+``docs/specification.md#subsentences``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
 from .errors import InputError
@@ -18,17 +20,22 @@ MIN_WORDS = 5
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-_SENTENCE_END = ".!?\u2026\u3002\uff01\uff1f"
-_CLAUSE_END = ",;:"
+SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f"
+CLAUSE_MARKS = ",;:"
 DASHES = "-\u2013\u2014"
 CLOSERS = "\"'\u201d\u2019)]}\u00bb*_`"
+LINE_ENDS = "\n\r\u2028\u2029"
 
 # A full stop after one of these never ends a sentence; after the second kind only before a capital.
 ABBREVIATIONS = frozenset("mr mrs ms dr prof st mt vs eg ie e.g i.e cf ca approx incl".split())
 MAY_END_A_SENTENCE = frozenset("etc jr sr inc ltd co corp al ft fig vol no a.m p.m u.s u.k d.c".split())
 _OPENERS = frozenset("a an the this that it its he she they there these in on at to one two".split())
 
-_CANDIDATE = re.compile(f"[{re.escape(_SENTENCE_END + _CLAUSE_END + DASHES)}\n\r\u2028\u2029]")
+# Marks, the closing quotes and brackets behind them, and the white space behind those (group 1). No character is in two
+# units, so a text of nothing but marks takes no longer than prose.
+_UNIT = re.compile(
+    rf"(?:(?:[{SENTENCE_MARKS}]+|[{CLAUSE_MARKS}])[{re.escape(CLOSERS)}]*|[{re.escape(DASHES)}]+|[{LINE_ENDS}])(\s*)"
+)
 _NEXT_WORD = re.compile(r"\W*(\w+)")
 _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
 
@@ -71,18 +78,15 @@ def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[
         return []
     if rule == "object":
         return [(end, False) for _, end in mentions[:-1]]
-    found = dict[int, bool]()
-    for match in _CANDIDATE.finditer(text):
-        boundary = boundary_at(text, match.start())
-        if boundary is not None:
-            offset, sentence = boundary
-            found[offset] = found.get(offset, False) or sentence
     first_word = len(text) - len(text.lstrip())
-    cuts = [
-        (offset, sentence)
-        for offset, sentence in sorted(found.items())
-        if first_word < offset < len(text) and not any(start < offset < end for start, end in mentions)
-    ]
+    cuts: list[tuple[int, bool]] = []
+    n_before = mention_end = 0  # mentions that begin before a boundary, and where the last of them ends
+    for offset, ends_sentence in boundaries(text):
+        while n_before < len(mentions) and mentions[n_before][0] < offset:
+            mention_end = max(mention_end, mentions[n_before][1])
+            n_before += 1
+        if first_word < offset < len(text) and mention_end <= offset:
+            cuts.append((offset, ends_sentence))
     if rule == "sentence":
         return [cut for cut in cuts if cut[1]]
     return cuts if rule == "clause" else _merged(text, cuts)
@@ -109,85 +113,111 @@ def _merged(text: str, cuts: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
     return kept
 
 
-def boundary_at(text: str, at: int) -> tuple[int, bool] | None:
-    """``(offset after the white space, ends a sentence)`` if the character at ``at`` closes a piece."""
-    character = text[at]
-    if character in "\n\r\u2028\u2029":
-        return _after_space(text, at), True
-    if character in DASHES:
-        return _dash_boundary(text, at)
-    end = at + 1
-    single = end == len(text) or text[end] not in _SENTENCE_END
-    if character in _SENTENCE_END:
-        while end < len(text) and text[end] in _SENTENCE_END:
-            end += 1
-        if text[at - 1 : at] and text[at - 1] in _SENTENCE_END:
-            return None  # the first mark of a run speaks for all of it
-    while end < len(text) and text[end] in CLOSERS:
-        end += 1
-    glued = end < len(text) and not text[end].isspace()
-    if character in _CLAUSE_END:
-        return None if glued else (_after_space(text, end), False)
-    if glued and not _glued_sentence(text, at, end):
+def boundaries(text: str, starts: Iterable[int] | None = None) -> Iterator[tuple[int, bool]]:
+    """Where punctuation closes a piece, inside a mention or not.
+
+    Args:
+        text: any string.
+        starts: positions of marks, each the first of its run, to ask about alone; None: all marks.
+
+    Yields:
+        ``(offset after the white space, ends a sentence)``, in the order of the marks.
+    """
+    urls = _Urls(text)
+    for unit in _UNIT.finditer(text) if starts is None else (_UNIT.match(text, start) for start in starts):
+        assert unit is not None
+        ends_sentence = _ends_sentence(text, unit, urls)
+        if ends_sentence is not None:
+            yield unit.end(), ends_sentence
+
+
+def _ends_sentence(text: str, unit: re.Match[str], urls: _Urls) -> bool | None:
+    """Whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
+    at, end = unit.start(), unit.start(1)
+    mark, space = text[at], unit[1]
+    if mark in LINE_ENDS or any(character in LINE_ENDS for character in space):
+        return True
+    if mark in DASHES:
+        return False if _parts_clauses(text, at, end, urls) else None
+    glued = not space and end < len(text)
+    if mark in CLAUSE_MARKS:
+        return None if glued else False
+    if glued and not _glued_sentence(text, at, end, urls):
         return None
-    if character == "." and single and _is_abbreviation(text, at):
-        return None
-    return _after_space(text, end), True
+    single = at + 1 == len(text) or text[at + 1] not in SENTENCE_MARKS
+    return None if mark == "." and single and _is_abbreviation(text, at) else True
 
 
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
-
-
-def _dash_boundary(text: str, at: int) -> tuple[int, bool] | None:
+def _parts_clauses(text: str, at: int, end: int, urls: _Urls) -> bool:
     """A dash between clauses: an em dash or ``--`` anywhere between words, others between spaces."""
-    end = at + 1
-    while end < len(text) and text[end] in DASHES:
-        end += 1
-    if text[at - 1 : at] and text[at - 1] in DASHES:
-        return None
-    before = text[:at].rstrip(" \t")[-1:]
-    if not before or before.isspace() or end == len(text) or _in_url(text, at):
-        return None
+    before = _before(text, at, " \t")
+    if not before or before.isspace() or end == len(text):
+        return False
     long = text[at] == "\u2014" or end - at == 2
     digits = text[at - 1].isdigit() and text[end].isdigit()
     spaced = text[at - 1].isspace() and text[end].isspace() and end - at == 1
-    if (long and not digits) or spaced:
-        return _after_space(text, end), False
-    return None
+    return ((long and not digits) or spaced) and at not in urls
 
 
-def _glued_sentence(text: str, at: int, end: int) -> bool:
+def _glued_sentence(text: str, at: int, end: int, urls: _Urls) -> bool:
     """``...on a table.The cat``: a sentence end whose space is missing; an ideographic one needs none."""
     if text[at] in "\u3002\uff01\uff1f":
         return True
     word = text[max(0, at - 2) : at]
-    return len(word) == 2 and word.isalpha() and word.islower() and text[end].isupper() and not _in_url(text, at)
+    return len(word) == 2 and word.isalpha() and word.islower() and text[end].isupper() and at not in urls
 
 
-def _in_url(text: str, at: int) -> bool:
-    begin = max(text.rfind(" ", 0, at), text.rfind("\n", 0, at)) + 1
-    return any(m.start() <= at < m.end() for m in _URL.finditer(text, begin, min(len(text), at + 300)))
+class _Urls:
+    """The URLs of a text, looked for when first asked about."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._spans: list[tuple[int, int]] | None = None
+
+    def __contains__(self, at: int) -> bool:
+        """Whether a position lies in a URL."""
+        if self._spans is None:
+            may = "://" in self._text or "www." in self._text
+            self._spans = [match.span() for match in _URL.finditer(self._text)] if may else []
+        k = bisect_right(self._spans, (at, len(self._text))) - 1
+        return k >= 0 and at < self._spans[k][1]
 
 
 def _is_abbreviation(text: str, at: int) -> bool:
     """Whether the full stop at ``at`` belongs to an abbreviation, an initial or a list number."""
-    begin = at
-    while begin and (text[begin - 1].isalnum() or text[begin - 1] == "."):
+    begin = _word_begin(text, at)
+    if begin == at:
+        return False
+    if begin > 1 and text[begin - 1] == "." and text[begin - 2].isalnum():  # "e.g", "a.m"
+        begin = _word_begin(text, begin - 1)
+    word = text[begin:at].lower()
+    while begin and text[begin - 1] == ".":
         begin -= 1
-    word = text[begin:at].lower().lstrip(".")
-    if not word:
+    if begin and text[begin - 1].isalnum():  # "a..b", "a.b.c"
         return False
     if word.isdecimal():  # "1. A dog": the number of a list item, at the beginning of a line
-        line = text[:begin].rstrip(" \t*#(")
-        return not line or line[-1] in "\n\r"
+        return _before(text, begin, " \t*#(") in ("", "\n", "\r")
     if word in ABBREVIATIONS:
         return True
+    initial = len(word) == 1 and text[at - 1].isupper() and word != "i"  # J. Smith, but not: the letter E. The ...
+    if not initial and word not in MAY_END_A_SENTENCE:
+        return False
     following = _NEXT_WORD.match(text, at + 1)
     name = following.group(1) if following else ""
     if word in MAY_END_A_SENTENCE:
         return bool(name) and not name[0].isupper()
-    initial = len(word) == 1 and text[at - 1].isupper() and word != "i"  # J. Smith, but not: the letter E. The ...
-    return initial and name[:1].isupper() and name.lower() not in _OPENERS
+    return name[:1].isupper() and name.lower() not in _OPENERS
+
+
+def _word_begin(text: str, end: int) -> int:
+    """Where the letters and digits that end at ``end`` begin."""
+    while end and text[end - 1].isalnum():
+        end -= 1
+    return end
+
+
+def _before(text: str, at: int, skipped: str) -> str:
+    """The character before ``at`` that is none of those to be skipped; empty at the beginning of the text."""
+    while at and text[at - 1] in skipped:
+        at -= 1
+    return text[at - 1 : at] if at else ""

@@ -6,6 +6,8 @@ The rest it asks the definition in ``segment.py`` about, which it equals on ever
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from .segment import (
     DASHES,
     MAY_END_A_SENTENCE,
     MIN_WORDS,
-    boundary_at,
+    boundaries,
     check_rule,
     cuts_of,
 )
@@ -34,7 +36,7 @@ _KIND[ord("-")] = 3
 for _c in b"\n\r":
     _KIND[_c] = 4
 _KIND_TABLE = bytes(_KIND)
-_LOWER = np.array([97 <= c <= 122 for c in range(256)])
+_LETTER = np.array([chr(c).isalpha() for c in range(128)] + [False] * 128)
 _ALNUM = np.array([chr(c).isalnum() for c in range(128)] + [False] * 128)
 _CLOSER_BYTES = np.array([chr(c) in CLOSERS for c in range(128)] + [False] * 128)
 _SPACE_BYTES = np.frombuffer(_SPACES, dtype=np.bool_)
@@ -132,7 +134,7 @@ def _batch_cuts(
 
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The texts in ASCII, character by character, and which are left to the readable way (empty here)."""
+    """The texts in ASCII, character by character, and which are left to the definition (empty here)."""
     if len(texts) == 1:
         return [""], [0]  # it is cut before the arrays would be made
     simple = list(texts)
@@ -176,7 +178,7 @@ def _plain_cuts(
     chunks = np.zeros(len(joined), dtype=np.int32)  # chunks[k]: white-space chunks that begin at or before byte k
     np.cumsum(begins, out=chunks[1:])
     before = chunks[cut - 1] - chunks[base[owner] - 1]
-    keep = before > 0  # leading white space is no piece
+    keep = before > 0  # leading white space is not a piece
     cut, sentence, owner, before = cut[keep], sentence[keep], owner[keep], before[keep]
     if rule == "sentence":
         cut, owner = cut[sentence], owner[sentence]
@@ -212,46 +214,55 @@ def _inside_mention(
 def _byte_boundaries(
     joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """``(position after the white space, ends a sentence)`` of every boundary, sorted and without doubles."""
+    """``(position after the white space, ends a sentence)`` of every boundary, sorted and without duplicates."""
     text = np.frombuffer(joined, dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
-    at = np.flatnonzero(kinds != 0)  # of bytes themselves it takes nine times as long
+    asking = kinds != 0
+    asking[1:] &= (kinds[1:] != kinds[:-1]) | (kinds[1:] == 2)  # the first mark of a run speaks for all of it
+    at = np.flatnonzero(asking)
     kind, following, previous = kinds[at], text[at + 1], text[at - 1]
     ends = _SPACE_BYTES[following] | (following == 0)  # white space, or the end of the text
-    yes = (kind == 4) | ((kind == 2) & ends) | ((kind == 1) & ends & _LOWER[previous])
+    is_stop, letter = text[at] == ord("."), _LETTER[previous]
+    yes = (kind == 4) | ((kind == 2) & ends) | ((kind == 1) & ends & (letter | ~is_stop | ~_ALNUM[previous]))
     before = text[at - 2]  # a dash between spaces, behind a word
     yes |= (kind == 3) & _SPACE_BYTES[following] & (previous == ord(" ")) & ~_SPACE_BYTES[before] & (before != 0)
-    stop = np.flatnonzero((kind == 1) & yes & (text[at] == ord(".")))
+    stop = np.flatnonzero(yes & is_stop & letter)
     yes[stop[_after_abbreviation(joined, at[stop])]] = False
-    # what is left to the readable way: runs of marks, closers, capitals and digits before a stop, glued
-    # words, abbreviations, dashes that are no hyphens
+    # what the definition is asked about: runs of marks, closers, digits before a stop, glued words, abbreviations,
+    # dashes that are not hyphens
     hyphen = (kind == 3) & ~ends & ~_SPACE_BYTES[previous] & (following != ord("-")) & (previous != ord("-"))
     plain_no = hyphen | ((kind == 2) & ~ends & ~_CLOSER_BYTES[following])
     asked = at[~yes & ~plain_no]
     cut = at[yes] + 1
     cut[kind[yes] == 4] -= 1  # a line end is itself white space
-    moving = np.flatnonzero(_SPACE_BYTES[text[cut]])
-    while len(moving):
-        cut[moving] += 1
-        moving = moving[_SPACE_BYTES[text[cut[moving]]]]
+    _move_behind_spaces(cut, text)
     sentence = (kind[yes] == 1) | (kind[yes] == 4)
-    whole = (text[at[yes]] != ord(".")) | (text[cut] != ord("."))  # else perhaps a mark inside a spaced ellipsis
-    asked = np.concatenate([asked, at[yes][~whole]])
-    cut, sentence = cut[whole], sentence[whole]
     if len(asked):
         owner = np.searchsorted(base, asked, side="right") - 1
         extra = [
-            (int(base[k]) + boundary[0], boundary[1])
-            for k, where in zip(owner.tolist(), asked.tolist(), strict=True)
-            if (boundary := boundary_at(texts[k], where - int(base[k]))) is not None
+            (offset + begin, ends_sentence)
+            for k, marks in groupby(zip(owner.tolist(), asked.tolist(), strict=True), key=itemgetter(0))
+            for begin in (int(base[k]),)
+            for offset, ends_sentence in boundaries(texts[k], (mark - begin for _, mark in marks))
         ]
         cut = np.concatenate([cut, np.array([offset for offset, _ in extra], dtype=np.int64)])
         sentence = np.concatenate([sentence, np.array([ends for _, ends in extra], dtype=bool)])
-    order = np.lexsort((~sentence, cut))  # of doubles the sentence end comes first and stays
+    order = np.lexsort((~sentence, cut))  # of duplicates the sentence end comes first and is kept
     cut, sentence = cut[order], sentence[order]
     different = np.ones(len(cut), dtype=bool)
     different[1:] = cut[1:] != cut[:-1]
     return cut[different], sentence[different]
+
+
+def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
+    """Moves positions in white space to its end, in place."""
+    moving = np.flatnonzero(_SPACE_BYTES[text[position]])
+    for _ in range(4):  # white space is short, as a rule
+        position[moving] += 1
+        moving = moving[_SPACE_BYTES[text[position[moving]]]]
+    if len(moving):
+        solid = np.flatnonzero(~_SPACE_BYTES[text])
+        position[moving] = solid[np.searchsorted(solid, position[moving])]
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:

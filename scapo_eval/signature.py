@@ -11,7 +11,7 @@ from .version import __version__
 
 HASH_DIGITS = 8
 
-SAMPLE = frozenset({"n", "ids", "skip", "missing", "unrated", "no_facts"})
+SAMPLE = frozenset({"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"})
 """Fields that say which records were scored, not how: runs that differ in them alone are compared on shared images."""
 
 DRAWN = frozenset({"bs", "seed", "ci", "drawn"})
@@ -71,7 +71,7 @@ class Signature:
         return text in str(self)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self.metric_set, frozenset(self.fields.items())))
 
     def drawn(self, *, resamples: int, seed: int, confidence: float = 0.95) -> Signature:
         """With the fields of the intervals: ``bs`` resamples, ``seed``, and where unusual ``ci`` and ``drawn``.

@@ -26,7 +26,7 @@ DEFAULT_RESAMPLES = 1000
 DEFAULT_SEED = 12345
 CONFIDENCE = 0.95
 MIN_SHARED_IMAGES = 30
-"""Below this many shared images two systems are not tested."""
+"""Below this many shared images two systems are not tested, and those on different images not compared at all."""
 
 Test = Literal["approximate_randomization", "paired_bootstrap", "mcnemar"]
 
@@ -41,8 +41,12 @@ _CHUNK = 4_000_000  # cells of one (resamples, row types) block: bounds the memo
 class Comparison:
     """One metric of a system against the baseline, on the images that both have.
 
+    Systems on the same images always have a difference; on different images only from MIN_SHARED_IMAGES shared ones on.
+
     Attributes:
         metric: its name.
+        system_value: the system's value on the shared images; None where it has none.
+        baseline_value: the baseline's value on them.
         difference: system minus baseline; None where one of them has no value.
         interval: of the difference, by the paired bootstrap.
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
@@ -51,6 +55,8 @@ class Comparison:
     """
 
     metric: str
+    system_value: float | None
+    baseline_value: float | None
     difference: float | None
     interval: Interval
     p_value: float | None
@@ -117,10 +123,15 @@ def paired_differences(
         One Comparison per metric, in the set's order.
     """
     shared = sorted(set(system.image_ids) & set(baseline.image_ids))
+    enough = len(shared) >= MIN_SHARED_IMAGES
+    if not enough and set(system.image_ids) != set(baseline.image_ids):
+        nothing = Interval(None, None)
+        return [Comparison(name, None, None, None, nothing, None, None, len(shared)) for name in metrics.formulas]
     a, b = system.select(shared).rows, baseline.select(shared).rows
     width = a.shape[1]
-    difference = _difference(metrics, a.sum(axis=0), b.sum(axis=0))
-    tested = len(shared) >= MIN_SHARED_IMAGES and resamples > 0
+    ours, theirs = metrics.score(a.sum(axis=0)), metrics.score(b.sum(axis=0))
+    difference = {name: ours[name] - theirs[name] for name in metrics.formulas}
+    tested = enough and resamples > 0
     drawn: dict[str, Floats] = {}
     p_values: dict[str, float | None] = dict.fromkeys(metrics.formulas)
     if tested:
@@ -138,6 +149,8 @@ def paired_differences(
     return [
         Comparison(
             metric=name,
+            system_value=_number(ours[name]),
+            baseline_value=_number(theirs[name]),
             difference=_number(difference[name]),
             interval=_percentile(drawn[name], difference[name], confidence) if tested else Interval(None, None),
             p_value=p_values[name],

@@ -70,8 +70,9 @@ class Model:
     Attributes:
         path: folder (or name on a hub) of a model with a vision tower.
         revision: branch, tag or commit of a name on a hub.
-        dtype: number format of the computation. The weights that the optimizer changes are float32 either way:
-            of updates with a learning rate of 2e-6, bfloat16 weights would lose 96 %.
+        dtype: number format of the computation. The weights that the optimizer changes are float32 at least: of
+            updates with a learning rate of 2e-6, bfloat16 weights would lose 96 %. ``float64`` is for comparing
+            computations that differ only in rounding.
         gradient_checkpointing: whether only layer inputs are kept, and the rest is computed again in the backward pass.
         reference: where the frozen weights of the KL term live: ``device`` (a second copy in ``dtype``,
             sharded like the first), or ``cpu`` (pinned, on the device while it is used).
@@ -81,7 +82,7 @@ class Model:
 
     path: str = ""
     revision: str = ""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Literal["bfloat16", "float32", "float64"] = "bfloat16"
     gradient_checkpointing: bool = True
     reference: Literal["device", "cpu"] = "device"
     min_pixels: int = 0

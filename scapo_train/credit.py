@@ -22,7 +22,7 @@ from scapo_eval.reward import RewardColumns, SubsentenceReward
 from scapo_eval.tokens import decode_with_offsets
 
 from .config import Config, Credit, Loss
-from .rollout import Response
+from .data import Response
 
 GroupAdvantages = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
 """(responses,) rewards, group by group, and the size of a group -> (responses,) advantages."""

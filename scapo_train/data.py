@@ -1,4 +1,4 @@
-"""The prompts of a training run: which ones a step takes, and how a picture and a text become a model's input.
+"""Prompts and responses: which prompts a step takes, and how a picture and a text become a model's input.
 
 The order is a function of the seed and the step alone, so a resumed run, and one on another number of
 ranks, sees the same prompts in the same steps.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scapo_eval.engines.images import ImageFault, load
@@ -52,6 +53,21 @@ class Prompt:
     ids: Tensor
     pixels: Tensor
     grid: Tensor
+
+
+@dataclass(frozen=True)
+class Response:
+    """A sampled response.
+
+    Attributes:
+        ids: token ids, the end of sequence included.
+        finished: whether it ended by itself, not at the length limit.
+        logprobs: log-probabilities of the tokens when they were sampled, by an engine that is not the policy itself.
+    """
+
+    ids: list[int]
+    finished: bool
+    logprobs: NDArray[np.float32] | None = field(default=None, compare=False)
 
 
 def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | None = None) -> list[Source]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}
-"""Logits that exist at once (in float32), by device."""
+"""Logits that exist at once (in float32 or wider), by device."""
 
 CHUNK_TOKENS = {"cpu": 512}
 """Most tokens at once, by device: with a small vocabulary the logits of more fall out of a CPU's cache."""
@@ -22,7 +22,7 @@ _NEVER = -1e30  # of a token that is never sampled: finite, because 0 * inf woul
 
 
 class TokenStatistics(NamedTuple):
-    """Of N tokens, each (N,) float32; only ``logprob`` has a gradient.
+    """Of N tokens, each (N,) in the dtype of the hidden states, float32 at least; only ``logprob`` has a gradient.
 
     Attributes:
         logprob: log-probability of the token.
@@ -52,7 +52,8 @@ def token_statistics(
 
 
 def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tensor:
-    logits = (hidden @ weight.T).float()
+    logits = hidden @ weight.T
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if scale != 1.0:
         logits *= scale
     return logits.index_fill_(1, never, _NEVER)
@@ -65,8 +66,8 @@ class _TokenStatistics(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, never: Tensor, ends: Tensor, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        n = len(targets)
-        logprob, entropy, end, normalizer = (torch.empty(n, device=hidden.device) for _ in range(4))
+        n, dtype = len(targets), torch.promote_types(hidden.dtype, torch.float32)
+        logprob, entropy, end, normalizer = (torch.empty(n, dtype=dtype, device=hidden.device) for _ in range(4))
         for at in _chunks(n, weight):
             logits = _logits(hidden[at], weight, never, scale)
             top = logits.amax(1, keepdim=True)
@@ -86,8 +87,9 @@ class _TokenStatistics(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, never, normalizer = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
-        # summed in float32: a batch has dozens of chunks, and bfloat16 would lose the small ones
-        to_weight = torch.zeros(weight.shape, device=weight.device) if ctx.needs_input_grad[1] else None
+        # summed in float32 at least: a batch has dozens of chunks, and bfloat16 would lose the small ones
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        to_weight = torch.zeros_like(weight, dtype=dtype) if ctx.needs_input_grad[1] else None
         for at in _chunks(len(targets), weight):
             logits = _logits(hidden[at], weight, never, ctx.scale)
             slope = logits.sub_(normalizer[at, None]).exp_().mul_(-gradient[at, None])

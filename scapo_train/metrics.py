@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scapo_eval.metrics.capscore import cap_score
 
 from .credit import CreditedBatch
-from .rollout import Response
+from .data import Response
 from .update import UpdateResult
 
 Metrics = dict[str, float | None]

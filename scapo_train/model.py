@@ -78,9 +78,10 @@ class Policy(nn.Module):
         )
 
     def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
-        """(B, V) float32 logits of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
+        """(B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
         hidden = self._hidden(ids, positions, mask, vision, cache)
-        return self.vlm.lm_head(hidden[:, -1]).float()
+        logits = self.vlm.lm_head(hidden[:, -1])
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
@@ -152,7 +153,7 @@ def loading(path: str) -> Iterator[None]:
 def load_policy(settings: Model, temperature: float, process_group: ProcessGroup, *, reference: bool = False) -> Policy:
     """The policy, or its frozen reference, from a Hugging Face model.
 
-    One process holds plain parameters: float32 for the policy, computed with under autocast. Several shard
+    One process holds plain parameters: float32 or wider for the policy, computed with under autocast. Several shard
     them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
 
     Raises:
@@ -161,7 +162,7 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    plain = torch.float32 if not reference else dtype
+    plain = torch.promote_types(dtype, torch.float32) if not reference else dtype
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
         if not hasattr(described, "vision_config"):
@@ -184,7 +185,7 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     if process_group.size > 1:
         _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
         if not reference:
-            policy.float()
+            policy.to(plain)
     if vlm.model.visual is not None:
         vlm.model.visual.to(dtype)
     if not (reference and settings.reference == "cpu"):
@@ -235,7 +236,7 @@ def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, o
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(process_group.device.type, (process_group.size,))
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.promote_types(dtype, torch.float32))
     visual = policy.vlm.model.visual
     ignored = set() if visual is None else set(visual.parameters())
     settings: dict[str, Any] = {

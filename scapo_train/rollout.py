@@ -7,15 +7,13 @@ seed, the step and the prompt alone, not on the batch or the number of ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .data import Prompt, seeded
+from .data import Prompt, Response, seeded
 from .model import Policy, gathered
 from .packing import Row, Vision
 
@@ -45,21 +43,6 @@ class EncodedPrompt:
     def row(self, responses: Sequence[Sequence[int]]) -> Row:
         """The prompt with responses, for a forward pass."""
         return Row(self.prompt.ids, self.positions, self.following, self.vision, responses)
-
-
-@dataclass(frozen=True)
-class Response:
-    """A sampled response.
-
-    Attributes:
-        ids: token ids, the end of sequence included.
-        finished: whether it ended by itself, not at the length limit.
-        logprobs: log-probabilities of the tokens when they were sampled, by an engine that is not the policy itself.
-    """
-
-    ids: list[int]
-    finished: bool
-    logprobs: NDArray[np.float32] | None = field(default=None, compare=False)
 
 
 class Sampler(Protocol):

@@ -26,10 +26,10 @@ from scapo_eval.engines.vllm_offline import faults
 from scapo_eval.errors import InputError, MissingExtra, ScapoError
 
 from .config import Config
-from .data import Prompts, read_prompts, seed_of
+from .data import Prompts, Response, read_prompts, seed_of
 from .distributed import ProcessGroup
 from .model import Policy
-from .rollout import EncodedPrompt, PolicySampler, Response, encode
+from .rollout import EncodedPrompt, PolicySampler, encode
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class VllmSampler:
         if not self._has_weights:
             self.sync()
         self._wake("kv_cache")
-        found = self._sampled(prompts, seed, group, temperature, self._max_new_tokens)
+        found = self._generate(prompts, seed, group, temperature, self._max_new_tokens)
         self._sleep()
         return found
 
@@ -157,7 +157,7 @@ class VllmSampler:
         self._llm.sleep(level=2)  # keeps nothing: the policy has the weights, so a copy on the host is of no use
         self._has_weights = False
 
-    def _sampled(
+    def _generate(
         self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float, max_tokens: int
     ) -> list[Response]:
         """Responses to this rank's prompts; vLLM is awake."""
@@ -169,12 +169,12 @@ class VllmSampler:
             )
             for encoded in prompts
         ]
-        before, together = self._of_neighbors(own)
+        before, together = self._gather_requests(own)
         copies = group if temperature == 0 else 1  # of a greedy response vLLM makes only one
-        asked = [self._asked(each) for each in together]
+        requests = [self._vllm_prompt(each) for each in together]
         settings = [self._settings(each, group // copies, temperature, max_tokens) for each in together]
         try:
-            outputs = self._llm.generate(asked, settings, use_tqdm=False) if asked else []
+            outputs = self._llm.generate(requests, settings, use_tqdm=False) if requests else []
         except faults()[0] as error:
             raise ScapoError(f"vLLM refuses a prompt: {_one_line(error)}") from None
         mine = slice(before, before + len(own))
@@ -183,7 +183,7 @@ class VllmSampler:
             found += _responses(request, output) * copies
         return found
 
-    def _of_neighbors(self, own: list[Request]) -> tuple[int, list[Request]]:
+    def _gather_requests(self, own: list[Request]) -> tuple[int, list[Request]]:
         """The requests of all ranks that share this engine, and how many come before this rank's."""
         if self._neighbors is None:
             return 0, own
@@ -192,7 +192,7 @@ class VllmSampler:
         before = sum(len(part) for part in parts[: dist.get_rank(self._neighbors)])
         return before, [request for part in parts for request in part]
 
-    def _asked(self, request: Request) -> dict[str, Any]:
+    def _vllm_prompt(self, request: Request) -> dict[str, Any]:
         """A prompt for vLLM, which puts as many tokens for the picture as it has features, in place of one."""
         if len(request.ids) + self._max_new_tokens > self._longest:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
@@ -233,7 +233,7 @@ class VllmSampler:
         maker.close()
         encoded = encode(self._policy, prompts, self._process_group.device)
         tokens = min(CHECKED_TOKENS, self._max_new_tokens)
-        before = self._sampled(encoded, 0, 1, 0.0, tokens)
+        before = self._generate(encoded, 0, 1, 0.0, tokens)
         self._sleep()
         own = PolicySampler(self._policy, self._process_group.device, tokens, CHECKED_PROMPTS).sample(
             encoded, 0, 1, 0.0
@@ -242,7 +242,7 @@ class VllmSampler:
         self.sync()
         seconds = time.perf_counter() - start
         self._wake("kv_cache")
-        after = self._sampled(encoded, 0, 1, 0.0, tokens)
+        after = self._generate(encoded, 0, 1, 0.0, tokens)
         if self._process_group.max(int(before != after)):
             raise ScapoError(
                 "vLLM's greedy responses changed when it was given the weights that it had read from "
@@ -250,7 +250,7 @@ class VllmSampler:
             )
         pairs = [(one.ids, other.ids) for one, other in zip(own, after, strict=True)]
         same, total = self._process_group.sum(
-            sum(_agreeing(*pair) for pair in pairs), sum(max(map(len, p)) for p in pairs)
+            sum(_common_prefix(*pair) for pair in pairs), sum(max(map(len, p)) for p in pairs)
         )
         share = same / total if total else 1.0
         _log.info(
@@ -319,7 +319,7 @@ def _responses(request: Request, output: Any) -> list[Response]:
     return found
 
 
-def _agreeing(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

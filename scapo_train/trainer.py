@@ -24,13 +24,13 @@ from scapo_eval.vocabulary import Vocabulary
 from .checkpoint import Checkpoints, export
 from .config import Config, required, to_toml
 from .credit import CreditedBatch, credit, resamples
-from .data import Prompts, indices_of_step, read_prompts, seed_of
+from .data import Prompts, Response, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
 from .model import Policy, load_policy, loading
 from .plan.hardware import matrix_rate
-from .rollout import EncodedPrompt, PolicySampler, Response, Sampler, encode
+from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
 from .update import Updater, UpdateResult, optimizer_of
 from .watch import Interrupted
 

@@ -17,11 +17,12 @@ from scapo_eval.errors import ScapoError
 
 from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
+from .data import Response
 from .distributed import ProcessGroup
 from .loss import token_loss
 from .model import Policy, on_device
 from .packing import Batch, Row, batch_of
-from .rollout import EncodedPrompt, Response
+from .rollout import EncodedPrompt
 
 _log = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class Updater:
                 per_token = np.repeat(weights[micro.owners], own)
                 if self._loss.mean_per_micro_batch:
                     per_token = np.full(own.sum(), 1.0 / (own.sum() * len(micro_batches) * ranks))
-                weight = torch.from_numpy(per_token).to(device, torch.float32)
+                weight = torch.from_numpy(per_token).to(device, statistics.logprob.dtype)
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
             part = token_loss(

@@ -11,11 +11,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-COLOURS = {
+COLORS = {
     "dog": (200, 40, 40), "cat": (40, 200, 40), "book": (40, 40, 220), "cup": (220, 200, 40), "knife": (200, 200, 200),
     "fork": (130, 60, 160),
 }  # fmt: skip
-LABELS = tuple(COLOURS)
+LABELS = tuple(COLORS)
 SIDE, CELL = 56, 28
 LEARNING_RATE = 2e-3
 PAIR = ("knife", "fork")
@@ -43,7 +43,7 @@ def draw(rng: random.Random) -> tuple[Any, list[str]]:
         cells[cell] = label
         x, y = CELL * (cell % 2), CELL * (cell // 2)
         inset = rng.randint(1, 5)
-        pen.rectangle((x + inset, y + inset, x + CELL - inset, y + CELL - inset), fill=COLOURS[label])
+        pen.rectangle((x + inset, y + inset, x + CELL - inset, y + CELL - inset), fill=COLORS[label])
     return picture, cells
 
 

@@ -177,7 +177,7 @@ class Engine:
         logprob = declared("Logprob", self.record)
         tokens, places, reason = [], [], "length"
         while len(tokens) < params.max_tokens:
-            logits = self._logits(ids, tokens, picture, pixels, grid).float().clone()
+            logits = self._logits(ids, tokens, picture, pixels, grid).clone()
             raw = logits.log_softmax(-1)
             for token, bias in params.logit_bias.items():
                 logits[token] += bias

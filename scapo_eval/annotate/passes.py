@@ -228,7 +228,7 @@ def _write(
         row, column, verdict = np.array(found, dtype=np.int64).T
         before = store.matrix[row, column]
         new = Provenance(kind, prompt, judge, round, reason)
-        # a person's verdict stays; a coarse one is the first or mends an unreadable coarse one
+        # a person's verdict stays; a coarse one is the first or replaces an unreadable coarse one
         replaced = {"coarse"} if kind == "coarse" else {"coarse", "label", "joint"}
         free = np.array([*(each.kind in replaced for each in store.provenances), True])[
             store.provenance_ids[row, column]

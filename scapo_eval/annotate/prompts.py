@@ -220,7 +220,7 @@ def read_verdicts(text: str, labels: tuple[str, ...]) -> tuple[int, ...] | None:
 
     The answer must be one JSON object (a code fence around it and a thinking block before it do no harm) that gives
     one verdict on every label and on nothing else: ``{"present": true}``, ``{"verification": "supported"}``, or
-    either of these (or the bare value) under the label's name; ``evidence`` may stand beside a verdict. Text around
+    either of these (or the bare value) under the label's name; ``evidence`` may accompany a verdict. Text around
     the object, both values, another label, a missing label, a refusal: no verdict.
 
     Args:

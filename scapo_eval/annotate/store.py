@@ -369,7 +369,7 @@ class Store:
                     other.unlink()
 
     def _read_log(self) -> NDArray[np.void]:
-        """The log; sets the archive that stands before it. A writer may fold the one into the other meanwhile."""
+        """Reads the archive and returns the log after it; a writer may fold the log into the archive meanwhile."""
         archive = self.folder / "verdicts.npz"
         for _ in range(100):
             self._generation, self._versions = 0, []

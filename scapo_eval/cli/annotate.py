@@ -55,7 +55,7 @@ class _Group(click.Group):
 def command() -> None:
     """Builds a presence/absence matrix for your own images: sample, coarse, mine, refine, qc, finalize.
 
-    RUN is a folder that holds everything of a run. A killed command resumes when it is run again.
+    RUN is the folder of the run. A killed command resumes when it is run again.
     """
 
 
@@ -126,7 +126,7 @@ def coarse_command(
     with open_or_create(run, found, labels) as store:
         if labels.info != store.vocabulary.info:
             settings.warn(
-                f"definitions of {vocabulary} have changed; the run's own copy goes on ({run}/vocabulary.json)"
+                f"definitions of {vocabulary} have changed; the run keeps its own copy ({run}/vocabulary.json)"
             )
         if card := card_of(images):
             store.keep_pool(card)

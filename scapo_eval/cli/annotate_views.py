@@ -214,7 +214,7 @@ def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(run: str, as_json: bool) -> None:
-    """What RUN holds: cells settled and open, by whom, images excluded."""
+    """Numbers of settled and open cells of RUN, by whom they were settled, and of excluded images."""
     store = Store.open(run)
     of_kind: dict[str, int] = {}
     for k, provenance in enumerate(store.provenances):

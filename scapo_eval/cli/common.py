@@ -61,6 +61,7 @@ class Output(Screen):
     resamples: int
     seed: int
     test: Test
+    allow_different: bool
     fail_under: tuple[str, ...]
     fail_above: tuple[str, ...]
 
@@ -96,6 +97,11 @@ def output_options(command: Command) -> Command:
             default="approximate_randomization",
             show_default=True,
             help="Test of differences to the first system.",
+        ),
+        click.option(
+            "--allow-different",
+            is_flag=True,
+            help="Compare systems that were scored differently (truth, vocabulary, claims...), and mark it.",
         ),
         click.option(
             "--fail-under",
@@ -210,8 +216,13 @@ def _no_captions(path: str) -> str | None:
     return f"{reason}; {layout.use}" if layout.use else reason
 
 
-def emit(runs: Sequence[Run], output: Output) -> int:
+def emit(runs: Sequence[Run], output: Output, *, allow_different: bool = False) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
+
+    Args:
+        runs: the first is the baseline.
+        output: the options.
+        allow_different: whether the verb itself sets different readings side by side.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
@@ -223,7 +234,12 @@ def emit(runs: Sequence[Run], output: Output) -> int:
     for name, _, _ in gates:
         if name not in metrics.formulas:
             raise click.UsageError(f"unknown metric '{name}'; known: {', '.join(metrics.formulas)}")
-    results = compare(runs, resampling=output.resampling, test=output.test)
+    results = compare(
+        runs,
+        resampling=output.resampling,
+        test=output.test,
+        allow_different=allow_different or output.allow_different,
+    )
     if output.output:
         results.save(output.output)
     for run in runs:

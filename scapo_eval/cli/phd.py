@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from ..io.files import atomic_write, dump_json
-from ..metrics.phd import BENCHMARK, read_phd
-from ..metrics.questions import Question
+from ..metrics.phd import BENCHMARK, prompt_record, read_phd
 from .common import Output, output_options
 from .yesno import reading_options, score
 
@@ -29,22 +28,11 @@ def command(answers: tuple[str, ...], data: str | None, prompts: str | None, out
         if data is None or answers:
             raise click.UsageError("--prompts takes --data and no answers")
         with atomic_write(prompts) as stream:
-            stream.writelines(dump_json(prompt(question)) + b"\n" for question in read_phd(data))
+            for question in read_phd(data):
+                record = prompt_record(question)
+                record["question"] = record.pop("prompt")
+                stream.write(dump_json(record) + b"\n")
         return 0
     if not answers:
         raise click.UsageError("no answers to score (or --prompts FILE to write the prompts)")
     return score(BENCHMARK, answers, (data,) if data else (), output, **reading)
-
-
-def prompt(question: Question) -> dict[str, Any]:
-    """A question as the record that an engine answers."""
-    record = {
-        "id": question.id,
-        "benchmark": "phd",
-        "mode": question.mode,
-        "task": question.task,
-        "image": question.image,
-        "question": question.prompt,
-        "label": question.label,
-    }
-    return {key: value for key, value in record.items() if value is not None}

@@ -33,6 +33,7 @@ class Inputs:
     name: tuple[str, ...]
     resamples: int
     seed: int
+    allow_different: bool
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
@@ -46,6 +47,7 @@ class Inputs:
             trails=self.trail,
             names=_renamings(self.name),
             resampling=Resampling(self.resamples, self.seed),
+            allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
         return gather(inputs, settings, progress=partial(progress, screen), warn=screen.warn)
@@ -73,6 +75,7 @@ def input_options(command: Command) -> Command:
         ),
         click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True),
         click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
+        click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
     return with_options(scoring_options(command), options, "how", Inputs)

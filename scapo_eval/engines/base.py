@@ -191,7 +191,7 @@ _SETTINGS = ("config.json", "generation_config.json", "preprocessor_config.json"
 def weights_hash(model: str) -> str | None:
     """Hash of a local model's weights and settings; None for a name that is not a folder.
 
-    A revision names what a hub holds, but only the bytes tell which training step a local folder holds.
+    A revision identifies weights on the hub; the training step of a local folder shows only in its bytes.
     """
     folder = Path(model)
     if not folder.is_dir():

@@ -1,27 +1,26 @@
 """A model's answers to questions about images, plain or with its own description of the image as context.
 
-The published figures of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
+The published scores of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..benchmark import benchmarks
 from ..engines import Request, Sampling
 from ..errors import InputError
 from ..io.captions_foreign import read_foreign_captions
 from ..io.fields import find_image, id_in
 from ..io.files import FaultList, display_name, iter_records
-from ..metrics.phd import read_phd
 from ..metrics.questions import image_key
 from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
 from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFile, ImageFolder
 
-_POPE_CATEGORIES = ("adversarial", "popular", "random")
 _PROMPTS = ("prompt", "question", "query", "text")
 _PASSED_ON = (
     "benchmark", "mode", "task", "category", "label", "question_type", "question_topic", "gt_answer", "image_content",
@@ -67,8 +66,7 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     """
     asked: list[AskedQuestion] = []
     for path in paths:
-        _, first = next(iter_records(path))
-        asked += _phd(path, folder) if {"yes_question", "no_question"} <= first.keys() else _plain(path, folder)
+        asked += _of_file(path, folder)
     seen: set[str] = set()
     for each in asked:
         if str(each.id) in seen:
@@ -80,46 +78,36 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     return asked
 
 
-def _phd(path: str, folder: ImageFolder) -> Iterator[AskedQuestion]:
-    for question in read_phd(path):
-        prompt = question.prompt or question.text or ""
-        record = {
-            "benchmark": "phd", "mode": question.mode, "task": question.task, "image": question.image,
-            "question": question.text, "label": question.label,
-        }  # fmt: skip
-        yield AskedQuestion(question.id, prompt, question.image, _located(folder, question.image), _known(record))
+def _records(path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """The prompts of a question file, as its benchmark reads it; own records as they are."""
+    _, first = next(iter_records(path))
+    for each in benchmarks():
+        if each.prompts and (found := each.prompts(path, first)) is not None:
+            return found
+    return iter_records(path)
 
 
-def _plain(path: str, folder: ImageFolder) -> list[AskedQuestion]:
+def _of_file(path: str, folder: ImageFolder) -> list[AskedQuestion]:
     faults = FaultList()
-    name = Path(path).name.casefold()
-    category = next((each for each in _POPE_CATEGORIES if each in name), None) if "pope" in name else None
     asked = []
-    for number, (line, record) in enumerate(iter_records(path), 1):
+    for line, record in _records(path):
         try:
-            asked.append(_question(record, number, category, folder))
+            asked.append(_question(record, folder))
         except ValueError as error:
             faults.add(InputError(str(error), path=display_name(path), line=line))
     faults.raise_if_any()
     return asked
 
 
-def _question(record: Mapping[str, Any], number: int, category: str | None, folder: ImageFolder) -> AskedQuestion:
+def _question(record: Mapping[str, Any], folder: ImageFolder) -> AskedQuestion:
     key = next((key for key in ("id", "question_id", "index") if record.get(key) is not None), None)
     prompt = next((record[key] for key in _PROMPTS if isinstance(record.get(key), str) and record[key].strip()), None)
     if prompt is None:
         raise ValueError(f"missing key 'question' (found: {', '.join(record) or 'nothing'})")
-    identity: str | int
     if key is None:
-        if "question_type" not in record:  # MMHal-Bench has none, and its order is part of it
-            raise ValueError(f"missing key 'id' (found: {', '.join(record)})")
-        identity = f"mmhal/{number}"
-    else:
-        identity = record[key] if isinstance(record[key], int) else id_in(record, key)
+        raise ValueError(f"missing key 'id' (found: {', '.join(record)})")
+    identity = record[key] if isinstance(record[key], int) else id_in(record, key)
     known = {name: record[name] for name in _PASSED_ON if record.get(name) is not None}
-    if key == "question_id" and category is not None:
-        identity = f"pope/{category}/{identity}"
-        known = {"benchmark": "pope", "category": category, **known}
     image = next((str(record[k]) for k in ("image", "image_path") if record.get(k) is not None), find_image(record))
     question = record.get("question") or record.get("query") or record.get("text") or prompt
     known |= {"image": image, "question": question}

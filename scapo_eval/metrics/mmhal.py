@@ -5,9 +5,10 @@ Ratings below 3 say that the answer hallucinates. The judge runs elsewhere; this
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from ..counts import CountBuilder
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
-from ..io.files import FaultList, display_name, json_type
+from ..io.files import FaultList, display_name, iter_records, json_type
 from ..metric import MetricSet, ratio
 from ..results import Resampling, Run
 from ..signature import Signature
@@ -232,4 +233,11 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
     )
 
 
-BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS)
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The benchmark's own questions, which have no ids: their order is part of it."""
+    if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
+        return None
+    return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
+
+
+BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, prompts=_prompts)

@@ -230,6 +230,26 @@ def phd_metrics(groups: Sequence[str]) -> MetricSet:
 _MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
 
 
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The prompts of all modes of a ``data.json``."""
+    return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
+
+
+def prompt_record(question: Question) -> dict[str, Any]:
+    """A question as the record that an engine answers."""
+    record = {
+        "id": question.id,
+        "benchmark": "phd",
+        "mode": question.mode,
+        "task": question.task,
+        "image": question.image,
+        "prompt": question.prompt or question.text,
+        "question": question.text,
+        "label": question.label,
+    }
+    return {key: value for key, value in record.items() if value is not None}
+
+
 def _read_questions(paths: Sequence[str | Path]) -> list[Question]:
     return [question for path in paths for question in read_phd(path)]
 
@@ -241,5 +261,6 @@ BENCHMARK = YesNoBenchmark(
     read_questions=_read_questions,
     read_answers=read_phd_answers,
     truth_option="--data",
+    prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),
 )

@@ -7,13 +7,14 @@ start at 1 in each file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..answers import Parser
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
-from ..io.files import display_name
+from ..io.files import display_name, iter_records
 from ..metric import MetricSet
 from ..types import Answer
 from .join import JoinedAnswers, join
@@ -148,10 +149,26 @@ def is_pope(answer: Answer) -> bool:
     return bool(answer.question and not answer.mode and _QUESTION.search(answer.question))
 
 
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The questions of one of the official files, told by its name; their ids count within a category."""
+    name = Path(path).name.casefold()
+    category = _category_in(name) if "pope" in name else None
+    if category is None or "question_id" not in first:
+        return None
+    return (
+        (
+            line,
+            {**record, "id": f"pope/{category}/{record.get('question_id')}", "benchmark": "pope", "category": category},
+        )
+        for line, record in iter_records(path)
+    )
+
+
 BENCHMARK = YesNoBenchmark(
     name="pope",
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,
     read_answers=read_pope,
     recognizes=is_pope,
+    prompts=_prompts,
 )

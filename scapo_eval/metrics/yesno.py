@@ -297,12 +297,15 @@ def _run(
             f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
             f"'{parser}'; {fate}"
         )
+    own = OWN_LABELS in answers.notes  # then the questions are those that were answered
+    asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
     signature = Signature.of(
         metrics.name,
         parser=parser,
         unparsed=unparsed,
         n=len(items),
-        questions=digest(sorted(f"{question.id} {question.label}" for question in answers.questions)),
+        labels="own" if own else None,
+        **{"asked" if own else "questions": asked},
         ids=digest(table.image_ids),
         missing=counts["missing"],
     )

@@ -265,7 +265,7 @@ def planes(report: Report) -> list[Plane]:
 def _plane(title: str, points: list[Point], prefixes: Sequence[str]) -> Plane:
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
-    passed = {k for trail in trails for k in trail[:-1]}  # the arrow to a run's last checkpoint stands for the run
+    passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
     return Plane(title, tuple(points), tuple(trails), tuple(k for k in range(1, len(points)) if k not in passed))
 
 

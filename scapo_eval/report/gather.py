@@ -34,6 +34,7 @@ class Settings:
         trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
         names: old -> new name of a system.
         resampling: of every interval.
+        allow_different: whether systems of one benchmark may have been scored differently.
     """
 
     truth: str | None = None
@@ -44,6 +45,7 @@ class Settings:
     trails: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
+    allow_different: bool = False
 
 
 def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, warn: Warn = warn_user) -> Report:
@@ -102,7 +104,10 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
             warn(f"{run.name}: {note}")
     truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
     return Report(
-        groups=tuple(compare(unique_names(members), resampling=settings.resampling) for members in _by_benchmark(runs)),
+        groups=tuple(
+            compare(unique_names(members), resampling=settings.resampling, allow_different=settings.allow_different)
+            for members in _by_benchmark(runs)
+        ),
         captions=tuple(captions),
         training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=settings.trails,

@@ -98,7 +98,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         runs=report.training_logs,
         percent=percent,
         payloads={
-            "figures": _packed(_figures(report, drawn)),
+            "charts": _packed(_charts(report, drawn)),
             "captions": _packed(_captions(report.captions)),
             "pictures": _packed(dict(images)),
         },
@@ -136,10 +136,10 @@ def _group(group: Results) -> dict[str, Any]:
     names = list(found["systems"][0]["metrics"])
 
     def cell(system: Mapping[str, Any], name: str) -> dict[str, str]:
-        figure, plain = system["metrics"][name], name in metric.plain_numbers
-        made = {"value": _number(figure["value"], plain), "interval": "", "difference": "", "tone": ""}
-        if figure["ci_low"] is not None:
-            made["interval"] = f"{_number(figure['ci_low'], plain)} – {_number(figure['ci_high'], plain)}"
+        measured, plain = system["metrics"][name], name in metric.plain_numbers
+        made = {"value": _number(measured["value"], plain), "interval": "", "difference": "", "tone": ""}
+        if measured["ci_low"] is not None:
+            made["interval"] = f"{_number(measured['ci_low'], plain)} – {_number(measured['ci_high'], plain)}"
         row = differences.get((system["name"], name))
         if row and row["difference"] is not None:
             p = row.get("p_holm", row["p_value"])
@@ -156,7 +156,7 @@ def _group(group: Results) -> dict[str, Any]:
     return {
         "name": metric.name,
         "tall": len(names) > MANY_FIGURES,
-        "figures": [(n, n + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "metrics": [(n, n + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
         "systems": [
             {
                 "name": system["name"],
@@ -206,7 +206,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
 # The packed numbers
 
 
-def _figures(report: Report, drawn: list[Plane]) -> dict[str, Any]:
+def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
@@ -304,7 +304,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
 
 
 def image_files(folder: str | Path, wanted: Iterable[str]) -> dict[str, Path]:
-    """The picture file of each image that a folder (or a folder in it) holds.
+    """The picture file of each image, where the folder (or a subfolder) has it.
 
     Raises:
         InputError: the folder is not found, or none of the images is in it.

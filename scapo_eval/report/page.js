@@ -18,7 +18,7 @@
   const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(100 * x).toFixed(1);
   const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
   const wellFormed = (text) => text.replace(/\p{Cs}/gu, "\ufffd"); // as URLs carry it
-  let names = []; // of all systems, for colours and markers
+  let names = []; // of all systems, for colors and markers
   let common = 0; // characters that all names begin with, up to a separator: left out where room is short
 
   function fill(node, attributes, children) {
@@ -883,7 +883,7 @@
       this.shownSystems = systems.length === 1 ? systems : this.systems;
       byId("captions-count").textContent =
         `${rows.length.toLocaleString("en")} of ${this.images.length.toLocaleString("en")} images` +
-        (labels && !labels.length ? "; no such label" : "");
+        (labels && !labels.length ? "; label not found" : "");
       this.space.style.height = rows.length * ROW + "px";
       if (image === null) {
         this.target = null;
@@ -1165,7 +1165,7 @@
         ),
       );
     const line = (run, name) => {
-      // a figure of every tenth step is a line; one that is missing now and then leaves a gap
+      // a value at every tenth step is a line; one that is missing now and then leaves a gap
       const y = run.columns[name],
         there = y.map((v, k) => k).filter((k) => y[k] !== null),
         x = run.columns.step;
@@ -1235,30 +1235,28 @@
     };
   }
 
-  // Start: the head stands already; small figures next, captions last
+  // Start: the head is there already; the charts next, captions last
 
   async function start() {
     show();
-    const figures = await unpack("figures");
-    names = figures.names;
+    const charts = await unpack("charts");
+    names = charts.names;
     const alike = names.length > 1 ? [...names[0]].findIndex((c, k) => names.some((name) => name[k] !== c)) : 0;
     common = Math.max(0, ...[..."_-./ "].map((c) => (names[0] || "").slice(0, Math.max(0, alike)).lastIndexOf(c) + 1));
     for (const node of document.querySelectorAll("[data-system]")) node.style.background = colorOf(node.dataset.system);
-    const systems = figures.captions;
+    const systems = charts.captions;
     painters.frontier = () =>
       document
         .querySelectorAll("[data-plane]")
-        .forEach((figure) =>
-          frontier(figure, figures.planes[+figure.dataset.plane], figures.iso, figure.dataset.plane),
-        );
-    if (figures.labels.length) {
-      labelsPage(figures.labels, systems);
+        .forEach((figure) => frontier(figure, charts.planes[+figure.dataset.plane], charts.iso, figure.dataset.plane));
+    if (charts.labels.length) {
+      labelsPage(charts.labels, systems);
       painters.guards = () => {
         const place = byId("lengths"),
-          last = Math.max(...figures.lengths.map((h) => h.length));
+          last = Math.max(...charts.lengths.map((h) => h.length));
         const made = curve(
           "share of captions, %, by words",
-          figures.lengths.map((h, k) => ({
+          charts.lengths.map((h, k) => ({
             name: systems[k],
             color: Math.max(0, names.indexOf(systems[k])),
             x: Array.from({ length: last }, (_, j) => 10 * j + 5),
@@ -1269,9 +1267,9 @@
         place.replaceChildren(...(made ? [made.figure] : []));
       };
     }
-    if (figures.training.length) trainingPage(figures.training);
+    if (charts.training.length) trainingPage(charts.training);
     show();
-    if (figures.labels.length) {
+    if (charts.labels.length) {
       await new Promise((done) => setTimeout(done)); // let the browser paint
       captions = new Captions(await unpack("captions"));
       captions.pictures = await unpack("pictures");
@@ -1284,7 +1282,7 @@
   if (typeof DecompressionStream === "undefined") {
     byId("trouble").hidden = false;
     byId("trouble").textContent =
-      "This browser cannot unpack the figures and captions (it lacks DecompressionStream); the scores below are complete.";
+      "This browser cannot unpack the charts and captions (it lacks DecompressionStream); the scores below are complete.";
   } else {
     start().catch((error) => {
       byId("trouble").hidden = false;

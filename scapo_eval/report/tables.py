@@ -83,8 +83,8 @@ _TABLE_2: tuple[_ShownMetric, ...] = (
     ("mmhal", "mmhal_hal", Column("Hal. Rate", "MMHal-Bench", better=False)),
 )
 _TABLE_4: tuple[_ShownMetric, ...] = tuple(
-    ("amber", figure, Column(heading))
-    for figure, heading in (("accuracy", "Acc."), ("precision", "Pre."), ("recall", "Rec."), ("f1", "F1"))
+    ("amber", metric, Column(heading))
+    for metric, heading in (("accuracy", "Acc."), ("precision", "Pre."), ("recall", "Rec."), ("f1", "F1"))
 )
 
 
@@ -129,8 +129,8 @@ def _joined(
     for group in report.groups:
         for system in group.to_dict()["systems"]:
             own = found.setdefault(system["name"], {})
-            for name, figure in system["metrics"].items():
-                own[group.metric_set.name, name] = figure["value"]
+            for name, measured in system["metrics"].items():
+                own[group.metric_set.name, name] = measured["value"]
     values = {name: tuple(own.get((m, f)) for m, f, _ in shown) for name, own in found.items()}
     values = {name: row for name, row in values.items() if any(v is not None for v in row)}
     if not values:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from scapo_eval.errors import InputError
+from scapo_eval.errors import InputError, ScapoError
 
 from ..config import Config
 from .hardware import GIB, GPUS, Gpu
@@ -108,7 +108,7 @@ class Job:
         assume: efficiencies that the seconds are computed from.
 
     Raises:
-        InputError: these GPUs cannot share this work at all.
+        ScapoError: these GPUs cannot share this work at all, or the dtype is not one to train with.
     """
 
     config: Config
@@ -120,6 +120,8 @@ class Job:
 
     def __post_init__(self) -> None:
         prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
+        if self.config.model.dtype == "float64":
+            raise ScapoError("model.dtype = float64 is for comparing computations: a plan knows bfloat16 and float32")
         if self.count > prompts:
             reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
             raise InputError(reason)

@@ -18,8 +18,6 @@ from scapo_eval.cli.main import cli
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, Similarity, read_responses
 from scapo_eval.metrics.amber.data import Description
-from scapo_eval.results import Run
-from scapo_eval.stats import values
 
 DESCRIBED = ("gen_instructblip_agla_small", "gen_llava_base")
 VECTORS = {"standin": "official_script_standin_vectors", "novectors": "official_script_no_vectors"}
@@ -90,10 +88,6 @@ def similarity(kind: str, amber: Path, data: AmberData) -> Similarity:
     return Similarity.load(str(amber / "standin_pairs.json") if kind == "standin" else "none", data.words)
 
 
-def values(system: Run) -> dict[str, float | None]:
-    return dict(values(system.metric_set, system.table))
-
-
 def check_yes_no(printed: Any, wanted: dict[str, Any]) -> None:
     """``wanted`` as in expected.json; what is not in it is not checked."""
     for prefix, task in TASKS.items():
@@ -113,17 +107,17 @@ def test_parity_per_answer_and_in_every_figure(
     name: str, kind: str, amber: Path, data: AmberData, expected: dict[str, Any]
 ) -> None:
     scorer = Amber(data, "parity", similarity=similarity(kind, amber, data), tagger=Tagged(amber, name))
-    run = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data, official=True))
+    scored = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data, official=True))
     trace = read(amber / f"responses/{name}.trace_{kind}.json.gz")
-    assert [{key: record[key] for key in trace[0]} for record in run.records()] == trace
+    assert [{key: record[key] for key in trace[0]} for record in scored.records()] == trace
     wanted = expected[name][VECTORS[kind]]
-    check_generative(run.run.printed, wanted)
-    found = values(run.system)
+    check_generative(scored.run.printed, wanted)
+    found = scored.run.values
     assert round(100 * (found["cap_score"] or 0), 1) == wanted["cap_score"]
     assert round(found["chair"] or 0, 12) == round(wanted["counts"]["chair_score"] / wanted["counts"]["chair_num"], 12)
     assert found["accuracy"] is None
     assert found["amber_score"] is None
-    counts = run.run.table.counts()
+    counts = scored.run.table.counts()
     official = {
         "hallucinated_mentions": "chair_score",
         "mentions": "chair_num",
@@ -179,8 +173,8 @@ def test_nltk_nouns(name: str, amber: Path, with_nltk: None) -> None:
 @pytest.mark.parametrize("name", ["disc_synth_a", "disc_messy_a", "disc_real_sentences_relation"])
 def test_questions_to_the_letter(name: str, amber: Path, data: AmberData, expected: dict[str, Any]) -> None:
     scorer = Amber(data, "parity", tagger=Tagged(amber))
-    run = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data, official=True))
-    check_yes_no(run.run.printed, expected[name]["official_script"])
+    scored = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data, official=True))
+    check_yes_no(scored.run.printed, expected[name]["official_script"])
 
 
 @pytest.mark.parametrize("name", ["disc_messy_a", "disc_real_sentences_relation"])
@@ -189,12 +183,12 @@ def test_questions_by_the_first_word(
     name: str, mode: Any, amber: Path, data: AmberData, expected: dict[str, Any]
 ) -> None:
     scorer = Amber(data, mode, answers="first-word", tagger=Tagged(amber))
-    run = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data))
+    scored = scorer.score(read_responses(amber / f"responses/{name}.json.gz", data))
     wanted = expected[name]["official_script_after_normaliser"]["first_word"]
-    assert run.run.counts["unparsed"] == wanted["left_unparsed"]
+    assert scored.run.counts["unparsed"] == wanted["left_unparsed"]
     if mode == "parity":
-        check_yes_no(run.run.printed, wanted)
-    found = values(run.system)
+        check_yes_no(scored.run.printed, wanted)
+    found = scored.run.values
     for prefix, task in TASKS.items():
         for figure in ("accuracy", "precision", "recall"):
             value = found[prefix + figure]
@@ -205,12 +199,12 @@ def test_questions_by_the_first_word(
 
 
 def test_verdicts_agree_with_the_counts(amber: Path, data: AmberData) -> None:
-    run = Amber(data).score(read_responses(amber / "responses/disc_synth_a.json.gz", data))
-    found = values(run.system)
-    for name, right in run.run.verdicts.items():
+    scored = Amber(data).score(read_responses(amber / "responses/disc_synth_a.json.gz", data))
+    found = scored.run.values
+    for name, right in scored.run.verdicts.items():
         assert sum(right.values()) / len(right) == pytest.approx(found[name])
-    assert len(run.run.verdicts) == 7
-    assert len(run.run.table.image_ids) == 1004
+    assert len(scored.run.verdicts) == 7
+    assert len(scored.run.table.image_ids) == 1004
 
 
 def test_both_tasks_in_one_file(amber: Path, data: AmberData, expected: dict[str, Any], tmp_path: Path) -> None:
@@ -222,14 +216,14 @@ def test_both_tasks_in_one_file(amber: Path, data: AmberData, expected: dict[str
     scorer = Amber(
         data, "parity", similarity=similarity("standin", amber, data), tagger=Tagged(amber, "gen_llava_base")
     )
-    run = scorer.score(read_responses(path, data, official=True))
+    scored = scorer.score(read_responses(path, data, official=True))
     wanted = expected["mixed_all_a"]
-    check_generative(run.run.printed, wanted["official_script_standin_vectors"]["generative"])
-    check_yes_no(run.run.printed, wanted["official_script_standin_vectors"])
-    assert run.run.printed["amber_score"] == wanted["amber_score_from_printed_figures"]
-    assert values(run.system)["amber_score"] == pytest.approx(84.1, abs=0.05)
-    assert run.run.counts["missing"] == 0
-    assert run.run.notes == ()
+    check_generative(scored.run.printed, wanted["official_script_standin_vectors"]["generative"])
+    check_yes_no(scored.run.printed, wanted["official_script_standin_vectors"])
+    assert scored.run.printed["amber_score"] == wanted["amber_score_from_printed_figures"]
+    assert scored.run.values["amber_score"] == pytest.approx(84.1, abs=0.05)
+    assert scored.run.counts["missing"] == 0
+    assert scored.run.notes == ()
 
 
 def test_a_partial_run_with_repeated_ids(
@@ -237,14 +231,14 @@ def test_a_partial_run_with_repeated_ids(
 ) -> None:
     path = amber / "responses/partial_a.json.gz"
     scorer = Amber(data, "parity", similarity=similarity("standin", amber, data))
-    run = scorer.score(read_responses(path, data, official=True))
+    scored = scorer.score(read_responses(path, data, official=True))
     wanted = expected["partial_a"]["official_script_standin_vectors"]
-    check_generative(run.run.printed, wanted["generative"])
-    check_yes_no(run.run.printed, wanted)
+    check_generative(scored.run.printed, wanted["generative"])
+    check_yes_no(scored.run.printed, wanted)
     ids = [answer["id"] for answer in read(path)]
-    assert run.run.counts["duplicate"] == len(ids) - len(set(ids)) > 0
-    assert run.run.counts["missing"] == 15220 - len(set(ids))
-    assert any("partial run" in note for note in run.run.notes)
+    assert scored.run.counts["duplicate"] == len(ids) - len(set(ids)) > 0
+    assert scored.run.counts["missing"] == 15220 - len(set(ids))
+    assert any("partial run" in note for note in scored.run.notes)
 
 
 def test_odd_inputs(amber: Path, data: AmberData, tmp_path: Path, with_nltk: None) -> None:
@@ -261,18 +255,18 @@ def test_odd_inputs(amber: Path, data: AmberData, tmp_path: Path, with_nltk: Non
                 read_responses(path, data, official=True)
             assert case["name"] in str(error.value)
             continue
-        run = scorer.score(read_responses(path, data, official=True))
+        scored = scorer.score(read_responses(path, data, official=True))
         wanted = case.get("printed", {})
-        check_yes_no(run.run.printed, wanted)
+        check_yes_no(scored.run.printed, wanted)
         if "generative" in wanted:
-            check_generative(run.run.printed, wanted["generative"])
+            check_generative(scored.run.printed, wanted["generative"])
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_embedded_stays_close_to_the_official_script(
     name: str, amber: Path, data: AmberData, expected: dict[str, Any]
 ) -> None:
-    run = Amber(data).score(read_responses(amber / f"responses/{name}.json.gz", data))
+    scored = Amber(data).score(read_responses(amber / f"responses/{name}.json.gz", data))
     wanted = expected[name]["official_script_no_vectors"]["counts"]
     official = {
         "chair": wanted["chair_score"] / wanted["chair_num"],
@@ -281,8 +275,8 @@ def test_embedded_stays_close_to_the_official_script(
         "cog": wanted["cog_score"] / wanted["cog_num"],
     }
     for figure, allowed in {"chair": 0.2, "cover": 0.4, "hal": 1.2, "cog": 0.1}.items():
-        assert abs(100 * (values(run.system)[figure] or 0) - 100 * official[figure]) <= allowed, figure
-    assert run.run.printed == {}
+        assert abs(100 * (scored.run.values[figure] or 0) - 100 * official[figure]) <= allowed, figure
+    assert scored.run.printed == {}
 
 
 def test_spacy_similarities_are_computed_once(

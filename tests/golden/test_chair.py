@@ -18,7 +18,6 @@ from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS
 from scapo_eval.metrics.chair.tokens import sentence_tokens
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.scoring import ScoredBlock
-from scapo_eval.stats import values
 from scapo_eval.vocabulary import Vocabulary
 
 FILES = [f"{model}_{decoder}" for model in ("llava-1.5", "instructblip") for decoder in ("greedy", "beam5", "ours")]
@@ -76,17 +75,16 @@ def check(path: Path, profile: Profile, truth: PresenceOracle, expected: dict[st
     lists: list[list[Any]] = []
 
     def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
-        lists.extend([int(r["image_id"]), r["generated"], r["hallucinated"]] for r in scorer.evidence(block))
+        lists.extend([int(r["image_id"]), r["generated"], r["hallucinated"]] for r in scorer.records(block))
 
-    system = score_chair(path, profile, truth, on_block=keep)
-    counts = system.table.counts()
+    run = score_chair(path, profile, truth, on_block=keep)
+    counts = run.table.counts()
     assert {name: counts[own] for name, own in COUNTS.items()} == expected["counts"]
     assert lists == expected["per_caption"]
-    values = values(METRICS, system.table)
     for name, own in FIGURES.items():
         if name in expected:
-            assert values[own] == pytest.approx(expected[name], abs=1e-12)
-    assert values["hal_rate"] == pytest.approx(expected["set_based"]["hal_rate"], abs=1e-12)
+            assert run.values[own] == pytest.approx(expected[name], abs=1e-12)
+    assert run.values["hal_rate"] == pytest.approx(expected["set_based"]["hal_rate"], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -141,7 +139,7 @@ def test_sentence_tokens_are_nltks(shared: Path, nltk_data: str) -> None:
 def test_native_counts_are_those_of_score(data: Path, truth: PresenceOracle) -> None:
     vocabulary = Vocabulary.load("coco80")
     path = data / "captions" / "llava-1.5_ours.jsonl"
-    found = score_chair(path, Native(vocabulary), truth).table.counts()
+    found = score_chair(path, Native(vocabulary), truth).counts
     records = [json.loads(line) for line in path.read_text().splitlines()]
     scores = score_captions(records, vocabulary, truth)
     assert {name: found[name] for name in scores.counts} == scores.counts

@@ -13,10 +13,9 @@ import pytest
 from scapo_eval import prompts
 from scapo_eval.answers import PARSERS, first_word
 from scapo_eval.metric import harmonic_mean
-from scapo_eval.metrics.phd import MODES, mode_and_task, phd_metric, read_phd, read_phd_answers
-from scapo_eval.metrics.yesno import Unparsed, mean, systems
-from scapo_eval.results import Run
-from scapo_eval.stats import values
+from scapo_eval.metrics.phd import BENCHMARK, MODES, read_phd, read_phd_answers
+from scapo_eval.metrics.yesno import Unparsed, mean
+from scapo_eval.results import Resampling, Run
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +31,9 @@ def expected(phd: Path) -> dict[str, Any]:
 
 def score(phd: Path, answers: str, data: str | None, parser: str = "default", unparsed: Unparsed = "wrong") -> Run:
     questions = read_phd(phd / data) if data else None
-    runs = {"a": read_phd_answers(phd / answers, questions, PARSERS[parser])}
-    made = systems(runs, phd_metric, mode_and_task, parser=parser, unparsed=unparsed, resamples=0, seed=0)
-    return made[0]
+    joined = read_phd_answers(phd / answers, questions, PARSERS[parser])
+    (run,) = BENCHMARK.runs({"a": joined}, parser=parser, unparsed=unparsed, resampling=Resampling(0))
+    return run
 
 
 def test_parsed_answers(phd: Path, expected: dict[str, Any]) -> None:
@@ -55,9 +54,9 @@ def test_parsed_answers(phd: Path, expected: dict[str, Any]) -> None:
 def test_figures(
     phd: Path, expected: dict[str, Any], data: str | None, policy: str, parser: str, unparsed: Unparsed
 ) -> None:
-    system = score(phd, "phd_synthetic_answers.jsonl", data, parser, unparsed)
+    run = score(phd, "phd_synthetic_answers.jsonl", data, parser, unparsed)
     wanted = expected["phd_synthetic_answers.jsonl"][policy]
-    values = {name: round(value or 0, 12) for name, value in values(system.metric_set, system.table).items()}
+    values = {name: round(value or 0, 12) for name, value in run.values.items()}
     for mode, cells in wanted["modes"].items():
         assert values[f"phd_{mode}"] == cells["phd_index"]
         assert values[f"phd_{mode}_task"] == cells["phd_index_mean_over_tasks"]
@@ -69,8 +68,8 @@ def test_figures(
     assert values["phd_all"] == wanted["phd_all_mean_of_four_mode_indices"]
     assert values["phd_all_task"] == wanted["phd_all_mean_of_four_task_averaged_modes"]
     assert values["accuracy"] == wanted["pooled_over_everything"]["accuracy"]
-    assert system.n_records == wanted["pooled_over_everything"]["n"]
-    assert system.counts["unparsed"] == (0 if parser == "pope" else 13)
+    assert run.n_records == wanted["pooled_over_everything"]["n"]
+    assert run.counts["unparsed"] == (0 if parser == "pope" else 13)
 
 
 def test_prompts_are_the_ones_that_were_asked(phd: Path) -> None:
@@ -85,28 +84,28 @@ def test_prompts_are_the_ones_that_were_asked(phd: Path) -> None:
 def test_an_absent_mode_has_no_value(phd: Path, tmp_path: Path) -> None:
     lines = (phd / "phd_synthetic_answers.jsonl").read_text().splitlines()
     (tmp_path / "a.jsonl").write_text("\n".join(line for line in lines if '"mode": "icc"' not in line))
-    system = score(phd, str(tmp_path / "a.jsonl"), "phd_synthetic.json")
-    values = values(system.metric_set, system.table)
+    run = score(phd, str(tmp_path / "a.jsonl"), "phd_synthetic.json")
+    values = run.values
     nothing = {name for name, value in values.items() if value is None}
     tasks = ("object", "attribute", "sentiment", "position", "counting")
     assert nothing == {"phd_icc", "phd_all", "phd_icc_task", "phd_all_task"} | {f"phd_icc_{task}" for task in tasks} | {
         f"icc_{name}" for name in ("accuracy", "yes_recall", "no_recall")
     }
-    assert system.counts["missing"] == 60
-    assert "no answer in mode icc, so phd_all (the mean of the four modes) has no value" in system.notes
+    assert run.counts["missing"] == 60
+    assert "no answer in mode icc, so phd_all (the mean of the four modes) has no value" in run.notes
 
 
 def test_real_arabic_answers(phd: Path, expected: dict[str, Any]) -> None:
     """Their published PhD index; one mode, no tasks."""
-    system = score(phd, "sarab_ccs_gpt-4o-mini.jsonl", None)
+    run = score(phd, "sarab_ccs_gpt-4o-mini.jsonl", None)
     wanted = expected["sarab_ccs_gpt-4o-mini.jsonl"]
-    values = values(system.metric_set, system.table)
+    values = run.values
     for name, key in {"phd_ccs": "phd_index", "ccs_yes_recall": "yes_recall", "ccs_no_recall": "no_recall"}.items():
         assert round(values[name] or 0, 12) == wanted[key]
         assert round(values[name] or 0, 3) == wanted["published"][key]
     assert round(values["accuracy"] or 0, 12) == wanted["accuracy"]
     assert values["phd_ccs_task"] is None
-    assert system.n_records == 30
+    assert run.n_records == 30
 
 
 def test_records_of_the_prerelease_have_neither_image_id_nor_task(phd: Path) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from scapo_eval.answers import PARSERS
-from scapo_eval.metrics.pope import CATEGORIES, pope_metric, read_pope, read_pope_questions
+from scapo_eval.metrics.pope import BENCHMARK, CATEGORIES, read_pope, read_pope_questions
 from scapo_eval.metrics.questions import Question
-from scapo_eval.metrics.yesno import FIGURES, part_of, systems
-from scapo_eval.results import Run
-from scapo_eval.stats import bootstrap, values
+from scapo_eval.metrics.yesno import FORMULAS
+from scapo_eval.results import Resampling, Run
+from scapo_eval.stats import bootstrap
 
 ANSWERS = "llava-v1.5-13b.answers.jsonl"
 
@@ -37,33 +37,34 @@ def questions(pope: Path) -> list[Question]:
 
 
 def score(path: Path, questions: list[Question], parser: str = "pope") -> Run:
-    runs = {"llava": read_pope(path, questions, PARSERS[parser])}
-    return systems(runs, pope_metric, part_of, parser=parser, resamples=0, seed=0)[0]
+    joined = read_pope(path, questions, PARSERS[parser])
+    (run,) = BENCHMARK.runs({"llava": joined}, parser=parser, resampling=Resampling(0))
+    return run
 
 
 @pytest.mark.parametrize("parser", ["pope", "default", "vlmevalkit", "lmms", "contains"])
 def test_figures(pope: Path, wanted: dict[str, Any], questions: list[Question], parser: str) -> None:
     """These answers are one word each, so all rules agree."""
-    system = score(pope / ANSWERS, questions, parser)
-    values = values(system.metric_set, system.table)
-    for name in FIGURES:
+    run = score(pope / ANSWERS, questions, parser)
+    values = run.values
+    for name in FORMULAS:
         assert round(values[name] or 0, 12) == wanted["pooled"][name]
         for category in CATEGORIES:
             assert round(values[f"{category}_{name}"] or 0, 12) == wanted["per_category"][category][name]
     assert round(values["mean_f1"] or 0, 12) == wanted["mean_f1_over_categories_present"]
-    counts = system.table.counts()
+    counts = run.table.counts()
     for category, cells in wanted["per_category"].items():
         assert [counts[f"{category}_{cell}"] for cell in ("tp", "fp", "tn", "fn")] == [
             cells[cell] for cell in ("TP", "FP", "TN", "FN")
         ]
-    assert system.counts == {"unparsed": 0, "missing": 0, "duplicate": 0, "unknown": 0}
-    assert (system.n_records, len(system.table.image_ids)) == (8910, 500)
+    assert run.other_counts == {"unparsed": 0, "missing": 0, "duplicate": 0, "unknown": 0}
+    assert (run.n_records, run.n_images) == (8910, 500)
 
 
 def test_the_bootstrap_resamples_images(pope: Path, wanted: dict[str, Any], questions: list[Question]) -> None:
     """Its width is the cluster-robust standard error's, not that of 8,910 independent answers."""
-    system = score(pope / ANSWERS, questions)
-    intervals = bootstrap(system.table, system.metric_set, resamples=20_000, seed=1)
+    run = score(pope / ANSWERS, questions)
+    intervals = bootstrap(run.table, run.metric_set, resamples=20_000, seed=1)
     for name, cells in {"accuracy": wanted["pooled"], "random_accuracy": wanted["per_category"]["random"]}.items():
         low, high = intervals[name].low, intervals[name].high
         assert low is not None
@@ -85,8 +86,8 @@ def test_order_of_lines_and_type_of_ids_do_not_matter(pope: Path, questions: lis
 
 
 def test_one_category_alone(pope: Path, wanted: dict[str, Any]) -> None:
-    system = score(pope / ANSWERS, read_pope_questions([pope / "coco_pope_random.json"]))
-    values = values(system.metric_set, system.table)
+    run = score(pope / ANSWERS, read_pope_questions([pope / "coco_pope_random.json"]))
+    values = run.values
     assert round(values["f1"] or 0, 12) == wanted["per_category"]["random"]["f1"]
     assert "mean_f1" not in values
-    assert system.counts["unknown"] == 6000
+    assert run.counts["unknown"] == 6000

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from scapo_eval.answers import PARSERS
-from scapo_eval.metrics.join import Run
+from scapo_eval.metrics.join import JoinedAnswers
 from scapo_eval.metrics.pope import read_pope, read_pope_questions
-from scapo_eval.metrics.yesno import part_of, read_yesno, systems, yesno_metric
-from scapo_eval.stats import values
+from scapo_eval.metrics.yesno import BENCHMARK, read_yesno
+from scapo_eval.results import Resampling
 
 RULES = {
     "pope": "pope_official",
@@ -36,20 +36,19 @@ def expected(pope: Path) -> dict[str, Any]:
     return found
 
 
-def check(run: Run, wanted: dict[str, Any]) -> None:
+def check(joined: JoinedAnswers, wanted: dict[str, Any]) -> None:
     """Counts exactly, figures to the 12 digits that the expected ones are printed with."""
-    system = systems({"a": run}, yesno_metric, part_of, parser="any", resamples=0, seed=0)[0]
+    (run,) = BENCHMARK.runs({"a": joined}, parser="any", resampling=Resampling(0))
     totals = dict.fromkeys(("tp", "fp", "tn", "fn", "yes_unparsed", "no_unparsed"), 0)
-    for name, n in system.table.counts().items():
+    for name, n in run.table.counts().items():
         cell = next(cell for cell in totals if name == cell or name.endswith(f"_{cell}"))
         totals[cell] += n
     unparsed = totals["yes_unparsed"] + totals["no_unparsed"]
     assert [totals["tp"], totals["fp"], totals["tn"], totals["fn"], unparsed] == [
         wanted[key] for key in ("TP", "FP", "TN", "FN", "unknown")
     ]
-    values = values(system.metric_set, system.table)
     for name in FIGURES:
-        value = values[name]
+        value = run.values[name]
         assert (None if value is None else round(value, 12)) == wanted[name], name
 
 
@@ -64,8 +63,8 @@ def test_parse_cases(pope: Path) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_254_verbose_answers_under_every_rule(pope: Path, expected: dict[str, Any], name: str) -> None:
-    run = read_yesno(pope / "hallusionbench_verbose_254.jsonl", None, PARSERS[name])
-    check(run, expected["hallusionbench_verbose_254.jsonl"]["rules"][RULES[name]])
+    joined = read_yesno(pope / "hallusionbench_verbose_254.jsonl", None, PARSERS[name])
+    check(joined, expected["hallusionbench_verbose_254.jsonl"]["rules"][RULES[name]])
 
 
 LAYOUTS = [
@@ -93,6 +92,6 @@ def test_the_same_answers_in_every_layout(pope: Path, expected: dict[str, Any], 
         questions = read_pope_questions(sorted(pope.glob("coco_pope_*.json")))
     elif layout in WITHOUT_LABELS:
         questions = read_pope_questions([pope / "formats" / "labels.jsonl"])
-    run = read_pope(pope / "formats" / layout, questions, PARSERS["default"])
-    check(run, expected["formats"]["all_files_same_18_rows"])
-    assert run.counts["missing"] == (8910 - 18 if truth == "all of POPE" else 0)
+    joined = read_pope(pope / "formats" / layout, questions, PARSERS["default"])
+    check(joined, expected["formats"]["all_files_same_18_rows"])
+    assert joined.counts["missing"] == (8910 - 18 if truth == "all of POPE" else 0)

@@ -18,11 +18,11 @@ pytest.importorskip("vllm")
 
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train.config import from_table  # noqa: E402
-from scapo_train.data import Prompts, read_prompts  # noqa: E402
+from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.rollout import Response, encode  # noqa: E402
+from scapo_train.rollout import encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's, torch's and transformers' own warnings are theirs

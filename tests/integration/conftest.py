@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import pytest
 
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
 CHROMIUM = [
     "--no-sandbox",
@@ -52,7 +53,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         _missing("no chromium on this machine: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=chromium, args=CHROMIUM)
+        running = driver.chromium.launch(executable_path=chromium, args=CHROMIUM, timeout=600_000)
         yield running
         running.close()
 
@@ -84,7 +85,7 @@ def start() -> Iterator[Callable[..., str]]:
     yield run
     for process in running:
         process.terminate()
-        process.wait(10)
+        process.wait(600)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -150,6 +151,18 @@ def lab(lab_template: Path, tmp_path: Path) -> Lab:
     return Lab(folder)
 
 
+@pytest.fixture(scope="module")
+def exact_norms() -> Iterator[Callable[[Any], None]]:
+    """Lets the norms of a float64 model compute in float64, for the rest of the module (``programs/exact.py``)."""
+    spec = importlib.util.spec_from_file_location("exact", PROGRAMS / "exact.py")
+    assert spec is not None
+    assert spec.loader is not None
+    exact = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(exact)
+    with pytest.MonkeyPatch.context() as patch:
+        yield lambda model: exact.exact_norms(model, patch.setattr)
+
+
 @pytest.fixture
 def quiet_loggers() -> Iterator[None]:
     """Gives loggers back as they were: a run takes over those of the project."""
@@ -188,7 +201,7 @@ def _served(model: str, folder: Path) -> Iterator[str]:
             env=environment, stdout=log, stderr=log,
         )  # fmt: skip
         try:
-            for _ in range(600):
+            for _ in range(3000):
                 try:
                     with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
                         break
@@ -199,7 +212,7 @@ def _served(model: str, folder: Path) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(10)
+                process.wait(600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

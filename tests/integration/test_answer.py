@@ -24,7 +24,7 @@ Start = Callable[..., str]
 def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
     """``scapo-eval`` as a process."""
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=600)
 
 
 def ok(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def write(path: Path, records: list[dict]) -> Path:
 
 
 def draw(folder: Path, *names: str) -> Path:
-    """Pictures of these names, each of its own colour."""
+    """Pictures of these names, each of its own color."""
     for k, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (k * 37 % 256, 9, 200 - k)).save(folder / name)
@@ -186,7 +186,7 @@ def test_a_question_without_description_fails_and_is_never_asked_plainly(start: 
     twice = write(tmp_path / "twice.jsonl", [{"id": 1, "question": "Is it?"}] * 2)
     refused = cli("answer", twice, "-o", output, "--model", "m")
     assert refused.returncode == 2
-    assert "the id 1 occurs twice" in refused.stderr
+    assert "the id 1 appears twice" in refused.stderr
 
 
 def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.cli.compare import BENCHMARKS
+from scapo_eval.cli.compare import VERBS as BENCHMARKS
 from scapo_eval.cli.main import VERBS, main
 
 Outcome = tuple[int, str, str]

@@ -13,7 +13,7 @@ import pytest
 
 def run(*arguments: object, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, timeout=120, env={**os.environ})
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, timeout=600, env={**os.environ})
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ RESPONSES = [
 
 
 def run(*arguments: object, stdin: str = "", code: int = 0) -> tuple[str, str]:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout, done.stderr

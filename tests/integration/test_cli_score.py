@@ -31,7 +31,7 @@ def run(
         cwd=cwd,
         input=stdin,
         capture_output=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, **(environment or {})},
     )
 
@@ -125,9 +125,9 @@ def test_figures_are_those_of_the_library_unrounded(world: Path) -> None:
     )
     assert {name: figure["value"] for name, figure in found["metrics"].items()} == dict(scores.values)
     assert {name: figure["ci_low"] for name, figure in found["metrics"].items()} == {
-        n: i.low for n, i in scores.intervals.items()
+        name: metric.low for name, metric in scores.metrics.items()
     }
-    assert found["signature"] == scores.signature
+    assert found["signature"] == str(scores.signature)
     counts = found["counts"]
     assert counts == counts | scores.counts
     assert found["metrics"]["hal_rate"]["value"] == counts["hallucinated"] / counts["generated"]
@@ -459,7 +459,7 @@ def test_no_permission(world: Path, tmp_path: Path) -> None:
 def test_a_full_disk(world: Path, extra: tuple[str, ...]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*COMMAND, "a.jsonl", *OPTIONS, *extra], cwd=world, stdout=full, stderr=subprocess.PIPE, timeout=60
+            [*COMMAND, "a.jsonl", *OPTIONS, *extra], cwd=world, stdout=full, stderr=subprocess.PIPE, timeout=600
         )
     assert done.returncode == 2
     assert done.stderr.decode().splitlines()[-1] == "scapo-eval: cannot write the output: No space left on device"
@@ -478,7 +478,7 @@ def piped_to_a_reader_that_leaves(arguments: Sequence[object], cwd: Path) -> tup
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    return process.wait(60), errors
+    return process.wait(600), errors
 
 
 def test_a_closed_pipe(world: Path) -> None:
@@ -492,16 +492,16 @@ def test_a_pipe_closed_in_the_middle_of_a_long_output(world: Path, tmp_path: Pat
 
 def test_closed_standard_streams(world: Path) -> None:
     shell = "exec " + " ".join(f"'{part}'" for part in [*COMMAND, "%s", *OPTIONS])
-    done = subprocess.run(["sh", "-c", shell % "-" + " <&-"], cwd=world, capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", shell % "-" + " <&-"], cwd=world, capture_output=True, timeout=600)
     refused(done, "<stdin>: standard input is closed")
-    done = subprocess.run(["sh", "-c", shell % "a.jsonl" + " 2>&-"], cwd=world, capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", shell % "a.jsonl" + " 2>&-"], cwd=world, capture_output=True, timeout=600)
     assert done.returncode == 0
     assert done.stdout.startswith(b"system\t")
 
 
 def test_standard_output_that_is_closed(world: Path) -> None:
     shell = "exec " + " ".join(f"'{part}'" for part in [*COMMAND, "a.jsonl", *OPTIONS]) + " >&-"
-    done = subprocess.run(["sh", "-c", shell], cwd=world, capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", shell], cwd=world, capture_output=True, timeout=600)
     assert b"Traceback" not in done.stderr
     assert done.returncode == 2
 
@@ -519,11 +519,11 @@ def test_ctrl_c(world: Path, tmp_path: Path, workers: int) -> None:
     for _ in range(8):  # eight blocks: returns once all but the pipe's own buffer has been read
         process.stdin.write(lines_of(some_captions(3, n=14_000)))
     process.stdin.flush()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob(".e.jsonl.*.part")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert out == b""
     assert errors.decode().splitlines()[-1].startswith("scapo-eval: interrupted")
@@ -534,7 +534,7 @@ def test_ctrl_c(world: Path, tmp_path: Path, workers: int) -> None:
 
 def test_without_a_truth_a_faulty_line_is_still_named(world: Path) -> None:
     (world / "x.jsonl").write_text('{"x": 1}\n')
-    done = subprocess.run([*COMMAND, "x.jsonl"], cwd=world, capture_output=True, timeout=60)
+    done = subprocess.run([*COMMAND, "x.jsonl"], cwd=world, capture_output=True, timeout=600)
     assert done.returncode == 2
     assert b"x.jsonl:1: missing key 'image_id' (found: x)" in done.stderr
     assert b"Traceback" not in done.stderr

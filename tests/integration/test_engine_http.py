@@ -43,7 +43,7 @@ def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, 
 def cli(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """``scapo-eval`` as a process."""
     command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
 
 
 def pictures(folder: Path, number: int) -> Path:
@@ -67,7 +67,7 @@ def test_two_thousand_requests_with_faults_and_a_kill_end_with_the_file_of_an_un
     def command(url: str, output: Path) -> list[object]:
         return [
             "describe", folder, "-o", output, "--model", "plain", "--base-url", url, "--samples", 40,
-            "--temperature", 1, "--timeout", 1, "--concurrency", 32, "-q",
+            "--temperature", 1, "--timeout", 6, "--concurrency", 32, "-q",
         ]  # fmt: skip
 
     clean, faulty, killed = (tmp_path / f"{name}.jsonl" for name in ("clean", "faulty", "killed"))
@@ -79,7 +79,7 @@ def test_two_thousand_requests_with_faults_and_a_kill_end_with_the_file_of_an_un
     ]
     assert len({row["caption"] for row in found}) == 2000
 
-    url = start("--faults", "0.05", "--slow", "2")
+    url = start("--faults", "0.05", "--slow", "12")
     assert cli(*command(url, faulty)).returncode == 0
     assert faulty.read_bytes() == expected
     counted = stats(url)
@@ -88,7 +88,7 @@ def test_two_thousand_requests_with_faults_and_a_kill_end_with_the_file_of_an_un
     assert all(counted.get(kind) for kind in ("429", "500", "drop", "slow", "half"))
     assert counted["most_in_flight"] <= 32
 
-    url = start("--faults", "0.05", "--slow", "2", "--delay", "0.02")
+    url = start("--faults", "0.05", "--slow", "12", "--delay", "0.05")
     arguments = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, command(url, killed))]
     process = subprocess.Popen(arguments)
     journal = Path(f"{killed}.journal")
@@ -120,8 +120,8 @@ def test_two_thousand_requests_with_faults_and_a_kill_end_with_the_file_of_an_un
 
 @pytest.mark.parametrize("fault", ["429", "500", "drop", "slow", "half"])
 def test_every_fault_is_tried_again(start: Start, fault: str) -> None:
-    url = start("--slow", "2", "--retry-after", "0.3")
-    engine = OpenAIEngine(f"once-{fault}", url, timeout=0.5, backoff=0.01)
+    url = start("--slow", "10", "--retry-after", "0.3")
+    engine = OpenAIEngine(f"once-{fault}", url, timeout=5, backoff=0.01)
     found = asked(engine, [Request.of(f"question {k}") for k in range(5)])
     assert sorted(request.turns[0].text for request, _ in found) == [f"question {k}" for k in range(5)]
     assert all(response.error is None and response.text.startswith("A dog") for _, response in found)
@@ -271,7 +271,7 @@ def test_bad_pictures_fail_alone(start: Start, tmp_path: Path) -> None:
 
 def test_one_run_one_process(start: Start, tmp_path: Path) -> None:
     folder, output = pictures(tmp_path / "images", 40), tmp_path / "c.jsonl"
-    url = start("--delay", "1")
+    url = start("--hold")
     arguments = ["describe", folder, "-o", output, "--model", "plain", "--base-url", url, "--concurrency", "10", "-q"]
     first = subprocess.Popen([sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)])
     while not Path(f"{output}.journal").exists() or not stats(url).get("requests"):
@@ -279,7 +279,8 @@ def test_one_run_one_process(start: Start, tmp_path: Path) -> None:
     second = cli(*arguments)
     assert second.returncode == 2
     assert "another process is writing this run" in second.stderr
-    assert first.wait(60) == 0
+    urllib.request.urlopen(url.replace("/v1", "/release")).close()
+    assert first.wait(600) == 0
     assert len(rows(output)) == 40
 
 

@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
 ]
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "llava")
-TIE = 1e-4
+TIE = 1e-7
+"""Log-probabilities closer than this may change places: in float64, norms and rotary embeddings round to float32."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_greedy_answers_equal_generate_one_by_one_for_any_batch_size(
 ) -> None:
     sampling = Sampling(max_tokens=16)
     requests = some(images, sampling)
-    engine = TransformersEngine(str(models[family]), dtype="float32", device="cpu")
+    engine = TransformersEngine(str(models[family]), dtype="float64", device="cpu")
     alone: list[str] = []
     near_ties: list[bool] = []
     for request in requests:
@@ -94,7 +95,7 @@ def test_greedy_answers_equal_generate_one_by_one_for_any_batch_size(
 def test_sampled_answers_do_not_depend_on_the_batch_and_hold_no_image_token(
     models: dict[str, Path], images: Path
 ) -> None:
-    engine = TransformersEngine(str(models["qwen2_5_vl"]), dtype="float32", device="cpu")
+    engine = TransformersEngine(str(models["qwen2_5_vl"]), dtype="float64", device="cpu")
     sampling = Sampling(temperature=1.5, top_p=0.95, max_tokens=24)
     requests = [Request.of("Describe this image .", str(images / "1.png"), sampling, sample=k) for k in range(24)]
     engine.batch_size = 24
@@ -156,7 +157,7 @@ def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Pa
 
 
 def test_out_of_memory_halves_the_batch(models: dict[str, Path], images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = TransformersEngine(str(models["llava"]), dtype="float32", device="cpu", batch_size=8)
+    engine = TransformersEngine(str(models["llava"]), dtype="float64", device="cpu", batch_size=8)
     requests = some(images, Sampling(max_tokens=4))[:8]
     expected = run(engine, requests)
     sizes: list[int] = []
@@ -214,10 +215,10 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
     ]
     remote, local = tmp_path / "remote.jsonl", tmp_path / "local.jsonl"
     asked = [*command, "-o", str(remote), "--base-url", url, "--concurrency", "2"]
-    done = subprocess.run(asked, capture_output=True, text=True, env=environment(), timeout=120)
+    done = subprocess.run(asked, capture_output=True, text=True, env=environment(), timeout=600)
     assert done.returncode == 0, done.stderr
     here = [*command, "-o", str(local), "--engine", "transformers", "--device", "cpu", "--dtype", "float32"]
-    assert subprocess.run(here, capture_output=True, env=environment(), timeout=120).returncode == 0
+    assert subprocess.run(here, capture_output=True, env=environment(), timeout=600).returncode == 0
     theirs, ours = ([orjson.loads(line) for line in path.read_bytes().splitlines()] for path in (remote, local))
     assert [row["image_id"] for row in theirs] == [row["image_id"] for row in ours]
     assert len(theirs) == 12
@@ -231,7 +232,7 @@ def test_describes_with_transformers_serve_and_gets_what_the_own_engine_gets(
 
 def _again(command: list[str], output: Path) -> bytes:
     """The file of a run that starts anew."""
-    subprocess.run([*command, "--restart"], check=True, capture_output=True, env=environment(), timeout=120)
+    subprocess.run([*command, "--restart"], check=True, capture_output=True, env=environment(), timeout=600)
     return output.read_bytes()
 
 
@@ -243,7 +244,7 @@ def test_the_recipe_runs_as_it_is_written(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, env={**environment(), "PATH": path},
-        capture_output=True, text=True, timeout=170,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert len((tmp_path / "work/captions.jsonl").read_bytes().splitlines()) == 12

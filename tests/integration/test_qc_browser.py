@@ -71,12 +71,12 @@ class Serving:
     def stop(self) -> tuple[int, str]:
         """Ctrl-C; the exit code and what was printed after the address."""
         self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=20)
+        out, _ = self.process.communicate(timeout=600)
         return self.process.returncode, out
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=600)
 
 
 @pytest.fixture
@@ -99,6 +99,7 @@ class Person:
     def __init__(self, browser: Any, url: str, context: Any = None, **options: Any) -> None:
         self.context = context or browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         self.page = self.context.new_page()
+        self.page.set_default_timeout(600_000)
         self.url = url
         self.troubles: list[str] = []
         self.page.on("console", lambda message: self.troubles.append(f"console: {message.text}"))

@@ -33,7 +33,7 @@ class Client:
     def __call__(
         self, method: str, path: str, body: object = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         own = {"Host": f"127.0.0.1:{self.port}"}
         if method == "POST":
             own |= {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}

@@ -51,11 +51,16 @@ NORMALISERS = [
 ]
 FEW = "data.prompts_per_step=1"  # the second rank has none
 RUN = "run.steps=4,optim.mini_batches=2,optim.inner_epochs=2"
+EXACT = "model.dtype=float64"
+SAME_GRADIENT = 1e-12  # sums of some 1e4 float64 terms in another order: 1e4 times 2^-53 at the very most
+SAME_WEIGHTS = 1e-8  # Adam makes of an error of 1e-12 at most 1e-12 / 1e-8 of the learning rate, 1e-3; 16 updates
 
 
 def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: Any) -> None:
-    changes = [f"run.steps=1,optim.clip=0,loss.kl=0.5,{change}".rstrip(",") for change in (*CUTS, *NORMALISERS, FEW)]
-    one, two = trained(lab, 1, *changes, RUN), trained(lab, 2, *changes, RUN)
+    first = f"{EXACT},run.steps=1,optim.clip=0,loss.kl=0.5"
+    changes = [f"{first},{change}".rstrip(",") for change in (*CUTS, *NORMALISERS, FEW)]
+    changes.append(f"{EXACT},{RUN}")
+    one, two = trained(lab, 1, *changes), trained(lab, 2, *changes)
     responses = one[0]["responses"]
     assert len(responses) == 5
     assert all(len({tuple(each) for each in group}) == 3 for group in responses.values())
@@ -64,10 +69,10 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
         expected = one[same.start]
         for found in (*one[same], *two[same]):
             assert found["responses"] == expected["responses"]
-            assert difference(expected["gradient"], found["gradient"]) <= 1e-6
+            assert difference(expected["gradient"], found["gradient"]) <= SAME_GRADIENT
     for other in (4, 6):  # the normalisers do differ
         assert difference(one[0]["gradient"], one[other]["gradient"]) > 1e-2
-    assert difference(one[-1]["weights"], two[-1]["weights"]) <= 2e-6  # after 16 updates
+    assert difference(one[-1]["weights"], two[-1]["weights"]) <= SAME_WEIGHTS  # after 16 updates
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
 
 
@@ -75,7 +80,7 @@ def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
     """A run on two ranks that has made its first step."""
     arguments = lab.run("run", "run.steps=100000", "run.save_every=1", *changes)
     process = subprocess.Popen(lab.command(2, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 6000
     metrics = lab.folder / "run" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
         assert process.poll() is None, process.communicate()[1][-3000:]
@@ -96,7 +101,7 @@ def test_when_a_rank_is_killed_all_leave_and_say_which(lab: Any, rank: int) -> N
     process = started(lab)
     ranks = workers(process)
     os.kill(ranks[rank], signal.SIGKILL)
-    _, said = process.communicate(timeout=60)  # well below the timeout of a collective operation
+    _, said = process.communicate(timeout=600)  # well below the timeout of a collective operation
     assert process.returncode == 1  # torchrun's own
     assert f"scapo_train: rank {rank} (process {ranks[rank]} on " in said
     assert "has died without a word: it was killed" in said
@@ -113,7 +118,7 @@ def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
     (lab.folder / "train.jsonl").write_text("".join(lines[:2]))
     (lab.folder / "images" / "1.png").unlink()
     arguments = lab.run("run", "data.prompts_per_step=2", "data.max_bad=0", "run.samples=0")
-    done = subprocess.run(lab.command(2, *arguments), capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = subprocess.run(lab.command(2, *arguments), capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
     said = done.stderr
     assert done.returncode == 1
     reason = "/images/1.png: cannot be read, with 0 others: more than data.max_bad = 0"
@@ -135,7 +140,7 @@ def test_an_error_of_one_rank_is_shown_with_its_trace_and_ends_all(lab: Any) -> 
     (lab.folder / "mine.py").write_text(BROKEN)
     done = subprocess.run(
         lab.command(2, *lab.run("run", f"credit.scheme={lab.folder / 'mine.py'}:broken")),
-        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
+        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
     )  # fmt: skip
     said = done.stderr
     assert "scapo_train: KeyError on rank 1:" in said
@@ -146,7 +151,7 @@ def test_an_error_of_one_rank_is_shown_with_its_trace_and_ends_all(lab: Any) -> 
 def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
     done = subprocess.run(
         lab.command(2, *lab.run("run", "model.path=/nowhere")),
-        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
+        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
     )  # fmt: skip
     assert done.stderr.count("scapo_train: cannot load /nowhere: ") == 1
     assert "rank 1:" not in done.stderr
@@ -157,7 +162,7 @@ def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
 def test_sigterm_to_torchrun_saves_and_leaves(lab: Any) -> None:
     process = started(lab, "run.save_every=0")
     process.terminate()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     steps = len((lab.folder / "run" / "metrics.jsonl").read_text().splitlines())
     assert f"scapo_train: stopped after step {steps} of 100000: go on with --resume auto" in said

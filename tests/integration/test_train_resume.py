@@ -78,7 +78,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(lab: Any) -> None
 
 
 def test_a_killed_run_ends_as_one_that_was_not(lab: Any) -> None:
-    steps = 9
+    steps = 15
     arguments = [*lab.run("killed", f"run.steps={steps}"), "--resume", "auto"]
     assert main(lab.run("whole", f"run.steps={steps}")) == 0
     moments = random.Random(5)
@@ -99,25 +99,27 @@ def test_a_killed_run_ends_as_one_that_was_not(lab: Any) -> None:
 
 
 def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
-    resume = ("--resume", "auto")
-    assert main(lab.run("whole")) == 0
-    assert main(lab.run("changed", "run.steps=1", "run.export=false")) == 0
-    two = lab.command(2, *lab.run("changed", "run.steps=3", "run.export=false"), *resume)
-    done = subprocess.run(two, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    resume, exact = ("--resume", "auto"), "model.dtype=float64"
+    assert main(lab.run("whole", exact)) == 0
+    assert main(lab.run("changed", exact, "run.steps=1", "run.export=false")) == 0
+    two = lab.command(2, *lab.run("changed", exact, "run.steps=3", "run.export=false"), *resume)
+    done = subprocess.run(two, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resumed after step 1" in done.stderr
-    assert main([*lab.run("changed"), *resume]) == 0
+    assert main([*lab.run("changed", exact), *resume]) == 0
     found, expected = metrics(lab.folder / "changed"), metrics(lab.folder / "whole")
     assert [line["step"] for line in found] == [1, 2, 3, 4]
     for one, other in zip(found, expected, strict=True):
         assert one.keys() == other.keys()
         numbers = {name: value for name, value in other.items() if value is not None}
-        assert {name: one[name] for name in numbers} == pytest.approx(numbers, rel=1e-4, abs=1e-5)
+        # transformers' norms round to float32: where one number in 1e8 falls to the other side, 6e-8 of it is left
+        assert {name: one[name] for name in numbers} == pytest.approx(numbers, rel=1e-6, abs=1e-6)
     one, other = (
         safetensors.load_file(lab.folder / name / "model" / "model.safetensors") for name in ("changed", "whole")
     )
     assert one.keys() == other.keys()
-    assert all(torch.allclose(one[name].float(), other[name].float(), rtol=1e-2, atol=1e-5) for name in one)  # bfloat16
+    step = 2**-7  # from one bfloat16 number to the next
+    assert all(torch.allclose(one[name].float(), other[name].float(), rtol=step, atol=1e-6) for name in one)
 
 
 def test_sigterm_saves_and_leaves(lab: Any) -> None:
@@ -129,7 +131,7 @@ def test_sigterm_saves_and_leaves(lab: Any) -> None:
         assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     done = lines.read_bytes().count(b"\n")
     assert 3 <= done < steps

@@ -22,11 +22,11 @@ pytest.importorskip("transformers")
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
-from scapo_train.data import Prompts, read_prompts  # noqa: E402
+from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.model import Policy, load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.rollout import EncodedPrompt, PolicySampler, Response, encode  # noqa: E402
+from scapo_train.rollout import EncodedPrompt, PolicySampler, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 
@@ -45,11 +45,14 @@ spec.loader.exec_module(stand_in)
 NEWEST = list(stand_in.releases())[-1]
 
 
+EXACT = "model.dtype=float64"  # greedy responses agree: no two tokens are as close as its rounding
+
+
 class Bench:
     """A policy, its vLLM, and some prompts."""
 
     def __init__(self, lab: Any, *changes: str) -> None:
-        self.config: Config = load(lab.config, ["rollout.engine=vllm", *changes])
+        self.config: Config = load(lab.config, ["rollout.engine=vllm", EXACT, *changes])
         self.policy: Policy = load_policy(self.config.model, self.config.rollout.temperature, PROCESS_GROUP)
         self.processor = load_processor(self.config.model.path)
         maker = Prompts(read_prompts(self.config.data.train, self.config.data.images), self.processor, 0)
@@ -211,7 +214,7 @@ def test_log_probabilities_are_those_of_the_update(lab: Any, vllm: Any, temperat
     given = np.concatenate([each.logprobs for each in responses if each.logprobs is not None])
     assert given.dtype == np.float32
     assert len(given) == sum(len(each.ids) for each in responses)
-    assert np.abs(given - found).max() < 2e-5
+    assert np.abs(given - found).max() <= 2**-23 * np.abs(found).max()  # the given ones are rounded to float32
 
 
 def test_ends_lengths_and_tokens_that_are_never_sampled(lab: Any, vllm: Any) -> None:
@@ -316,7 +319,7 @@ def test_a_request_that_vllm_refuses_or_gives_up(lab: Any, vllm: Any, monkeypatc
 def test_a_run(lab: Any, vllm: Any) -> None:
     output = lab.folder / "run"
     changes = [
-        "rollout.engine=vllm", f"run.output={output}", "run.steps=3", "run.save_every=1", "optim.lr=0.02",
+        "rollout.engine=vllm", EXACT, f"run.output={output}", "run.steps=3", "run.save_every=1", "optim.lr=0.02",
         "optim.mini_batches=2", f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1",
     ]  # fmt: skip
     train(load(lab.config, changes))
@@ -324,7 +327,7 @@ def test_a_run(lab: Any, vllm: Any) -> None:
     steps = [line for line in lines if line.get("mismatch") is not None]
     assert len(steps) == 3
     # after large steps the policy is another one each time: weights of the step before would show at once
-    assert all(line["mismatch"] < 1e-4 for line in steps)
+    assert all(line["mismatch"] < 1e-5 for line in steps)  # log-probabilities of -20 rounded to float32 are off by 2e-6
     assert any(line["grad_norm"] > 0 for line in steps)
     assert vllm.made[0].calls[-1] == "shutdown"
 
@@ -343,7 +346,7 @@ def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(VllmSampler, "_load", torch.no_grad()(only_first))
     output = lab.folder / "run"
-    changes = ["rollout.engine=vllm", f"run.output={output}", "run.steps=2", "optim.lr=0.02", "run.samples=0"]
+    changes = ["rollout.engine=vllm", EXACT, f"run.output={output}", "run.steps=2", "optim.lr=0.02", "run.samples=0"]
     train(load(lab.config, changes))
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [line["mismatch"] > 1e-2 for line in lines if "mismatch" in line] == [False, True]
@@ -355,7 +358,7 @@ def test_two_ranks(lab: Any) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*command, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)],
-        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(out.read_text())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from exact import exact_norms
 from torch.distributed.tensor import DTensor
 
 from scapo_train import config, trainer
@@ -27,6 +28,7 @@ def whole(tensor: Any) -> torch.Tensor:
 def run(settings: config.Config, process_group: ProcessGroup) -> dict[str, Any]:
     """All steps of a run."""
     made = trainer.Trainer(settings, process_group)
+    exact_norms(made.policy)
     with torch.no_grad():
         for parameter in made.trainable:  # away from the reference, where the KL term has a gradient
             parameter *= 1.02

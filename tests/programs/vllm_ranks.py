@@ -50,7 +50,7 @@ def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, A
     sampler.sync()
     return {
         "executor": engine.given["distributed_executor_backend"],
-        "names": [name for name, _ in weights(policy, torch.float32)],
+        "names": [name for name, _ in weights(policy, torch.float64)],
         "asked": asked,
         "greedy": first,
         "learned": greedy(sampler),
@@ -70,7 +70,7 @@ def main() -> None:
     with join_process_group() as process_group:
         both = {}
         for size in ("1", "2"):
-            config = load(path, ["rollout.engine=vllm", f"rollout.tensor_parallel={size}"])
+            config = load(path, ["rollout.engine=vllm", "model.dtype=float64", f"rollout.tensor_parallel={size}"])
             both[size] = process_group.gather(found(config, process_group, package))
         if process_group.main:
             Path(out).write_text(json.dumps(both))

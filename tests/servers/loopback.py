@@ -1,9 +1,10 @@
 """A chat-completions server on 127.0.0.1 that answers at once, the same to the same request, or fails on purpose.
 
-    python loopback.py [--faults SHARE] [--delay SECONDS] [--retry-after SECONDS] [--slow SECONDS]
+    python loopback.py [--faults SHARE] [--delay SECONDS] [--retry-after SECONDS] [--slow SECONDS] [--hold]
 
 Prints its port. The share of requests that fail is chosen by the hash of request and try, so that two runs meet the
 same faults. What the model's name holds decides the rest: see ``_answer``. ``GET /stats`` counts what was asked.
+With ``--hold`` nothing is answered until ``GET /release``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FAULTS = ("429", "500", "drop", "slow", "half")
 class Server:
     """The state of one server."""
 
-    def __init__(self, faults: float, delay: float, retry_after: float, slow: float) -> None:
+    def __init__(self, faults: float, delay: float, retry_after: float, slow: float, hold: bool) -> None:
         self.faults = faults
         self.delay = delay
         self.retry_after = retry_after
@@ -32,6 +33,9 @@ class Server:
         self.counts: Counter[str] = Counter()
         self.in_flight = 0
         self.times: list[float] = []
+        self.released = asyncio.Event()
+        if not hold:
+            self.released.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, kept alive."""
@@ -59,6 +63,9 @@ class Server:
             repeated = sum(number - 1 for number in self.tries.values())
             stats = {**self.counts, "distinct": len(self.tries), "repeated": repeated, "times": self.times[-100:]}
             return _send(writer, 200, stats)
+        if path == "/release":
+            self.released.set()
+            return _send(writer, 200, {})
         self.in_flight += 1
         self.counts["most_in_flight"] = max(self.counts["most_in_flight"], self.in_flight)
         try:
@@ -72,6 +79,7 @@ class Server:
         self.times.append(time.monotonic())
         key = hashlib.sha256(body).hexdigest()
         self.tries[key] += 1
+        await self.released.wait()
         if self.delay:
             await asyncio.sleep(self.delay)
         request = json.loads(body)
@@ -190,8 +198,9 @@ async def main() -> None:
     options.add_argument("--delay", type=float, default=0.0)
     options.add_argument("--retry-after", type=float, default=0.1)
     options.add_argument("--slow", type=float, default=3.0)
+    options.add_argument("--hold", action="store_true")
     given = options.parse_args()
-    state = Server(given.faults, given.delay, given.retry_after, given.slow)
+    state = Server(given.faults, given.delay, given.retry_after, given.slow, given.hold)
     server = await asyncio.start_server(state.serve, "127.0.0.1", 0, limit=1 << 26, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     stop = asyncio.Event()

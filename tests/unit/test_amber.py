@@ -19,7 +19,6 @@ from scapo_eval.metrics.amber.data import Description
 from scapo_eval.metrics.amber.formulas import COLUMNS, METRICS, printed
 from scapo_eval.metrics.amber.generative import credit
 from scapo_eval.metrics.amber.responses import first_letters
-from scapo_eval.stats import values
 
 RELATION = {"beach": ["sand", "shore"], "dog": [], "sand": ["beach"], "cat": [], "sky": [], "line": ["rope"]}
 DESCRIPTIONS = [
@@ -103,9 +102,9 @@ def test_without_queries_every_item_is_its_own_unit(folder: Path, write: Write) 
     (folder / "data" / "query" / "query_all.json").unlink()
     data = AmberData.load(folder)
     assert data.images is None
-    run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
-    assert run.run.table.image_ids == ("item 1", "item 4")
-    assert any("query" in note for note in run.run.notes)
+    scored = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
+    assert scored.run.table.image_ids == ("item 1", "item 4")
+    assert any("query" in note for note in scored.run.notes)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +162,8 @@ def test_similar_words(data: AmberData) -> None:
 
 def test_values_and_digits(data: AmberData, write: Write) -> None:
     path = write(answer((1, "sand cat"), (2, "dog"), (4, "No"), (5, "No"), (6, "Yes"), (9, "Yes"), (10, "No")))
-    run = parity(data, path)
-    found = dict(values(run.run.metric_set, run.run.table))
+    scored = parity(data, path)
+    found = scored.run.values
     assert found["chair"] == pytest.approx(2 / 3)
     assert found["cover"] == pytest.approx(1 / 4)
     assert found["hal"] == 1
@@ -179,7 +178,7 @@ def test_values_and_digits(data: AmberData, write: Write) -> None:
     assert found["number_accuracy"] is None
     assert found["attribute_accuracy"] == 0
     assert found["state_precision"] == 0
-    digits = run.run.printed
+    digits = scored.run.printed
     assert [digits[name] for name in ("chair", "cover", "hal", "cog")] == [66.6, 25.0, 100.0, 25.0]
     assert {digits[f"existence_{name}"] for name in ("accuracy", "precision", "recall", "f1")} == {99.9}
     assert digits["number_accuracy"] == 0.0
@@ -188,13 +187,13 @@ def test_values_and_digits(data: AmberData, write: Write) -> None:
 
 def test_no_value_over_nothing(data: AmberData, write: Write) -> None:
     """No mention at all: the official script prints 0.0, here CHAIR has no value."""
-    run = parity(data, write(answer((1, "nothing here"))))
-    found = dict(values(run.run.metric_set, run.run.table))
+    scored = parity(data, write(answer((1, "nothing here"))))
+    found = scored.run.values
     assert found["chair"] is None
     assert found["cap_score"] is None
     assert found["hal"] == 0
     assert found["accuracy"] is None
-    assert (run.run.printed["chair"], run.run.printed["hal"], run.run.printed["accuracy"]) == (0.0, 0.1, 0.0)
+    assert (scored.run.printed["chair"], scored.run.printed["hal"], scored.run.printed["accuracy"]) == (0.0, 0.1, 0.0)
 
 
 def test_names_of_the_figures() -> None:
@@ -210,9 +209,9 @@ def test_names_of_the_figures() -> None:
 
 def test_the_unit_is_the_image(data: AmberData, write: Write) -> None:
     """Items 1, 4 and 7 ask about the same image."""
-    run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"), (7, "Yes"))), data))
-    assert run.run.table.image_ids == ("2",)
-    assert run.run.n_captions == 3
+    scored = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"), (7, "Yes"))), data))
+    assert scored.run.table.image_ids == ("2",)
+    assert scored.run.n_records == 3
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -238,14 +237,14 @@ def test_first_word(text: str, said: str | None) -> None:
 def test_modes_read_answers_differently(data: AmberData, write: Write) -> None:
     path = write(answer((4, "no, there is none"), (5, "Yes"), (6, "Who knows?")))
     loose, strict = (Amber(data, answers=rule).score(read_responses(path, data)) for rule in (None, "exact"))
-    assert loose.system.counts["unparsed"] == 1
-    assert strict.system.counts["unparsed"] == 2
-    assert loose.system.table.counts()["existence_correct"] == 1
-    assert strict.system.table.counts()["existence_correct"] == 0
-    assert any("count as wrong" in note for note in loose.system.notes)
-    assert "answers:first-word" in loose.system.signature
-    assert "answers:exact" in strict.system.signature
-    assert parity(data, path).system.counts["unparsed"] == 2
+    assert loose.run.counts["unparsed"] == 1
+    assert strict.run.counts["unparsed"] == 2
+    assert loose.run.table.counts()["existence_correct"] == 1
+    assert strict.run.table.counts()["existence_correct"] == 0
+    assert any("count as wrong" in note for note in loose.run.notes)
+    assert "answers:first-word" in loose.run.signature
+    assert "answers:exact" in strict.run.signature
+    assert parity(data, path).run.counts["unparsed"] == 2
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -301,11 +300,11 @@ def test_equal_repetitions_count_once_and_officially_each_time(data: AmberData, 
     path = write(answer((1, "dog"), (1, "dog"), (4, "No")))
     once = read_responses(path, data)
     assert (len(once.scored), once.duplicate) == (2, 1)
-    assert Amber(data).score(once).system.counts["missing"] == 2 + 6
-    run = parity(data, path)
-    assert run.run.table.counts()["descriptions"] == 2
-    assert run.run.counts["duplicate"] == 1
-    assert run.run.counts["missing"] == 2 + 6
+    assert Amber(data).score(once).run.counts["missing"] == 2 + 6
+    scored = parity(data, path)
+    assert scored.run.table.counts()["descriptions"] == 2
+    assert scored.run.counts["duplicate"] == 1
+    assert scored.run.counts["missing"] == 2 + 6
 
 
 def test_official_reading_of_strange_ids(data: AmberData, write: Write) -> None:
@@ -327,17 +326,17 @@ def test_an_empty_list_is_a_run_only_for_the_official_script(data: AmberData, tm
 
 
 def test_partial_runs_say_their_share(data: AmberData, write: Write) -> None:
-    run = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
-    assert "partial run: 1 of 3 generative items answered (33.3 %)" in run.run.notes
-    assert "partial run: 1 of 7 discriminative items answered (14.3 %)" in run.run.notes
-    assert run.run.counts["missing"] == 8
-    assert "|missing:8|" in run.run.signature + "|"
+    scored = Amber(data).score(read_responses(write(answer((1, "A dog."), (4, "No"))), data))
+    assert "partial run: 1 of 3 generative items answered (33.3 %)" in scored.run.notes
+    assert "partial run: 1 of 7 discriminative items answered (14.3 %)" in scored.run.notes
+    assert scored.run.counts["missing"] == 8
+    assert "|missing:8|" in scored.run.signature
 
 
 def test_a_task_that_is_absent_is_not_missing(data: AmberData, write: Write) -> None:
-    run = Amber(data).score(read_responses(write(answer((1, "A dog."), (2, "A sky."), (3, "A dog."))), data))
-    assert run.run.counts["missing"] == 0
-    assert run.run.notes == ()
+    scored = Amber(data).score(read_responses(write(answer((1, "A dog."), (2, "A sky."), (3, "A dog."))), data))
+    assert scored.run.counts["missing"] == 0
+    assert scored.run.notes == ()
 
 
 # --- files of other benchmarks --------------------------------------------------------------------------------------

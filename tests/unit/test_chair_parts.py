@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from scapo_eval.cli.chair import command
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metrics.chair import METRICS, Native, Opera, Reference, Synonyms, score_chair
+from scapo_eval.metrics.chair import Native, Opera, Reference, Synonyms, score_chair
 from scapo_eval.metrics.chair.profiles import ObjectColumns, word_counts
 from scapo_eval.metrics.chair.singular import ENDINGS, IRREGULAR, PLURALS_IN_IES, PREPOSITIONS, UNCHANGED, singularize
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, WordReader
 from scapo_eval.metrics.chair.tokens import sentence_tokens, split_chunk, tokens
 from scapo_eval.oracle import PresenceOracle
-from scapo_eval.stats import values
+from scapo_eval.scoring import ScoringOptions
 from scapo_eval.vocabulary import Vocabulary
 
 WORDS = {
@@ -333,26 +333,26 @@ TRUTH = PresenceOracle.from_objects({1: ["dog", "person"], 2: ["person"]})
 
 
 def test_counts_and_figures(captions: Path) -> None:
-    system = score_chair(captions, Reference(SYNONYMS), TRUTH)
-    counts = system.table.counts()
+    run = score_chair(captions, Reference(SYNONYMS), TRUTH)
+    counts = run.table.counts()
     assert (counts["captions"], counts["hallucinated_captions"]) == (3, 2)
     assert (counts["mentions"], counts["hallucinated_mentions"]) == (5, 2)
     assert (counts["covered"], counts["truth"], counts["generated"], counts["hallucinated"]) == (2, 4, 4, 2)
-    assert values(METRICS, system.table) == {
+    assert run.values == {
         "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2
     }  # fmt: skip
-    assert system.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
-    assert system.table.image_ids == ("1", "2")
-    assert "|profile:reference|synonyms:" in system.signature
+    assert run.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
+    assert run.table.image_ids == ("1", "2")
+    assert "|profile:reference|synonyms:" in run.signature
 
 
 def test_no_object_means_no_value(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", [{"image_id": 3, "caption": ""}])
-    system = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
-    assert values(METRICS, system.table) == {
+    run = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
+    assert run.values == {
         "chair_s": 0.0, "chair_i": None, "recall": None, "len": 0.0, "hal_rate": None
     }  # fmt: skip
-    assert system.printed == {"chair_s": 0.0}
+    assert run.printed == {"chair_s": 0.0}
 
 
 def test_unknown_cells_count_nowhere(tmp_path: Path) -> None:
@@ -366,10 +366,10 @@ def test_unknown_images_stop_or_are_counted(captions: Path) -> None:
     truth = PresenceOracle.from_objects({2: ["person"]})
     with pytest.raises(InputErrors, match=r"captions.jsonl:1: unknown image id '1'"):
         score_chair(captions, Reference(SYNONYMS), truth)
-    system = score_chair(captions, Reference(SYNONYMS), truth, skip_unknown_images=True)
-    assert system.n_records == 2
-    assert system.counts == {"skipped": 0, "unknown_images": 1}
-    assert "|skip:1|" in system.signature
+    run = score_chair(captions, Reference(SYNONYMS), truth, ScoringOptions(on_unknown_image="skip"))
+    assert run.n_records == 2
+    assert run.other_counts == {"skipped": 0, "unknown_images": 1}
+    assert "|skip:1|" in run.signature
 
 
 def test_faulty_lines_stop_or_are_counted(captions: Path) -> None:
@@ -377,7 +377,7 @@ def test_faulty_lines_stop_or_are_counted(captions: Path) -> None:
         stream.write('{"image_id": 1}\n')
     with pytest.raises(InputErrors, match=r"captions.jsonl:4: missing key 'caption'"):
         score_chair(captions, Reference(SYNONYMS), TRUTH)
-    assert score_chair(captions, Reference(SYNONYMS), TRUTH, skip_bad=True).counts["skipped"] == 1
+    assert score_chair(captions, Reference(SYNONYMS), TRUTH, ScoringOptions(skip_bad=True)).counts["skipped"] == 1
 
 
 def test_columns_of_no_captions() -> None:

@@ -48,9 +48,9 @@ def test_rotation_by_exif(tmp_path: Path, picture: np.ndarray) -> None:
 
 
 def test_palette_grey_and_transparency(tmp_path: Path) -> None:
-    colours = Image.new("P", (4, 4), 1)
-    colours.putpalette([0, 0, 0, 10, 20, 30])
-    colours.save(tmp_path / "p.png")
+    colors = Image.new("P", (4, 4), 1)
+    colors.putpalette([0, 0, 0, 10, 20, 30])
+    colors.save(tmp_path / "p.png")
     assert images.load(str(tmp_path / "p.png")).getpixel((0, 0)) == (10, 20, 30)
     clear = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
     clear.putpixel((1, 0), (255, 0, 0, 255))
@@ -67,8 +67,8 @@ def test_palette_grey_and_transparency(tmp_path: Path) -> None:
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
     values = np.array([[0, 256, 32768, 65535]], dtype=np.uint16)
     Image.fromarray(values).save(tmp_path / "a.png")
-    grey = np.asarray(images.load(str(tmp_path / "a.png")))[..., 0]
-    assert grey.tolist() == [[0, 1, 128, 255]]
+    gray = np.asarray(images.load(str(tmp_path / "a.png")))[..., 0]
+    assert gray.tolist() == [[0, 1, 128, 255]]
 
 
 def test_cmyk_and_animation(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_cmyk_and_animation(tmp_path: Path) -> None:
     assert red[0] > 200
     assert max(red[1:]) < 60
     assert images.data_url(str(tmp_path / "a.jpg")).startswith("data:image/png")
-    frames = [Image.new("RGB", (3, 3), colour) for colour in ("blue", "lime")]
+    frames = [Image.new("RGB", (3, 3), color) for color in ("blue", "lime")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert images.load(str(tmp_path / "a.gif")).getpixel((0, 0)) == (0, 0, 255)
     frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], lossless=True)

@@ -22,7 +22,7 @@ def loaded_after(code: str) -> set[str]:
     """Top-level modules in a fresh interpreter after running the code."""
     report = "import sys, json; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, timeout=600, check=True
     )
     return set(json.loads(done.stdout))
 

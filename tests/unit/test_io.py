@@ -20,7 +20,7 @@ from scapo_eval.errors import InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.io import captions as caption_files
 from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks
 from scapo_eval.io.files import FaultList, atomic_write, dump_json, iter_lines, iter_records, read_json, split_lines
-from scapo_eval.signature import digest, signature
+from scapo_eval.signature import Signature, digest
 
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
 LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
@@ -392,5 +392,5 @@ def test_digest_and_signature() -> None:
     assert (
         len({digest(["a", "b"]), digest(["b", "a"]), digest(["ab"]), digest(["a", "b", ""]), digest(["\ud800"])}) == 5
     )
-    line = signature("m", vocab="v@1", oracle=None, n=3)
+    line = str(Signature.of("m", vocab="v@1", oracle=None, n=3))
     assert line.startswith("m|vocab:v@1|n:3|v:")

@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapo_eval.metrics.judge import (
-    MMHAL_TYPES,
-    SHARE_UNIT,
-    Facts,
-    Rating,
-    parse_rating,
-    read_facts,
-    read_ratings,
-    settings_of,
-)
 
 from scapo_eval.cli.main import main
+from scapo_eval.compare import compare
 from scapo_eval.errors import InputError, InputErrors, ScapoError
-from scapo_eval.results import results
-from scapo_eval.stats import values
+from scapo_eval.metrics.faithscore import (
+    SHARE_UNIT,
+    Facts,
+    faithscore_metrics,
+    faithscore_run,
+    read_facts,
+    settings_of,
+)
+from scapo_eval.metrics.mmhal import TYPES, Rating, mmhal_run, parse_rating, read_ratings
+from scapo_eval.results import Resampling
 
 
 def lines(path: Path, records: list[Any]) -> Path:
@@ -89,14 +88,14 @@ def test_the_papers_scores_are_ninety_sixths(
 ) -> None:
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps([completion(f"- Rating: {r}, x") for r in verdicts(total, hallucinated)]))
-    system = mmhal_run("x", read_ratings(path))
-    found = values(system.metric_set, system.table)
+    scored = mmhal_run("x", read_ratings(path))
+    found = scored.values
     assert found["mmhal_score"] == total / 96
     assert round(total / 96, 2) == score
     assert found["mmhal_hal"] == hallucinated / 96
     assert round(100 * hallucinated / 96, 1) == rate
-    assert system.printed["mmhal_score"] == score
-    assert "judge:gpt-4-0314" in system.signature
+    assert scored.printed["mmhal_score"] == score
+    assert "judge:gpt-4-0314" in scored.signature
 
 
 def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
@@ -104,11 +103,11 @@ def test_types_by_the_official_order_and_by_name(tmp_path: Path) -> None:
     path = tmp_path / "texts.json"
     path.write_text(json.dumps([f"rating: {rating}" for rating in ratings]))
     by_order = read_ratings(path)
-    assert [rating.question_type for rating in by_order[:9]] == [*MMHAL_TYPES, "attribute"]
-    system = mmhal_run("x", by_order)
-    found = values(system.metric_set, system.table)
-    assert [found[f"{t}_score"] for t in MMHAL_TYPES] == [0, 1, 2, 3, 4, 5, 6, 0]
-    assert [found[f"{t}_hal"] for t in MMHAL_TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
+    assert [rating.question_type for rating in by_order[:9]] == [*TYPES, "attribute"]
+    scored = mmhal_run("x", by_order)
+    found = scored.values
+    assert [found[f"{t}_score"] for t in TYPES] == [0, 1, 2, 3, 4, 5, 6, 0]
+    assert [found[f"{t}_hal"] for t in TYPES] == [1, 1, 1, 0, 0, 0, 0, 1]
     named = lines(tmp_path / "named.jsonl", [{"rating": 4, "question_type": "Holistic"}, {"rating": 2}])
     assert [rating.question_type for rating in read_ratings(named)] == ["holistic", None]
 
@@ -117,19 +116,19 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
     texts = ["rating: 6"] * 94 + [None, "rating: 1 or rating: 2"]
     path = tmp_path / "texts.json"
     path.write_text(json.dumps(texts))
-    system = mmhal_run("x", read_ratings(path))
-    assert values(system.metric_set, system.table)["mmhal_score"] == 6
-    assert system.counts == {"unparsed": 2, "missing": 0}
-    assert system.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
-    assert "2 verdicts" in system.notes[0]
+    scored = mmhal_run("x", read_ratings(path))
+    assert scored.values["mmhal_score"] == 6
+    assert scored.other_counts == {"unparsed": 2, "missing": 0}
+    assert scored.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
+    assert "2 verdicts" in scored.notes[0]
 
 
 def test_a_partial_run_says_its_share() -> None:
-    system = mmhal_run("x", [Rating(k, str(k), 5, None) for k in range(48)])
-    assert system.counts["missing"] == 48
-    assert system.notes == ("48 of MMHal-Bench's 96 questions (50%)",)
-    assert not system.printed
-    assert values(system.metric_set, system.table)["attribute_score"] is None
+    scored = mmhal_run("x", [Rating(k, str(k), 5, None) for k in range(48)])
+    assert scored.counts["missing"] == 48
+    assert scored.notes == ("48 of MMHal-Bench's 96 questions (50%)",)
+    assert not scored.printed
+    assert scored.values["attribute_score"] is None
 
 
 @pytest.mark.parametrize(
@@ -221,29 +220,29 @@ def test_facts_that_cannot_be_used(tmp_path: Path, records: list[Any], reason: s
 
 def test_a_mean_of_ratios_not_a_ratio_of_sums() -> None:
     run_ = [Facts(1, "a", 10, 10), Facts(2, "b", 2, 1), Facts(3, "c", 0, 0)]
-    system = faithscore_run("x", run_, [])
-    assert values(system.metric_set, system.table) == {"faithscore": 0.75, "avg_facts": 4.0}
-    assert system.printed == {"faithscore": 0.5}  # the official script takes an answer without facts as 0
-    assert system.counts == {"without_facts": 1}
+    scored = faithscore_run("x", run_, [])
+    assert scored.values == {"faithscore": 0.75, "avg_facts": 4.0}
+    assert scored.printed == {"faithscore": 0.5}  # the official script takes an answer without facts as 0
+    assert scored.other_counts == {"without_facts": 1}
 
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.floats(0, 1)), min_size=1, max_size=50))
 def test_fixed_point_agrees_with_fractions(answers: list[tuple[int, float]]) -> None:
     run_ = [Facts(k, f"i{k}", facts, round(facts * share)) for k, (facts, share) in enumerate(answers)]
     exact = sum((Fraction(f.verified, f.facts) for f in run_), Fraction()) / len(run_)
-    system = faithscore_run("x", run_, [])
-    found = values(system.metric_set, system.table)["faithscore"]
+    scored = faithscore_run("x", run_, [])
+    found = scored.values["faithscore"]
     assert found == pytest.approx(float(exact), abs=1e-12)
     if all(f.facts <= 30 for f in run_):
-        assert Fraction(system.table.counts()["share"], SHARE_UNIT) / len(run_) == exact
+        assert Fraction(scored.table.counts()["share"], SHARE_UNIT) / len(run_) == exact
 
 
 def test_answers_without_names_are_never_paired(tmp_path: Path) -> None:
     nameless = [Facts(k, None, 2, 1) for k in range(1, 41)]
-    systems = [faithscore_run(name, nameless, []) for name in "ab"]
-    found = results(systems, resamples=50)
-    assert {row["n_images"] for row in found["comparisons"]} == {0}
-    assert "|ids:none|" in systems[0].signature
+    runs = [faithscore_run(name, nameless, []) for name in "ab"]
+    found = compare(runs, resampling=Resampling(50))
+    assert {row["n_images"] for row in found.comparisons} == {0}
+    assert "|ids:none|" in runs[0].signature
     numbered = read_facts(lines(tmp_path / "f.jsonl", [{"id": 7, "facts": 1, "verified": 1}]))
     assert numbered[0].image == "7"
     part = [Rating(k, None, 5, None) for k in range(1, 41)]
@@ -257,19 +256,19 @@ def test_settings_side_by_side() -> None:
     other = [Facts(1, "a", 8, 4, "detailed")]
     settings = settings_of([run_, other])
     assert settings == ["detailed", "coco_cap"]
-    systems = [faithscore_run("a", run_, settings), faithscore_run("b", other, settings)]
-    first, second = results(systems, resamples=0)["systems"]
-    assert first["metrics"]["detailed_faithscore"]["value"] == 0.75
-    assert first["metrics"]["detailed_avg_facts"]["value"] == 4
-    assert first["metrics"]["coco_cap_faithscore"]["value"] == 0.5
-    assert second["metrics"]["coco_cap_faithscore"]["value"] is None
+    runs = [faithscore_run("a", run_, settings), faithscore_run("b", other, settings)]
+    first, second = compare(runs, resampling=Resampling(0)).runs
+    assert first.metrics["detailed_faithscore"].value == 0.75
+    assert first.metrics["detailed_avg_facts"].value == 4
+    assert first.metrics["coco_cap_faithscore"].value == 0.5
+    assert second.metrics["coco_cap_faithscore"].value is None
     assert faithscore_metrics(settings).plain_numbers == {"avg_facts", "detailed_avg_facts", "coco_cap_avg_facts"}
 
 
 def test_an_answer_without_facts_has_no_share() -> None:
-    system = faithscore_run("x", [Facts(1, "a", 0, 0)], [])
-    assert values(system.metric_set, system.table) == {"faithscore": None, "avg_facts": 0.0}
-    assert np.array_equal(system.table.total, [1, 0, 0, 0, 0])
+    scored = faithscore_run("x", [Facts(1, "a", 0, 0)], [])
+    assert scored.values == {"faithscore": None, "avg_facts": 0.0}
+    assert np.array_equal(scored.table.total, [1, 0, 0, 0, 0])
 
 
 def test_faithscore_verb(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import comb
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from scapo_eval.answers import first_word
+from scapo_eval.compare import compare
 from scapo_eval.errors import InputError
 from scapo_eval.metrics.join import join
 from scapo_eval.metrics.questions import Question
-from scapo_eval.metrics.yesno import part_of, systems, yesno_metric
+from scapo_eval.metrics.yesno import BENCHMARK
+from scapo_eval.results import Resampling, Run
 from scapo_eval.stats import mcnemar
 from scapo_eval.types import Answer
 
@@ -29,18 +32,18 @@ def test_known_values() -> None:
     assert mcnemar(0, 6) == 2 / 64
 
 
-def run_of(right: np.ndarray, name: str) -> System:
+def run_of(right: np.ndarray, name: str) -> Run:
     questions = [Question(str(k), "yes", image=str(k // 2), category="ab"[k % 2]) for k in range(len(right))]
     answers = [Answer(str(k), "Yes" if ok else "No") for k, ok in enumerate(right)]
-    run = join(answers, questions, first_word, source=name)
-    return systems({name: run}, yesno_metric, part_of, parser="default", resamples=200, seed=1)[0]
+    joined = join(answers, questions, first_word, source=name)
+    return BENCHMARK.runs({name: joined}, parser="default", resampling=Resampling(200, 1))[0]
 
 
 def test_accuracies_are_tested_exactly_and_the_rest_by_randomisation() -> None:
     rng = np.random.default_rng(0)
     base, ours = rng.random(200) < 0.6, rng.random(200) < 0.75
-    found = results([run_of(base, "base"), run_of(ours, "ours")], resamples=200, seed=1, test="mcnemar")
-    rows = {row["metric"]: row for row in found["comparisons"]}
+    found = compare([run_of(base, "base"), run_of(ours, "ours")], test="mcnemar")
+    rows = {row["metric"]: row for row in found.comparisons}
     assert rows["accuracy"]["p_value"] == mcnemar(int((ours & ~base).sum()), int((base & ~ours).sum()))
     even = slice(0, None, 2)
     assert rows["a_accuracy"]["p_value"] == mcnemar(int((ours & ~base)[even].sum()), int((base & ~ours)[even].sum()))
@@ -59,12 +62,12 @@ def test_accuracies_are_tested_exactly_and_the_rest_by_randomisation() -> None:
 
 def test_no_test_below_30_images() -> None:
     right = np.arange(40) % 3 > 0
-    found = results([run_of(right, "base"), run_of(~right, "ours")], resamples=200, seed=1, test="mcnemar")
-    assert {(row["p_value"], row["test"]) for row in found["comparisons"]} == {(None, None)}
+    found = compare([run_of(right, "base"), run_of(~right, "ours")], test="mcnemar")
+    assert {(row["p_value"], row["test"]) for row in found.comparisons} == {(None, None)}
 
 
 def test_runs_without_verdicts_say_so() -> None:
-    system = run_of(np.ones(80, dtype=bool), "a")
-    bare = System("b", system.signature, system.metric_set, system.table, system.n_records)
-    with pytest.raises(InputError, match="a yesno run has none"):
-        results([system, bare], test="mcnemar")
+    run = run_of(np.ones(80, dtype=bool), "a")
+    bare = replace(run, name="b", verdicts={})
+    with pytest.raises(InputError, match="compares right and wrong items; yesno runs have none"):
+        compare([run, bare], test="mcnemar")

@@ -269,7 +269,7 @@ def test_a_killed_server_loses_no_answer(tmp_path: Path, truth: Truth) -> None:
         "    round_.answer(pair, 'no', by='ann')\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, timeout=600)
     assert done.returncode == -9
     with open_round(store, write=True) as round_:
         assert round_.open_pairs == list(range(15, len(round_.answers)))

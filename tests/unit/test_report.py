@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
+from scapo_eval.compare import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metric import MetricSet
-from scapo_eval.metrics import by_name
-from scapo_eval.report import CaptionEvidence, Group, Report, TrainingLog, html, plots, tables
+from scapo_eval.metric import MetricSet, ratio
+from scapo_eval.metrics.capscore import capscore_metrics
+from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
     alias_rows,
@@ -38,7 +39,9 @@ from scapo_eval.report.data import (
     together,
     wilson,
 )
-from scapo_eval.results import System
+from scapo_eval.results import Resampling, Results, Run, load_results
+from scapo_eval.scoring import ScoringOptions
+from scapo_eval.signature import Signature
 
 VOCABULARY = Vocabulary.from_mapping(
     {"dog": ["dog", "dogs", "puppy"], "cat": ["cat"], "car": ["car"], "sky": ["sky"]}, ignore=["hot dog"]
@@ -59,12 +62,12 @@ def captions_file(path: Path, records: list[tuple[Any, str]]) -> Path:
 
 def a_run(folder: Path, name: str = "one", records: list[tuple[Any, str]] | None = None) -> CaptionEvidence:
     path = captions_file(folder / f"{name}.jsonl", records or CAPTIONS)
-    return caption_evidence(path, VOCABULARY, TRUTH, name=name, resamples=50)
+    return caption_evidence(path, VOCABULARY, TRUTH, name=name, options=ScoringOptions(), resampling=Resampling(50))
 
 
 def a_report(folder: Path) -> Report:
     runs = (a_run(folder), a_run(folder, "two", [(i, text.replace("cat", "dog")) for i, text in CAPTIONS]))
-    return Report((Group.of([run.scores.system() for run in runs], resamples=50),), runs)
+    return Report((compare([run.scores for run in runs], resampling=Resampling(50)),), runs)
 
 
 def column(rows: Mapping[str, list[Any]], name: str) -> dict[str, Any]:
@@ -150,7 +153,7 @@ def test_the_ellipse_holds_95_percent() -> None:
 
 def test_trails_replace_the_arrows_of_their_earlier_checkpoints(tmp_path: Path) -> None:
     runs = [a_run(tmp_path, name) for name in ("base", "run-10", "run-20", "run-30", "other")]
-    group = Group.of([run.scores.system() for run in runs], resamples=50)
+    group = compare([run.scores for run in runs], resampling=Resampling(50))
     (plane,) = planes(Report((group,), tuple(runs), trails=("run-",)))
     assert (plane.trails, plane.arrows) == (((1, 2, 3),), (3, 4))
     assert plane.points[0].score == pytest.approx(runs[0].scores.cap_score)
@@ -185,15 +188,25 @@ def test_pieces_partition_every_text(tmp_path: Path) -> None:
 # Tables
 
 
-def amber_group(rows: Mapping[str, Mapping[str, float]]) -> Group:
-    """A group with figures as given, as a results object would hold them."""
+def amber_group(rows: Mapping[str, Mapping[str, float]]) -> Results:
+    """Results with figures as given, in whole thousandths."""
     names = list(next(iter(rows.values())))
-    metric = MetricSet("amber", ("n",), {n: lambda sums: sums["n"] for n in names}, {n: n != "chair" for n in names})
-    systems = [
-        {"name": name, "metrics": {n: {"value": v, "ci_low": None, "ci_high": None} for n, v in figures.items()}}
+    formulas = {n: ratio(n, "n") for n in names}
+    metrics = MetricSet("amber", (*names, "n"), formulas, {n: n != "chair" for n in names})
+    runs = [
+        Run(
+            name=name,
+            signature=Signature.of("amber"),
+            metric_set=metrics,
+            table=CountTable(
+                metrics.columns, ("1",), np.array([[*(round(1000 * value) for value in figures.values()), 1000]])
+            ),
+            n_records=1,
+            resampling=Resampling(0),
+        )
         for name, figures in rows.items()
     ]
-    return Group(metric, (), {"systems": systems, "comparisons": []}, 0, 0)
+    return compare(runs)
 
 
 AMBER = amber_group(
@@ -221,7 +234,7 @@ def test_table_1_joins_benchmarks_by_name_and_leaves_gaps() -> None:
 
 def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
     run = a_run(tmp_path, 'a|b_c & <i>,\n"100%"')
-    report = Report((Group.of([run.scores.system()], resamples=0),), (run,))
+    report = Report((compare([run.scores], resampling=Resampling(0)),), (run,))
     latex = tables.render(tables.table(report, "scores"), "latex")
     assert 'a|b\\_c \\& \\textless{}i\\textgreater{}, "100\\%" &' in latex
     markdown = tables.render(tables.table(report, "scores"), "markdown")
@@ -304,8 +317,10 @@ def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
 def test_names_notes_and_titles_are_escaped(tmp_path: Path) -> None:
     evil = "</title><script>x</script>\ud800'\"[/]"
     run = a_run(tmp_path, "evil")
-    named = caption_evidence(tmp_path / "evil.jsonl", VOCABULARY, TRUTH, name=evil, resamples=0)
-    page = html.page(Report((Group.of([named.scores.system()], resamples=0),), (named,)), title=evil).decode()
+    named = caption_evidence(
+        tmp_path / "evil.jsonl", VOCABULARY, TRUTH, name=evil, options=ScoringOptions(), resampling=Resampling(0)
+    )
+    page = html.page(Report((compare([named.scores], resampling=Resampling(0)),), (named,)), title=evil).decode()
     assert "<script>x" not in page
     assert page.count("<script>") == 1
     assert payload(page.encode(), "captions")["systems"][0]["name"] == evil
@@ -381,10 +396,16 @@ def test_plots_say_what_is_missing() -> None:
 
 
 def test_a_results_file_alone_gives_a_frontier(tmp_path: Path) -> None:
-    table = CountTable(
-        by_name("capscore", CAPSCORE).columns, ("1", "2"), np.array([[1, 3, 1, 2, 4, 5, 2, 1, 0]] * 2, dtype=np.int64)
+    metrics = capscore_metrics()
+    run = Run(
+        name="s",
+        signature=Signature.of("capscore"),
+        metric_set=metrics,
+        table=CountTable(metrics.columns, ("1", "2"), np.array([[1, 3, 1, 2, 4, 5, 2, 1, 0]] * 2, dtype=np.int64)),
+        n_records=2,
     )
-    group = Group.of([System("s", "sig", by_name("capscore", CAPSCORE), table, 2)], resamples=20)
+    run.save(tmp_path / "r.json")
+    group = Results(load_results(tmp_path / "r.json", Resampling(20)))
     (plane,) = planes(Report((group,)))
     assert (plane.points[0].x, plane.points[0].y) == pytest.approx((1 / 3, 1 / 2))
     page = html.page(Report((group,)), title="T").decode()
@@ -392,24 +413,12 @@ def test_a_results_file_alone_gives_a_frontier(tmp_path: Path) -> None:
     assert '<section id="captions"' not in page
 
 
-CAPSCORE = (
-    "captions",
-    "generated",
-    "hallucinated",
-    "covered",
-    "truth",
-    "mentions",
-    "hallucinated_mentions",
-    "hallucinated_captions",
-    "unknown",
-)
-
-
 def test_mentions_that_do_not_count_are_not_marked(tmp_path: Path) -> None:
     path = captions_file(tmp_path / "c.jsonl", [(1, "A dog sits here. There is no cat in the picture.")])
     found = {}
     for claims in ("all", "asserted"):
-        run = caption_evidence(path, VOCABULARY, TRUTH, name="c", claims=claims, resamples=0)  # type: ignore[arg-type]
+        options = ScoringOptions(claims=claims)  # type: ignore[arg-type]
+        run = caption_evidence(path, VOCABULARY, TRUTH, name="c", options=options, resampling=Resampling(0))
         (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
         found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
     assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0], [1000, -100], 0, 1.0)}

@@ -1,59 +1,255 @@
-"""A results file brings back the metric and the counts that it was made with, whatever the benchmark."""
+"""Runs and results: what stands in them, and that a results file brings them back, whatever the benchmark."""
 
 from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from scapo_eval import InputError
+from scapo_eval.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
+from scapo_eval.compare import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.metric import MetricSet
-from scapo_eval.metrics import by_name
-from scapo_eval.metrics.amber import AMBER
+from scapo_eval.metrics.amber.formulas import METRICS as AMBER
 from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.metrics.chair import METRIC as CHAIR
+from scapo_eval.metrics.chair import METRICS as CHAIR
+from scapo_eval.metrics.density import density_metrics
 from scapo_eval.metrics.faithscore import faithscore_metrics
 from scapo_eval.metrics.mmhal import METRICS as MMHAL
-from scapo_eval.metrics.phd import metric_for as phd_metric_for
-from scapo_eval.metrics.pope import metric_for as pope_metric_for
-from scapo_eval.results import System, per_image, table_from
+from scapo_eval.metrics.phd import phd_metrics
+from scapo_eval.metrics.pope import pope_metrics
+from scapo_eval.metrics.yesno import yesno_metrics
+from scapo_eval.results import MetricValue, NotResults, Resampling, Results, Run, is_results_file, load_results
+from scapo_eval.signature import Signature
+from scapo_eval.version import __version__
 
-METRICS = [
+METRIC_SETS = [
     AMBER,
     CHAIR,
     MMHAL,
+    density_metrics(),
     capscore_metrics(),
     capscore_metrics(dagger=True),
     faithscore_metrics([]),
     faithscore_metrics(["detailed", "coarse"]),
     yesno_metrics(["", "adversarial"]),
+    pope_metrics(["random", "popular"]),
+    phd_metrics(["base_attribute", "base_counting", "ccs"]),
 ]
+each_metric_set = pytest.mark.parametrize("metrics", METRIC_SETS, ids=lambda m: f"{m.name}-{len(m.columns)}")
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: f"{metric.name}-{len(metric.columns)}")
-def test_metric_is_found_again(metric: MetricSet) -> None:
-    again = by_name(metric.name, metric.columns)
-    counts = np.arange(1, len(metric.columns) + 1)
-    assert list(again.formulas) == list(metric.formulas)
-    assert {k: repr(v) for k, v in again.score(counts).items()} == {k: repr(v) for k, v in metric.score(counts).items()}
+def a_run(name: str = "a", metrics: MetricSet = CHAIR, images: int = 40, seed: int = 0, **others: Any) -> Run:
+    rows = np.random.default_rng(seed).integers(1, 9, (images, len(metrics.columns)))
+    table = CountTable(metrics.columns, tuple(f"i{k:02}" for k in range(images)), rows)
+    signature = others.pop("signature", Signature.of(metrics.name, vocab="v@1", n=images))
+    return Run(name=name, signature=signature, metric_set=metrics, table=table, n_records=images, **others)
 
 
-@pytest.mark.parametrize("metric_for", [phd_metric_for, pope_metric_for])
-def test_grouped_metrics_rebuild_themselves(metric_for: object) -> None:
-    name = "phd" if metric_for is phd_metric_for else "pope"
-    columns = yesno_metrics(["base_attribute"] if name == "phd" else ["random"]).columns
-    assert by_name(name, columns).columns == tuple(columns)
+# ---- benchmarks ----
 
 
-def test_unknown_metric_and_foreign_columns_are_errors() -> None:
-    with pytest.raises(InputError, match="no metric 'cider'"):
-        by_name("cider", ["a"])
+def test_metric_sets_stand_here_for_every_benchmark() -> None:
+    assert {metrics.name for metrics in METRIC_SETS} == set(SUMMARIES)
+
+
+@each_metric_set
+def test_metrics_are_found_again(metrics: MetricSet) -> None:
+    again = metric_set_of(metrics.name, metrics.columns)
+    counts = np.arange(1, len(metrics.columns) + 1)
+    assert list(again.formulas) == list(metrics.formulas)
+    assert again.columns == metrics.columns
+    assert again.higher_is_better == metrics.higher_is_better
+    assert again.plain_numbers == metrics.plain_numbers
+    assert {k: repr(v) for k, v in again.score(counts).items()} == {
+        k: repr(v) for k, v in metrics.score(counts).items()
+    }
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_records_are_complete(name: str) -> None:
+    from scapo_eval.cli.main import cli
+
+    record = benchmark(name)
+    assert isinstance(record, Benchmark)
+    assert record.name == name
+    assert SUMMARIES[name].endswith(".")
+    command = cli.get_command(None, record.verb)  # type: ignore[arg-type]
+    assert command is not None
+    assert importlib.import_module(f"scapo_eval.cli.{record.verb}").command is command
+    for metrics in METRIC_SETS:
+        if metrics.name == name:
+            for x, y, title in record.frontiers:
+                assert title
+                assert {x, y} <= set(metrics.formulas) or x.endswith("_dagger")
+
+
+def test_benchmarks_come_in_the_order_of_the_help() -> None:
+    assert [record.name for record in benchmarks()] == list(SUMMARIES)
+    with pytest.raises(InputError, match=r"unknown benchmark 'cider' \(known: capscore, "):
+        benchmark("cider")
+
+
+def test_unknown_metrics_and_foreign_columns_are_errors() -> None:
+    with pytest.raises(InputError, match=r"does not know the metrics of 'cider' \(known: capscore, "):
+        metric_set_of("cider", ["a"])
     with pytest.raises(InputError, match="are not those of 'chair'"):
-        by_name("chair", ["a"])
+        metric_set_of("chair", ["a"])
 
 
-def test_counts_survive_the_file() -> None:
-    table = CountTable(CHAIR.columns, ("1", "22"), np.arange(2 * len(CHAIR.columns)).reshape(2, -1))
-    again = table_from(per_image(System("a", "s", CHAIR, table, 2)))
-    assert again.image_ids == table.image_ids
-    assert (again.rows == table.rows).all()
+# ---- runs ----
+
+
+def test_a_run_stamps_how_its_intervals_are_drawn() -> None:
+    run = a_run(resampling=Resampling(200, 7))
+    assert str(run.signature) == f"chair|vocab:v@1|n:40|bs:200|seed:7|v:{__version__}"
+    again = run.redrawn(Resampling(100, 9, 0.9))
+    assert str(again.signature) == f"chair|vocab:v@1|n:40|bs:100|seed:9|ci:0.9|v:{__version__}"
+    assert again.redrawn(Resampling(200, 7)).signature == run.signature
+    assert run.redrawn(Resampling(200, 7)) is run
+
+
+def test_values_and_metrics_agree() -> None:
+    run = a_run(printed={"chair_i": 12.5}, other_counts={"skipped": 3}, resampling=Resampling(50))
+    assert {name: metric.value for name, metric in run.metrics.items()} == run.values
+    total = run.table.counts()
+    assert run.values["chair_i"] == total["hallucinated_mentions"] / total["mentions"]
+    chair_i = run.metrics["chair_i"]
+    assert isinstance(chair_i, MetricValue)
+    assert chair_i.low is not None
+    assert chair_i.high is not None
+    assert chair_i.value is not None
+    assert chair_i.low < chair_i.value < chair_i.high
+    assert (chair_i.printed, run.metrics["chair_s"].printed) == (12.5, None)
+    assert run.counts == {**total, "skipped": 3}
+    assert run.n_images == 40
+    assert (run.redrawn(Resampling(0)).metrics["chair_i"].low, run.redrawn(Resampling(0)).values) == (None, run.values)
+
+
+def test_runs_and_results_are_shown_in_one_line() -> None:
+    runs = [a_run(f"{k}" * 60) for k in range(6)]
+    results = compare(runs, resampling=Resampling(0))
+    for shown in (repr(runs[0]), repr(results)):
+        assert "\n" not in shown
+        assert len(shown) < 250
+    assert "40 images" in repr(runs[0])
+
+
+# ---- results files ----
+
+
+@each_metric_set
+def test_a_run_survives_the_file(metrics: MetricSet, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    run = a_run(
+        metrics=metrics,
+        other_counts={"unparsed": 2, "duplicate": 0},
+        verdicts={"accuracy": {"q1": True, "q2": False}},
+        printed={next(iter(metrics.formulas)): 12.3},
+        notes=("one sentence",),
+        resampling=Resampling(20, 3),
+    )
+    run.save(path)
+    assert is_results_file(path)
+    (again,) = load_results(path, Resampling(20, 3))
+    for name in ("name", "signature", "n_records", "other_counts", "verdicts", "printed", "notes", "resampling"):
+        assert getattr(again, name) == getattr(run, name), name
+    assert again.table.columns == run.table.columns
+    assert again.table.image_ids == run.table.image_ids
+    assert np.array_equal(again.table.rows, run.table.rows)
+    assert again.to_dict() == run.to_dict()
+    assert again.evidence() == run.evidence()
+
+
+def test_results_survive_the_file(tmp_path: Path) -> None:
+    drawn = Resampling(50, 3)
+    results = compare([a_run("a", seed=1), a_run("b", seed=2), a_run("c", seed=3)], resampling=drawn)
+    results.save(tmp_path / "r.json")
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert {name: written[name] for name in ("systems", "comparisons")} == json.loads(json.dumps(results.to_dict()))
+    again = Results(load_results(tmp_path / "r.json", drawn))
+    assert compare(again.runs).to_dict() == results.to_dict()
+
+
+def test_loading_draws_the_intervals_otherwise(tmp_path: Path) -> None:
+    a_run(resampling=Resampling(50, 3)).save(tmp_path / "r.json")
+    (again,) = load_results(tmp_path / "r.json", Resampling(60, 4))
+    assert "|bs:60|seed:4|" in again.signature
+    assert again.metrics == a_run(resampling=Resampling(60, 4)).metrics
+
+
+def old_file(path: Path, change: Any = None) -> Path:
+    """A results file of the first versions: no claims in the signature, ``skipped`` in place of ``skip``, no notes."""
+    table = a_run().table
+    document = {
+        "format": "scapo-results/1",
+        "metric": "chair",
+        "systems": [
+            {
+                "name": "old",
+                "signature": "chair|profile:reference|synonyms:1|oracle:12|world:closed|n:40|ids:ab|skipped:2|v:0.0.9",
+                "n_captions": 40,
+                "n_images": 40,
+                "metrics": {"chair_i": {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6, "printed": 50.0}},
+                "counts": {**table.counts(), "skipped": 2},
+            }
+        ],
+        "comparisons": [],
+        "per_image": [
+            {"columns": list(table.columns), "image_ids": list(table.image_ids), "rows": table.rows.tolist()}
+        ],
+    }
+    if change:
+        change(document)
+    path.write_text(json.dumps(document) + "\n")
+    return path
+
+
+def test_old_files_are_read(tmp_path: Path) -> None:
+    (old,) = load_results(old_file(tmp_path / "old.json"), Resampling(50, 3))
+    assert (old.name, old.n_records, old.other_counts) == ("old", 40, {"skipped": 2})
+    assert old.values == a_run().values
+    assert old.metrics["chair_i"].printed == 50.0
+    assert str(old.signature).endswith(f"|skipped:2|bs:50|seed:3|v:0.0.9|drawn:{__version__}")
+    now = Signature.of(
+        "chair", profile="reference", synonyms="1", oracle="12", world="closed", claims="all", n=7, skip=1
+    )
+    assert old.signature.differences(now) == {}
+    assert now.differences(old.signature) == {}
+    assert replace(old, name="new").signature == old.signature  # stamped again, nothing accumulates
+    results = compare([old, a_run("new", seed=1)], resampling=Resampling(20))
+    assert {row["n_images"] for row in results.comparisons} == {40}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: d.pop("per_image"), "carries no counts per image"),
+        (lambda d: d.update(metric="cider"), "does not know the metrics of 'cider'"),
+        (lambda d: d["per_image"][0].update(columns=["a"]), r"damaged results file|not those of 'chair'"),
+        (lambda d: d["per_image"].pop(), "damaged results file"),
+        (lambda d: d["systems"][0].pop("n_captions"), "damaged results file"),
+        (lambda d: d["systems"][0].update(signature="chair|n"), "not a valid signature"),
+        (lambda d: d["systems"][0].update(signature=7), "damaged results file"),
+        (lambda d: d.update(systems=7), "damaged results file"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, change: Any, reason: str) -> None:
+    path = old_file(tmp_path / "r.json", change)
+    with pytest.raises(InputError, match=reason) as error:
+        load_results(path)
+    assert error.value.path == str(path)
+
+
+def test_files_of_another_kind_are_no_results(tmp_path: Path) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text('{"image_id": 1, "caption": "a dog"}\n{"image_id": 2, "caption": "a dog"}\n')
+    assert not is_results_file(path)
+    with pytest.raises(NotResults, match="not a results file of format scapo-results/1"):
+        load_results(path)

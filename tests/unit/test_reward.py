@@ -454,7 +454,7 @@ def test_pickles_and_serves_threads(vocabulary: Vocabulary, oracle: PresenceOrac
 
 
 def test_signature_names_what_decides_the_reward(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
-    line = SubsentenceReward(vocabulary, oracle, RewardConfig(r_rep=0.5, level="cap")).signature
+    line = str(SubsentenceReward(vocabulary, oracle, RewardConfig(r_rep=0.5, level="cap")).signature)
     assert line.startswith(
         f"reward|vocab:toy@{vocabulary.fingerprint}|oracle:{oracle.fingerprint}|world:closed|rule:subsentence|"
     )

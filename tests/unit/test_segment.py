@@ -108,6 +108,160 @@ def test_a_batch_equals_one_by_one(batch: list[str]) -> None:
             assert free.end.tolist() == [s.end for text in batch for s in split_subsentences(text, rule)]
 
 
+# ---- the plain definition: every mark is asked about by itself, in time that grows with the square of a run ----
+
+SENTENCE_END = ".!?\u2026\u3002\uff01\uff1f"
+DASHES = "-\u2013\u2014"
+CLOSERS = "\"'\u201d\u2019)]}\u00bb*_`"
+NEVER_LAST = frozenset("mr mrs ms dr prof st mt vs eg ie e.g i.e cf ca approx incl".split())
+LAST_BEFORE_A_CAPITAL = frozenset("etc jr sr inc ltd co corp al ft fig vol no a.m p.m u.s u.k d.c".split())
+OPENERS = frozenset("a an the this that it its he she they there these in on at to one two".split())
+URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
+
+
+def plain_spans(text: str, rule: Rule, mentions: list[Mention]) -> list[tuple[int, int]]:
+    """Spans of the pieces under a rule that cuts at punctuation."""
+    found: dict[int, bool] = {}
+    for at in range(len(text)):
+        boundary = plain_boundary(text, at)
+        if boundary is not None:
+            found[boundary[0]] = found.get(boundary[0], False) or boundary[1]
+    first_word = len(text) - len(text.lstrip())
+    inner = [
+        (offset, sentence)
+        for offset, sentence in sorted(found.items())
+        if first_word < offset < len(text) and not any(m.start < offset < m.end for m in mentions)
+    ]
+    if rule == "subsentence":
+        inner = plain_merged(text, inner)
+    chosen = [offset for offset, sentence in inner if sentence or rule != "sentence"]
+    return [(a, b) for a, b in zip([0, *chosen], [*chosen, len(text)], strict=True) if a < b]
+
+
+def plain_merged(text: str, inner: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    kept, words, begin = [], 0, 0
+    for (offset, sentence), end in zip(inner, [*(offset for offset, _ in inner), len(text)][1:], strict=True):
+        words += len(text[begin:offset].split())
+        if sentence or (words >= 5 and len(text[offset:end].split()) >= 5):
+            kept.append((offset, sentence))
+        words, begin = (0 if sentence else words), offset
+    return kept
+
+
+def plain_boundary(text: str, at: int) -> tuple[int, bool] | None:
+    """``(offset after the white space, ends a sentence)`` if the character at ``at`` closes a piece."""
+    character = text[at]
+    if character in "\n\r\u2028\u2029":
+        return after_space(text, at), True
+    if character in DASHES:
+        return plain_dash(text, at)
+    if character not in SENTENCE_END + ",;:":
+        return None
+    end = at + 1
+    single = end == len(text) or text[end] not in SENTENCE_END
+    if character in SENTENCE_END:
+        while end < len(text) and text[end] in SENTENCE_END:
+            end += 1
+        if at and text[at - 1] in SENTENCE_END:
+            return None
+    while end < len(text) and text[end] in CLOSERS:
+        end += 1
+    glued = end < len(text) and not text[end].isspace()
+    if character in ",;:":
+        return None if glued else (after_space(text, end), False)
+    if glued and character not in "\u3002\uff01\uff1f":
+        word = text[max(0, at - 2) : at]
+        if not (len(word) == 2 and word.isalpha() and word.islower() and text[end].isupper()) or in_url(text, at):
+            return None
+    if character == "." and single and plain_abbreviation(text, at):
+        return None
+    return after_space(text, end), True
+
+
+def after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def plain_dash(text: str, at: int) -> tuple[int, bool] | None:
+    end = at + 1
+    while end < len(text) and text[end] in DASHES:
+        end += 1
+    before = text[:at].rstrip(" \t")[-1:]
+    if (at and text[at - 1] in DASHES) or not before or before.isspace() or end == len(text) or in_url(text, at):
+        return None
+    long = text[at] == "\u2014" or end - at == 2
+    digits = text[at - 1].isdigit() and text[end].isdigit()
+    spaced = text[at - 1].isspace() and text[end].isspace() and end - at == 1
+    return (after_space(text, end), False) if (long and not digits) or spaced else None
+
+
+def in_url(text: str, at: int) -> bool:
+    return any(match.start() <= at < match.end() for match in URL.finditer(text))
+
+
+def plain_abbreviation(text: str, at: int) -> bool:
+    begin = at
+    while begin and (text[begin - 1].isalnum() or text[begin - 1] == "."):
+        begin -= 1
+    word = text[begin:at].lower().lstrip(".")
+    if not word:
+        return False
+    if word.isdecimal():
+        line = text[:begin].rstrip(" \t*#(")
+        return not line or line[-1] in "\n\r"
+    following = re.compile(r"\W*(\w+)").match(text, at + 1)
+    name = following.group(1) if following else ""
+    if word in LAST_BEFORE_A_CAPITAL:
+        return bool(name) and not name[0].isupper()
+    initial = len(word) == 1 and text[at - 1].isupper() and word != "i"
+    return word in NEVER_LAST or (initial and name[:1].isupper() and name.lower() not in OPENERS)
+
+
+@st.composite
+def collapsed(draw: st.DrawFn) -> str:
+    """A few fragments again and again, as a collapsing policy writes them."""
+    unit = "".join(draw(st.lists(st.sampled_from([*FRAGMENTS, " "]), min_size=1, max_size=4)))
+    return draw(texts()) + unit * draw(st.integers(2, 40)) + draw(texts())
+
+
+@settings(max_examples=300)
+@given(st.one_of(any_text, collapsed()))
+@example("ab.Cd" * 9 + "......ab.Cd")
+@example("12345678. a\n..1. b. x...mr. ...mr. e.g.e.g. 1.2. Mr")
+@example("a \n - \n b--\n--c ,\n, www.a--b.c--d \u2014 e\t-\u00a0f")
+def test_one_by_one_equals_the_plain_definition(text: str) -> None:
+    mentions = MATCHER.find(text)
+    for rule in ("subsentence", "sentence", "clause"):
+        for given_mentions in ([], mentions):
+            spans = split_subsentences(text, rule, given_mentions)
+            assert [(s.start, s.end) for s in spans] == plain_spans(text, rule, given_mentions), rule
+
+
+@settings(max_examples=100)
+@given(st.lists(st.one_of(any_text, collapsed()), min_size=2, max_size=5))
+def test_a_batch_of_collapsed_texts_equals_one_by_one(batch: list[str]) -> None:
+    columns = MATCHER.find_batch(batch)
+    for rule in RULES:
+        spans = split_batch(batch, rule, columns)
+        assert spans.end.tolist() == [s.end for t in batch for s in split_subsentences(t, rule, MATCHER.find(t))], rule
+
+
+@pytest.mark.parametrize(
+    ("unit", "n_pieces"),
+    [("!", 1), ("--", 1), ("\n", 1), (" \n", 1), (". ", 100_000), ("\u2014a", 100_000), ("ab.Cd", 40_001)]
+    + [("a dog, a cat, ", 28_570), ("1. ", 66_665), ("a--", 66_666), ("www.", 1), ("etc. ", 1)],
+)  # fmt: skip
+def test_long_collapsed_texts_take_no_time(unit: str, n_pieces: int) -> None:
+    """Minutes, if the time grew with the square of the length."""
+    text = unit * (200_000 // len(unit))
+    mentions = MATCHER.find_batch([text, text])
+    spans = split_batch([text, text], "clause", mentions)
+    assert spans.end.tolist() == 2 * [s.end for s in split_subsentences(text, "clause", MATCHER.find(text))]
+    assert len(spans.end) == 2 * n_pieces
+
+
 def merged_by_the_letter(text: str, mentions: list[Mention]) -> list[str]:
     """The rule on merging short pieces, applied piece by piece on lists of strings."""
     sentence_cuts = [0, *cuts(text, "sentence", mentions), len(text)]

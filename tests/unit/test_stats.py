@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from scapo_eval.compare import compare
 from scapo_eval.counts import CountBuilder, CountTable
 from scapo_eval.errors import InputError
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
-from scapo_eval.results import System, per_image, results, table_from
-from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, compare, holm, mcnemar, values
+from scapo_eval.results import Run
+from scapo_eval.signature import Signature
+from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, holm, mcnemar, paired_differences, values
 
 Counts = NDArray[np.int64]
 
@@ -76,9 +79,9 @@ def test_the_bootstrap_agrees_with_a_plain_loop_over_images() -> None:
             assert value is not None
             plain[name].append(value)
     intervals = bootstrap(table(rows), METRIC, resamples=20000, seed=3)
-    for name, values in plain.items():
-        spread = float(np.std(values))
-        low, high = np.percentile(values, [2.5, 97.5])
+    for name, drawn_values in plain.items():
+        spread = float(np.std(drawn_values))
+        low, high = np.percentile(drawn_values, [2.5, 97.5])
         # the standard error of a 2.5 % quantile from 4,000 draws is about 0.042 standard deviations
         assert intervals[name].low == pytest.approx(low, abs=0.2 * spread)
         assert intervals[name].high == pytest.approx(high, abs=0.2 * spread)
@@ -128,7 +131,7 @@ def test_no_images_and_no_resamples() -> None:
     assert values(METRIC, empty) == {"rate": None, "cover": None, "both": None}
     assert bootstrap(empty, METRIC)["rate"].low is None
     assert bootstrap(table(some_rows(40, 4)), METRIC, resamples=0)["rate"].low is None
-    compared = compare(table(some_rows(40, 4)), table(some_rows(40, 5)), METRIC, resamples=0)
+    compared = paired_differences(table(some_rows(40, 4)), table(some_rows(40, 5)), METRIC, resamples=0)
     assert [(row.p_value, row.test) for row in compared] == [(None, None)] * 3
     assert all(row.difference is not None for row in compared)
 
@@ -161,7 +164,7 @@ def exact_p_value(a: Counts, b: Counts, figure: str) -> float:
 def test_randomisation_agrees_with_the_exact_enumeration_of_swaps(seed: int) -> None:
     a, b = some_rows(40, seed), some_rows(40, seed)
     b[:9] = some_rows(9, seed + 50, shift=0.4)  # the two differ on nine images only: 512 swaps are all there are
-    rows = compare(table(a), table(b), METRIC, resamples=20000, seed=seed)
+    rows = paired_differences(table(a), table(b), METRIC, resamples=20000, seed=seed)
     for row in rows:
         exact = exact_p_value(a, b, row.metric)
         assert row.test == "approximate_randomization"
@@ -171,21 +174,21 @@ def test_randomisation_agrees_with_the_exact_enumeration_of_swaps(seed: int) -> 
 def test_systems_that_agree_on_every_image() -> None:
     rows = some_rows(40, 6)
     for test in ("approximate_randomization", "paired_bootstrap"):
-        for row in compare(table(rows), table(rows), METRIC, test=test):  # type: ignore[arg-type]
+        for row in paired_differences(table(rows), table(rows), METRIC, test=test):  # type: ignore[arg-type]
             assert (row.difference, row.interval.low, row.interval.high, row.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_systems_that_never_agree_have_the_smallest_p_value() -> None:
     a, b = np.array([[0, 2, 1, 1]] * 60), np.array([[2, 2, 1, 1]] * 60)
     for test in ("approximate_randomization", "paired_bootstrap"):
-        row = compare(table(a), table(b), METRIC, resamples=999, test=test)[0]  # type: ignore[arg-type]
+        row = paired_differences(table(a), table(b), METRIC, resamples=999, test=test)[0]  # type: ignore[arg-type]
         assert (row.difference, row.p_value) == (-1.0, 1 / 1000)
         assert (row.interval.low, row.interval.high) == (-1.0, -1.0)
 
 
 def test_the_paired_bootstrap_agrees_with_a_plain_loop() -> None:
     a, b = some_rows(50, 8), some_rows(50, 9, shift=0.15)
-    row = compare(table(a), table(b), METRIC, resamples=20000, test="paired_bootstrap")[0]
+    row = paired_differences(table(a), table(b), METRIC, resamples=20000, test="paired_bootstrap")[0]
     rng = np.random.default_rng(5)
     drawn = []
     for _ in range(4000):
@@ -205,7 +208,9 @@ def test_the_paired_bootstrap_agrees_with_a_plain_loop() -> None:
 
 def test_swapping_the_systems_turns_the_sign_only() -> None:
     a, b = some_rows(45, 10), some_rows(45, 11, shift=0.1)
-    for forth, back in zip(compare(table(a), table(b), METRIC), compare(table(b), table(a), METRIC), strict=True):
+    for forth, back in zip(
+        paired_differences(table(a), table(b), METRIC), paired_differences(table(b), table(a), METRIC), strict=True
+    ):
         assert forth.difference is not None
         assert back.difference == pytest.approx(-forth.difference, abs=1e-15)
         assert back.p_value == pytest.approx(forth.p_value, abs=0.06)
@@ -213,9 +218,9 @@ def test_swapping_the_systems_turns_the_sign_only() -> None:
 
 def test_only_shared_images_are_compared_in_any_order() -> None:
     a, b = some_rows(60, 12), some_rows(60, 13)
-    shared = compare(table(a[20:]), table(b[:40], first=20), METRIC)  # names 0000-0039 and 0020-0059
+    shared = paired_differences(table(a[20:]), table(b[:40], first=20), METRIC)  # names 0000-0039 and 0020-0059
     assert {row.n_images for row in shared} == {20}
-    rows = compare(table(a), table(b, first=25), METRIC)
+    rows = paired_differences(table(a), table(b, first=25), METRIC)
     assert {row.n_images for row in rows} == {35}
     expected = plain_figures(a[25:].tolist())["rate"], plain_figures(b[:35].tolist())["rate"]
     assert expected[0] is not None
@@ -223,13 +228,13 @@ def test_only_shared_images_are_compared_in_any_order() -> None:
     assert rows[0].difference == pytest.approx(expected[0] - expected[1], abs=1e-15)
     backwards = table(b, first=25)
     backwards = backwards.select(reversed(backwards.image_ids))
-    assert compare(table(a), backwards, METRIC) == rows
+    assert paired_differences(table(a), backwards, METRIC) == rows
 
 
 @pytest.mark.parametrize(("n", "tested"), [(0, False), (MIN_SHARED_IMAGES - 1, False), (MIN_SHARED_IMAGES, True)])
 def test_below_thirty_shared_images_there_is_no_test(n: int, tested: bool) -> None:
     assert MIN_SHARED_IMAGES == 30
-    for row in compare(table(some_rows(n, 14)), table(some_rows(n, 15)), METRIC):
+    for row in paired_differences(table(some_rows(n, 14)), table(some_rows(n, 15)), METRIC):
         assert row.n_images == n
         assert (row.p_value is not None) == tested
         assert row.test == ("approximate_randomization" if tested else None)
@@ -239,7 +244,7 @@ def test_below_thirty_shared_images_there_is_no_test(n: int, tested: bool) -> No
 def test_a_figure_without_value_on_one_side_has_no_difference_and_no_test() -> None:
     a, b = some_rows(40, 16), some_rows(40, 17)
     b[:, :2] = 0
-    rate, cover, both = compare(table(a), table(b), METRIC)
+    rate, cover, both = paired_differences(table(a), table(b), METRIC)
     assert (rate.difference, rate.p_value, rate.test, rate.interval.low) == (None, None, None, None)
     assert (both.difference, both.p_value) == (None, None)
     assert cover.p_value is not None
@@ -291,7 +296,9 @@ def test_mcnemar_takes_shared_items_and_leaves_the_rest_to_randomisation() -> No
     a, b = some_rows(40, 18), some_rows(40, 19)
     ours = {str(k): k < 9 for k in range(12)} | {"mine": True}
     theirs = {str(k): k == 9 for k in range(12)} | {"yours": True}
-    rate, cover, _ = compare(table(a), table(b), METRIC, test="mcnemar", verdicts=({"rate": ours}, {"rate": theirs}))
+    rate, cover, _ = paired_differences(
+        table(a), table(b), METRIC, test="mcnemar", verdicts=({"rate": ours}, {"rate": theirs})
+    )
     assert (rate.test, rate.p_value) == ("mcnemar", pytest.approx(2 * 11 / 1024))  # 9 won, 1 lost
     assert cover.test == "approximate_randomization"
 
@@ -319,23 +326,17 @@ def test_shards_merge_to_the_whole() -> None:
     assert whole.table().counts() == dict(zip(METRIC.columns, rows.sum(axis=0).tolist(), strict=True))
 
 
-def system(name: str, rows: Counts, first: int = 0) -> System:
-    return System(name, f"toy|{name}", METRIC, table(rows, first), len(rows))
-
-
-def test_a_table_survives_the_results_file() -> None:
-    one = system("a", some_rows(30, 21))
-    back = table_from(per_image(one))
-    assert back.image_ids == one.table.image_ids
-    assert back.columns == one.table.columns
-    assert np.array_equal(back.rows, one.table.rows)
+def run(name: str, rows: Counts, first: int = 0) -> Run:
+    return Run(
+        name=name, signature=Signature.of("toy"), metric_set=METRIC, table=table(rows, first), n_records=len(rows)
+    )
 
 
 # ---- the results object ----
 
 
 def test_results_have_the_shape_of_the_specification() -> None:
-    found = results([system("a", some_rows(40, 22)), system("b", some_rows(40, 23), first=5)])
+    found = compare([run("a", some_rows(40, 22)), run("b", some_rows(40, 23), first=5)]).to_dict()
     assert set(found) == {"systems", "comparisons"}
     first = found["systems"][0]
     assert {"name", "signature", "n_captions", "n_images", "metrics", "counts"} <= set(first)
@@ -351,24 +352,22 @@ def test_results_have_the_shape_of_the_specification() -> None:
 
 
 def test_several_systems_are_corrected_per_figure() -> None:
-    systems = [
-        system(name, some_rows(60, seed, shift)) for name, seed, shift in (("a", 1, 0), ("b", 2, 0.2), ("c", 3, 0.1))
-    ]
-    found = results(systems)["comparisons"]
+    runs = [run(name, some_rows(60, seed, shift)) for name, seed, shift in (("a", 1, 0), ("b", 2, 0.2), ("c", 3, 0.1))]
+    found = compare(runs).comparisons
     for figure in METRIC.formulas:
         family = [row for row in found if row["metric"] == figure]
         assert [row["p_holm"] for row in family] == holm([row["p_value"] for row in family])
-    assert "p_holm" not in results(systems[:2])["comparisons"][0]
+    assert "p_holm" not in compare(runs[:2]).comparisons[0]
 
 
 def test_different_benchmarks_are_not_compared() -> None:
     other = MetricSet("other", METRIC.columns, METRIC.formulas)
     rows = some_rows(40, 24)
-    odd = System("odd", "other|", other, table(rows), 40)
-    with pytest.raises(InputError, match="odd is a other run, a is toy"):
-        results([system("a", rows), odd])
+    odd = replace(run("odd", rows), metric_set=other)
+    with pytest.raises(InputError, match="odd is a run of other, a of toy"):
+        compare([run("a", rows), odd])
     with pytest.raises(InputError, match="McNemar"):
-        results([system("a", rows), system("b", rows)], test="mcnemar")
+        compare([run("a", rows), run("b", rows)], test="mcnemar")
 
 
 def test_drawing_images_one_by_one_has_the_distribution_of_the_multinomial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     path.write_text("[optim]\nlr = 'a'\nbeta3 = 1\n[dta]\n", encoding="utf-8")
     with pytest.raises(InputErrors) as caught:
         configs.load(path, ["model.dtype=int8"])
-    assert [error.reason.split(":")[0].split(" (")[0] for error in caught.value.errors] == [
+    assert [error.reason.split(":")[0].split(";")[0] for error in caught.value.errors] == [
         "optim.lr",
         "unknown key optim.beta3",
         "unknown section [dta]",

@@ -16,8 +16,8 @@ from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E4
 from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train.config import Config, from_table  # noqa: E402
 from scapo_train.credit import credit, resamples, token_weights  # noqa: E402
+from scapo_train.data import Response  # noqa: E402
 from scapo_train.metrics import response_sums  # noqa: E402
-from scapo_train.rollout import Response  # noqa: E402
 
 VOCABULARY = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"], "car": ["car"], "tree": ["tree"]})
 ORACLE = PresenceOracle.from_objects({"1": ["dog", "tree"], "2": ["car"]}, labels=VOCABULARY.labels)

@@ -90,10 +90,9 @@ def test_statistics_and_gradients_equal_those_of_the_whole_log_softmax(
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
     n, d, size = 20, 8, 31
     never, ends = torch.tensor([3, 7]), torch.tensor([1, 2])
-    hidden = randoms(n, d).float().requires_grad_()
-    weight = randoms(size, d, seed=5).float().requires_grad_()
+    hidden, weight = randoms(n, d).requires_grad_(), randoms(size, d, seed=5).requires_grad_()
     targets = torch.randint(8, size, (n,), generator=torch.Generator().manual_seed(6))
-    slope = randoms(n, seed=7).float()
+    slope = randoms(n, seed=7)
 
     found = token_statistics(hidden, weight, targets, never=never, ends=ends, temperature=temperature)
     (found.logprob * slope).sum().backward()

@@ -289,7 +289,7 @@ def test_a_picture_has_as_many_tokens_as_qwens_own_resizing_gives(size: tuple[in
     bounds = {"min_pixels": 56 * 56, "max_pixels": 1280 * 28 * 28}
     job = replace(changed(seven, model=bounds), work=Workload(size))
     height, width = module.smart_resize(size[1], size[0], factor=28, **bounds)
-    assert job.picture == (height // 28) * (width // 28)
+    assert job.image_tokens == (height // 28) * (width // 28)
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -396,6 +396,7 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtpye=x"], "unknown key model.dtpye"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path="], "model.path is not set"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.path=me/mine"], "'me/mine' is neither a folder with"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--set", "model.dtype=float64"], "a plan knows bfloat16 and float32"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "0x3"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
