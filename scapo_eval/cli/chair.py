@@ -74,7 +74,7 @@ def command(
     """
     if per_caption and len(captions) > 1:
         raise click.UsageError("--per-caption takes one caption file at a time")
-    reader = _reader(profile, synonyms, vocabulary, scoring)
+    reader = reading_profile(profile, synonyms, vocabulary, scoring)
     if profile == "opera":
         scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
@@ -101,7 +101,8 @@ def command(
     return emit(runs, output)
 
 
-def _reader(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:
+def reading_profile(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:
+    """How captions are read, by the options that each profile takes."""
     if profile == "native":
         if synonyms:
             raise click.UsageError(

@@ -10,7 +10,10 @@ from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, write_json, write_json_lines
 from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
+from .truth_table import read_table_truth
+from .truth_visual_genome import is_visual_genome, read_visual_genome
 
+_HEAD = 65_536
 _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
 
 
@@ -22,13 +25,28 @@ def read_truth(path: str | Path) -> TruthColumns:
     """
     source = display_name(path)
     data = read_bytes(path)
-    if not data.strip():
+    head = data[:_HEAD].lstrip()
+    if not head and not data.strip():
         raise InputError("the file is empty", path=source)
     if data[:4] == b"PK\x03\x04":
         return read_npz(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
+    if head[:1] not in (b"{", b"["):
+        if not _is_text(head):
+            raise InputError("not UTF-8 text, nor another kind of truth file", path=source)
+        return read_table_truth(data, source)
+    if is_visual_genome(data):
+        return read_visual_genome(data, source)
     return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start > len(head) - 4 > 0  # a character that the head cuts off
+    return True
 
 
 def write_truth(truth: TruthColumns, path: str | Path) -> None:

@@ -39,6 +39,8 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     if objects is document and any(not isinstance(value, list) for value in document.values()):
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
+        if {"images", "annotations"} <= document.keys():
+            known = "COCO instances; captions are joined with them by scapo-eval oracle chair"
         raise InputError(f"not a valid truth file: expected {known} (found keys: {keys})", path=source)
     rows = TruthRows(source, FaultList())
     for image_id, present in objects.items():
@@ -97,5 +99,5 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
-    if len(truth.unknown):
+    if truth.n_unknown:
         raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))
