@@ -32,21 +32,12 @@ def read_truth(path: str | Path) -> TruthColumns:
         return read_npz(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
-    if head[:1] not in (b"{", b"["):
-        if not _is_text(head):
-            raise InputError("not UTF-8 text, nor another kind of truth file", path=source)
+    first_line = head.partition(b"\n")[0]
+    if head[:1] not in (b"{", b"[") and (b"," in first_line or b"\t" in first_line):
         return read_table_truth(data, source)
     if is_visual_genome(data):
         return read_visual_genome(data, source)
     return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start > len(head) - 4 > 0  # a character that the head cuts off
-    return True
 
 
 def write_truth(truth: TruthColumns, path: str | Path) -> None:

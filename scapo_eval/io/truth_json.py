@@ -32,6 +32,9 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         raise InputError(
             f"not a valid truth file: expected an object or a list, found {json_type(document)}", path=source
         )
+    if {"images", "annotations"} <= document.keys():
+        hint = "COCO's captions are joined with its instances by scapo-eval oracle chair"
+        raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
     labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
     objects = document["objects"] if isinstance(document.get("objects"), dict) else document
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
@@ -39,8 +42,6 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     if objects is document and any(not isinstance(value, list) for value in document.values()):
         keys = ", ".join(list(document)[:5])
         known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
-        if {"images", "annotations"} <= document.keys():
-            known = "COCO instances; captions are joined with them by scapo-eval oracle chair"
         raise InputError(f"not a valid truth file: expected {known} (found keys: {keys})", path=source)
     rows = TruthRows(source, FaultList())
     for image_id, present in objects.items():

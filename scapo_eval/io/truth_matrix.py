@@ -93,7 +93,7 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
     try:
         table = pq.read_table(pa.BufferReader(data))
         names = table.column_names
-        if pa.types.is_string(_type(table, "label")) or pa.types.is_list(_type(table, "objects")):
+        if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
             return read_frame(table, source)
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
@@ -126,10 +126,11 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
         pq.write_table(table, stream)
 
 
-def _type(table: Any, column: str) -> Any:
-    import pyarrow
+def _is_state(kind: Any) -> bool:
+    """Whether a column is a label's states, not a list of labels."""
+    from pyarrow import types
 
-    return table.schema.field(column).type if column in table.column_names else pyarrow.null()
+    return bool(types.is_integer(kind) or types.is_boolean(kind))
 
 
 def _pyarrow(needed_for: str) -> tuple[Any, Any]:
