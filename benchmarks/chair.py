@@ -21,7 +21,6 @@ from chair_plain import PlainChair, Tokenize
 from scapo_eval.errors import ScapoError
 from scapo_eval.io.captions import Captions, caption_blocks
 from scapo_eval.io.files import FaultList
-from scapo_eval.metrics.capscore import COLUMNS
 from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
 from scapo_eval.metrics.chair.tokens import tokens
 from scapo_eval.oracle import PresenceOracle, Truth
@@ -76,7 +75,7 @@ def _measure(profile: Profile, oracle: PresenceOracle, captions: Captions) -> tu
     began = time.process_time()
     block = scorer.score(captions, "benchmark", FaultList())
     seconds = time.process_time() - began
-    return seconds, dict(zip(COLUMNS, block.counts.sum(axis=0).tolist(), strict=True))
+    return seconds, dict(zip(scorer.columns, block.counts.sum(axis=0).tolist(), strict=True))
 
 
 def load_captions(paths: list[Path]) -> Captions:

@@ -6,7 +6,8 @@
 Baselines do the same work (labels of every subsentence, Eq. 1) in plain Python, with CHAIR's way of finding words
 and with spaCy's PhraseMatcher; the subsentences are handed to them. Times are CPU time of one process, best of
 interleaved rounds. The token rows use a byte-level tokenizer trained on the responses (needs ``transformers``).
-Exit code 1: something that must be reached was missed.
+The last table is segmentation of what a collapsing policy samples, a character beside one of the responses. Exit
+code 1: something that must be reached was missed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chair_plain import PlainChair
 from matching import NotInstalled, spacy_phrase_matcher
 from sentences import invented_captions, invented_truth
 
-from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
+from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabulary, split_subsentences
 from scapo_eval.integrations.loop import rewards_for_batch
 from scapo_eval.io.files import iter_records
 from scapo_eval.metrics.chair import Synonyms
@@ -34,6 +35,13 @@ from scapo_eval.tokens import decode_batch, token_offsets
 RESPONSES = 1024
 WORDS = 90  # 120 tokens of a large vocabulary
 STEP = 20.0  # seconds of a training step that the share refers to
+
+COLLAPSED = {
+    "!": "!" * 4096,
+    "--": "--" * 2048,
+    "line ends": "\n" * 4096,
+    "a dog, a cat,": "a dog, a cat, " * 2048,
+}
 
 Work = Callable[[], object]
 Labels = Callable[[Sequence[str], Sequence[Sequence[str]]], list[list[set[str]]]]
@@ -49,6 +57,26 @@ def best(works: dict[str, Work], rounds: int) -> dict[str, float]:
             work()
             seconds[name] = min(seconds[name], time.process_time() - began)
     return seconds
+
+
+def segmentation(matcher: AliasMatcher, texts: Sequence[str], rounds: int) -> dict[str, tuple[float, float]]:
+    """Nanoseconds a character of the responses and of each collapsed text: one at a time, in a batch."""
+    kinds = {RESPONSES_ROW: list(texts)} | {
+        name: [text] * max(2, sum(map(len, texts)) // len(text)) for name, text in COLLAPSED.items()
+    }
+    works: dict[str, Work] = {}
+    sizes: dict[str, int] = {}
+    for name, batch in kinds.items():
+        few = batch[:64] if name == RESPONSES_ROW else batch[:1]
+        mentions, columns = [matcher.find(text) for text in few], matcher.find_batch(batch)
+        works[name] = lambda few=few, mentions=mentions: [
+            split_subsentences(text, "subsentence", found) for text, found in zip(few, mentions, strict=True)
+        ]
+        works[name + BATCH] = lambda batch=batch, columns=columns: split_batch(batch, "subsentence", columns)
+        sizes |= {name: sum(map(len, few)), name + BATCH: sum(map(len, batch))}
+    seconds = best(works, rounds)
+    each = {name: 1e9 * value / sizes[name] for name, value in seconds.items()}
+    return {name: (each[name], each[name + BATCH]) for name in kinds}
 
 
 def plain_rewards(
@@ -208,10 +236,19 @@ def main() -> int:
         print(f"| {name} | {1e3 * value:,.2f} | {1e6 * value / each:,.1f} | {share} |")
     for note in notes:
         print(f"\n{note}")
+    print("\n| segmentation, ns a character | one text | x responses | in a batch | x responses |")
+    print("|---|---:|---:|---:|---:|")
+    each_character = segmentation(reward.matcher, texts, options.rounds)
+    usual = each_character[RESPONSES_ROW]
+    worst = 0.0
+    for name, (one, many) in each_character.items():
+        worst = max(worst, one / usual[0], many / usual[1])
+        print(f"| {name} | {one:.1f} | {one / usual[0]:.2f} | {many:.1f} | {many / usual[1]:.2f} |")
     print()
     limits = [
         ("1,024 responses", 1e3 * seconds[RESULTS], 10.0, " ms"),
         ("one response", 1e3 * seconds[ONE], 0.5, " ms"),
+        ("segmentation of collapsed text beside responses", worst, 3.0, "x"),
         ("CHAIR-style, times slower (at least)", -seconds[CHAIR] / seconds[RESULTS], -100.0, "x"),
     ]
     if TOKENS in seconds:
@@ -223,6 +260,8 @@ def main() -> int:
     return 0 if all(value <= limit for _, value, limit, _ in limits) else 1
 
 
+RESPONSES_ROW = "responses"
+BATCH = ", in a batch"
 COLUMNS = "rewards as columns (matching, segmentation, Eq. 1)"
 RESULTS = "rewards as readable results"
 ONE = "one response alone"

@@ -121,7 +121,7 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
             if extra.setdefault(key, said) != said or WORDS.get(key, said) != said:
                 raise InputError(f"{word!r} cannot mean both yes and no")
     if name not in PARSERS:
-        raise InputError(f"no parser {name!r}; there are {', '.join(PARSERS)}")
+        raise InputError(f"unknown parser {name!r}; known: {', '.join(PARSERS)}")
     if not extra:
         return PARSERS[name]
     if name not in _WITH_WORDS:

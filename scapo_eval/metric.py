@@ -1,6 +1,6 @@
 """What a metric is: named integer counts per record, and ratios of their sums.
 
-Counts first, ratios last: a record becomes a small row of integers, and every figure is a function of
+Counts first, ratios last: a record becomes a small row of integers, and every metric is a function of
 summed rows. So shards merge by addition, the bootstrap resamples rows and never re-matches, and a
 paired test needs no second pass.
 """
@@ -19,19 +19,19 @@ Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
 
 Formula = Callable[[Sums], Floats]
-"""Summed counts -> figure of the same shape; NaN where it has no value."""
+"""Summed counts -> values of the same shape; NaN where it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """A family of figures computed from one set of counts.
+    """All metrics computed from one set of counts.
 
     Attributes:
         name: first field of the signature (``capscore``, ``chair``, ``amber``...).
         columns: names of the integer counts of one record, in order.
-        formulas: figure name -> function of the summed columns, in the order of display.
-        higher_is_better: per figure, for colours and arrows; None or absent where neither is better.
-        plain_numbers: figures that are no fractions (shown as they are, not as percent).
+        formulas: metric -> function of the summed columns, in the order of display.
+        higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
+        plain_numbers: metrics that are plain numbers, shown as they are and not as percent.
     """
 
     name: str
@@ -41,16 +41,16 @@ class MetricSet:
     plain_numbers: frozenset[str] = frozenset()
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
-        """Figures of summed counts.
+        """Values of summed counts.
 
         Args:
             counts: (..., columns) sums, integer or float.
 
         Returns:
-            Figure name -> array of shape (...), NaN where the figure has no value.
+            Metric -> array of shape (...), NaN where it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
-        return {name: measure(sums) for name, measure in self.formulas.items()}
+        return {name: formula(sums) for name, formula in self.formulas.items()}
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

@@ -58,6 +58,10 @@ class Block(Protocol):
         """The records; faulty ones go to ``faults`` and are left out."""
 
 
+class UnknownImage(InputError):
+    """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
+
+
 Reader = Callable[["OnError | None"], Iterable[Block]]
 """Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
 
@@ -124,7 +128,7 @@ class Scorer(ABC):
                     continue
                 lacking = next(t for t, r in zip(self.truths, rows, strict=True) if r[k] < 0)
                 reason = f"unknown image id '{captions.image_ids[k]}' (not in {lacking.oracle.source})"
-                faults.add(InputError(reason, path=name, line=captions.numbers[k]))
+                faults.add(UnknownImage(reason, path=name, line=captions.numbers[k]))
             captions = captions.only(known)
             rows = [r[known] for r in rows]
         return replace(self.count(captions, rows), unknown_images=unknown_images)
@@ -185,7 +189,7 @@ def tally(
         InputErrors, InputError: faults by file and line.
     """
     skipped: list[InputError] = []
-    faults = FaultList(skipped.append if options.skip_bad else None)
+    faults = FaultList()
     builder, checks = CountBuilder(scorer.columns), FileChecks(source)
     mentioned: NDArray[np.int64] | None = None
     n_records = unknown_images = 0
@@ -194,7 +198,10 @@ def tally(
     with closing(outcomes):
         for size, (block, errors) in outcomes:
             for error in errors:
-                faults.add(error)
+                if options.skip_bad and not isinstance(error, UnknownImage):
+                    skipped.append(error)
+                else:
+                    faults.add(error)
             builder.add(block.captions.image_ids, block.counts)
             checks.add(block.captions)
             n_records += len(block.counts)

@@ -25,16 +25,20 @@ CLAUSE_MARKS = ",;:"
 DASHES = "-\u2013\u2014"
 CLOSERS = "\"'\u201d\u2019)]}\u00bb*_`"
 LINE_ENDS = "\n\r\u2028\u2029"
+_LINE_ENDS = frozenset(LINE_ENDS)
 
 # A full stop after one of these never ends a sentence; after the second kind only before a capital.
 ABBREVIATIONS = frozenset("mr mrs ms dr prof st mt vs eg ie e.g i.e cf ca approx incl".split())
 MAY_END_A_SENTENCE = frozenset("etc jr sr inc ltd co corp al ft fig vol no a.m p.m u.s u.k d.c".split())
 _OPENERS = frozenset("a an the this that it its he she they there these in on at to one two".split())
 
-# Marks, the closing quotes and brackets behind them, and the white space behind those (group 1). No character is in two
-# units, so a text of nothing but marks takes no longer than prose.
+# A run of marks, the closing quotes and brackets behind it, and the white space behind those (group 1). No character is
+# in two units, so a text of nothing but marks takes no longer than prose. One class comes first, because a search for
+# one of a class is fast; the look-behinds then tell which mark it was.
 _UNIT = re.compile(
-    rf"(?:(?:[{SENTENCE_MARKS}]+|[{CLAUSE_MARKS}])[{re.escape(CLOSERS)}]*|[{re.escape(DASHES)}]+|[{LINE_ENDS}])(\s*)"
+    rf"[{SENTENCE_MARKS}{CLAUSE_MARKS}{re.escape(DASHES)}{LINE_ENDS}]"
+    rf"(?:(?<=[{SENTENCE_MARKS}])[{SENTENCE_MARKS}]*[{re.escape(CLOSERS)}]*"
+    rf"|(?<=[{CLAUSE_MARKS}])[{re.escape(CLOSERS)}]*|(?<=[{re.escape(DASHES)}])[{re.escape(DASHES)}]*|)(\s*)"
 )
 _NEXT_WORD = re.compile(r"\W*(\w+)")
 _URL = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?)\]}'\"]")
@@ -135,7 +139,7 @@ def _ends_sentence(text: str, unit: re.Match[str], urls: _Urls) -> bool | None:
     """Whether a unit ends a sentence (True) or a clause (False); None if it closes nothing."""
     at, end = unit.start(), unit.start(1)
     mark, space = text[at], unit[1]
-    if mark in LINE_ENDS or any(character in LINE_ENDS for character in space):
+    if mark in LINE_ENDS or (space != " " and not _LINE_ENDS.isdisjoint(space)):
         return True
     if mark in DASHES:
         return False if _parts_clauses(text, at, end, urls) else None

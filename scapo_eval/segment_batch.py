@@ -257,12 +257,13 @@ def _byte_boundaries(
 def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
     """Moves positions in white space to its end, in place."""
     moving = np.flatnonzero(_SPACE_BYTES[text[position]])
-    for _ in range(4):  # white space is short, as a rule
+    for _ in range(16):  # white space is short, as a rule
+        if not len(moving):
+            return
         position[moving] += 1
         moving = moving[_SPACE_BYTES[text[position[moving]]]]
-    if len(moving):
-        solid = np.flatnonzero(~_SPACE_BYTES[text])
-        position[moving] = solid[np.searchsorted(solid, position[moving])]
+    solid = np.flatnonzero(~_SPACE_BYTES[text])
+    position[moving] = solid[np.searchsorted(solid, position[moving])]
 
 
 def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:

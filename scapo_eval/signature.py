@@ -89,7 +89,7 @@ class Signature:
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
         """Field -> both values, for every field in which two ways of scoring differ.
 
-        Fields of the sample (how many records, which images), of the intervals and the version are no part of it.
+        Fields of the sample (how many records, which images), of the intervals and the version do not count.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]

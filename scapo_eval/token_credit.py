@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import accumulate
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ Truncated = Literal["score", "mask"]
 
 Ints = NDArray[np.int64]
 
+_EOS, _TRUNCATED = get_args(Eos), get_args(Truncated)
 _SPACES = bytes(chr(c).isspace() for c in range(256))
 _WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white space lies above U+3000
 
@@ -116,34 +118,43 @@ class TextCredit:
             InputError: offsets that run backwards or leave their text, with index and value; a choice that does
                 not exist.
         """
-        check_choice("eos", eos, get_args(Eos))
-        check_choice("truncated", truncated, get_args(Truncated))
+        check_choice("eos", eos, _EOS)
+        check_choice("truncated", truncated, _TRUNCATED)
         indptr, start, end = _flat_offsets(offsets, rows.start)
         n = len(rows)
         if len(indptr) - 1 != n:
             raise InputError(f"offsets of {len(indptr) - 1} responses for {n} responses")
-        own = slice(rows.start, rows.stop)
-        row = np.repeat(np.arange(n), np.diff(indptr))
-        written = np.flatnonzero(end > start)
-        faulty = self.is_faulty[own] if self.is_faulty is not None else None
+        # the text of each token; for a single text a number, which takes half as long
+        row: Any = 0 if n == 1 else np.repeat(np.arange(n), indptr[1:] - indptr[:-1])
+        written = (end > start).nonzero()[0]
+        faulty = None if self.is_faulty is None else self.is_faulty[rows.start : rows.stop]
         if faulty is not None:  # a faulty row has tokens, but neither text nor credit
-            no_text = faulty[row]
+            no_text = np.broadcast_to(faulty[row], start.shape)
             start, end = np.where(no_text, 0, start), np.where(no_text, 0, end)
             written = written[~no_text[written]]
         bounds = self.bounds[rows.start : rows.stop + 1]
-        _check_offsets(start, end, written, np.diff(bounds)[row], row, indptr)
-        base = bounds[row[written]]
-        owner = _owner(self.is_space, start[written] + base, end[written] + base - 1)
-        advantages = np.zeros(len(row), dtype=np.float32)
+        base: Any
+        limit: Any
+        if n == 1:
+            written_row = 0
+            base, limit = bounds.tolist()
+            limit -= base
+        else:
+            written_row = row[written]
+            base, limit = bounds[written_row], (bounds[1:] - bounds[:-1])[row]
+        _check_offsets(start, end, written, limit, row, indptr)
+        owner = _owner(self.is_space, start[written] + base, end[written] + (base - 1))
+        advantages = np.zeros(len(start), dtype=np.float32)
         advantages[written] = self.reward[owner]
         if truncated == "score" and eos == "zero":
             return advantages, indptr
 
         ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
+        own = slice(rows.start, rows.stop)
         has_pieces = self.has_pieces[own]
         if truncated == "mask":
             masked_from = np.where(~ended & has_pieces, self.last_begin[own], len(self.is_space))
-            advantages[written[owner >= masked_from[row[written]]]] = 0.0
+            advantages[written[owner >= masked_from[written_row]]] = 0.0
         if eos != "zero":
             credited = ended if faulty is None else ended & ~faulty
             if eos == "last":
@@ -159,8 +170,7 @@ def _flat_offsets(offsets: SpanColumns | Sequence[ArrayLike], first: int) -> tup
     if isinstance(offsets, SpanColumns):
         return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
     arrays = [_pairs(k, values) for k, values in enumerate(offsets, first)]
-    indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
-    np.cumsum([len(array) for array in arrays], out=indptr[1:])
+    indptr = np.array([0, *accumulate(map(len, arrays))], dtype=np.int64)
     flat = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros((0, 2), dtype=np.int64), *arrays])
     return indptr, flat[:, 0], flat[:, 1]
 
@@ -178,28 +188,30 @@ def _pairs(k: int, values: ArrayLike) -> Ints:
     return array.astype(np.int64, copy=False)
 
 
-def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Ints, row: Ints, indptr: Ints) -> None:
+def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, indptr: Ints) -> None:
     """Refuses spans that run backwards or leave their text; empty spans may lie anywhere in it.
 
     Args:
         start, end: (T,) of all tokens.
         written: positions of the tokens with text.
-        limit: (T,) characters of each token's text.
-        row: (T,) response of each token.
+        limit: characters of each token's text, (T,) or one number.
+        row: response of each token, (T,) or one number.
         indptr: bounds of the responses.
     """
     bad = (start < 0) | (end < start) | (end > limit)
-    first, last, same = start[written], end[written], row[written]
-    back = ((first[1:] < first[:-1]) | (last[1:] < last[:-1])) & (same[1:] == same[:-1])
+    first, last = start[written], end[written]
+    back = (first[1:] < first[:-1]) | (last[1:] < last[:-1])
+    several = len(indptr) > 2
+    if several:
+        back &= row[written[1:]] == row[written[:-1]]
     if not (bad.any() or back.any()):
         return
     bad[written[1:][back]] = True
     k = int(np.argmax(bad))
-    where = f"token {k - int(indptr[row[k]])}"
-    if len(indptr) > 2:
-        where = f"response {int(row[k])}, {where}"
-    if start[k] < 0 or end[k] > limit[k]:
-        reason = f"leaves the text of {int(limit[k])} characters"
+    where = f"response {int(row[k])}, token {k - int(indptr[row[k]])}" if several else f"token {k}"
+    length = int(limit[k]) if several else int(limit)
+    if start[k] < 0 or end[k] > length:
+        reason = f"leaves the text of {length} characters"
     elif end[k] < start[k]:
         reason = "ends before it starts"
     else:

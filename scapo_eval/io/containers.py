@@ -162,7 +162,7 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
                 yield line, dict(zip(header, cells, strict=False))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"broken table: {error}", path=name, line=line) from None
+        raise InputError(f"not a valid table: {error}", path=name, line=line) from None
 
 
 def _header(cells: Sequence[Any], name: str) -> list[str]:
@@ -171,7 +171,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
         raise InputError("neither JSON nor a table with at least two columns", path=name, line=1)
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
-        raise InputError(f"column {twice[0]!r} occurs twice", path=name, line=1)
+        raise InputError(f"column {twice[0]!r} appears twice", path=name, line=1)
     return header
 
 

@@ -185,7 +185,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         found = getattr(error, "doc", "")[getattr(error, "pos", 0) :]
         constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
-        reason = f"broken JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
+        reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 
@@ -333,7 +333,7 @@ def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
     """The elements of the JSON array that a file's numbered lines make.
 
     Raises:
-        InputError: broken JSON, with its line, or an empty array.
+        InputError: not valid JSON, with its line, or an empty array.
     """
     numbers, texts = zip(*lines, strict=True)
     data = b"\n".join(texts)

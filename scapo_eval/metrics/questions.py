@@ -165,7 +165,7 @@ def _question(record: Mapping[str, Any], category: str | None) -> Question:
     label = _first(record, "label", "answer")
     if number is None or label is None:
         missing = "question_id' or 'id" if number is None else "label"
-        raise ValueError(f"no question with a label: missing key '{missing}' (found: {', '.join(record) or 'nothing'})")
+        raise ValueError(f"missing key '{missing}' (found: {', '.join(record) or 'nothing'})")
     truth = parse_label(str(label))
     if truth is None:
         raise ValueError(f"the label must be yes or no, not {label!r}")

@@ -11,7 +11,7 @@ from scapo_eval.answers import pope
 from scapo_eval.cli.import_ import command as import_command
 from scapo_eval.io.answers import read_answers
 from scapo_eval.io.captions_foreign import read_foreign_captions
-from scapo_eval.io.formats import recognise
+from scapo_eval.io.formats import recognize
 from scapo_eval.types import Answer
 
 LAYOUTS = {
@@ -60,7 +60,7 @@ def test_every_layout_gives_the_same_figures(answers_file: Path, tmp_path: Path)
     expected = json.loads((answers_file.parent.parent / "expected.json").read_text())["formats"][
         "all_files_same_18_rows"
     ]
-    assert recognise(answers_file).name == LAYOUTS[answers_file.name]
+    assert recognize(answers_file).name == LAYOUTS[answers_file.name]
     answers = labelled(answers_file, tmp_path / "out.jsonl")
     assert len(answers) == expected["n"]
     assert confusion(answers) == {key: expected[key] for key in ("TP", "FP", "TN", "FN")}
@@ -88,7 +88,7 @@ def test_every_layout_asks_the_same_questions(answers_file: Path) -> None:
     ],
 )
 def test_real_files_are_recognised(shared: Path, name: str, layout: str) -> None:
-    assert recognise(shared / "data" / name).name == layout
+    assert recognize(shared / "data" / name).name == layout
 
 
 def test_real_descriptions_of_amber_are_captions(shared: Path) -> None:

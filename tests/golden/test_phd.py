@@ -113,7 +113,7 @@ def test_records_of_the_prerelease_have_neither_image_id_nor_task(phd: Path) -> 
     assert len(questions) == len({question.id for question in questions}) == 80
     assert {(question.mode, question.task) for question in questions} == {("ccs", None)}
     assert questions[2].image == "images/CCS_images/17.png"
-    assert questions[2].unit == "ccs/17"
+    assert questions[2].image_id == "ccs/17"
 
 
 def test_phd_all_of_the_papers_table(shared: Path) -> None:

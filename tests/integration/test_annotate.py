@@ -376,7 +376,7 @@ def test_what_users_get_wrong(cli: Cli, start: Start, tmp_path: Path) -> None:
     assert "nothing to ask" in cli(*refine, code=2).stderr
     assert "unknown label 'sofa'" in cli(*refine, "--labels", "sofa", code=2).stderr
     assert "expected --prompt LABEL=FILE" in cli(*refine, "--prompt", "book", code=2).stderr
-    assert "no such file" in cli(*refine, "--prompt", "book=none.txt", code=2).stderr
+    assert "file not found" in cli(*refine, "--prompt", "book=none.txt", code=2).stderr
     assert "at least two labels" in cli(*refine, "--joint", "fork", code=2).stderr
     assert "unknown image id '77'" in cli("annotate", "history", run, 77, "dog", code=2).stderr
     assert "unknown label 'sofa'" in cli("annotate", "history", run, 1, "sofa", code=2).stderr

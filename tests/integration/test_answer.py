@@ -267,7 +267,7 @@ def test_usage_errors(tmp_path: Path) -> None:
         (["describe", tmp_path / "none", "-o", "x", "--model", "m"], "file or folder not found"),
         (["describe", str(tmp_path / "*.jpg"), "-o", "x", "--model", "m"], "images not found"),
         (["describe", folder, folder, "-o", "x", "--model", "m"], "has the same image id '1'"),
-        (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "no such file"),
+        (["answer", tmp_path / "none.json", "-o", "x", "--model", "m"], "file not found"),
         (["augmented", "a.jsonl"], "give the plain answers, then augmented ones"),
     ):
         done = cli(*arguments)

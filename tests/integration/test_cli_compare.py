@@ -107,7 +107,7 @@ def test_one_raw_file_is_nothing_to_compare(run: ScapoEval, world: Path) -> None
 def test_raw_files_without_benchmark_get_a_hint(run: ScapoEval, world: Path, file: str, kind: str) -> None:
     code, _, err = run("compare", file, file)
     assert code == 2
-    assert err.startswith(f"scapo-eval: {file}: no results file")
+    assert err.startswith(f"scapo-eval: {file}: not a results file")
     assert kind in err
     assert "--benchmark NAME (score, chair" in err
     assert "-o" in err
@@ -131,7 +131,43 @@ def test_results_files_that_cannot_be_read(run: ScapoEval, world: Path) -> None:
         assert err.startswith(f"scapo-eval: {path}: "), name
     code, _, err = run("compare", "good.json", "absent.json")
     assert code == 2
-    assert err.startswith("scapo-eval: absent.json: no such file")
+    assert err.startswith("scapo-eval: absent.json: file not found")
+
+
+def test_intervals_are_drawn_again_and_the_signature_says_how(run: ScapoEval, world: Path) -> None:
+    options = ["--truth", "truth.json", "-q"]
+    for name in CAPTIONS:
+        assert run("score", f"{name}.jsonl", *options, "--seed", 5, "-o", f"{name}.json")[0] == 0
+    written = json.loads(Path("honest.json").read_text())["systems"][0]
+    assert "|bs:1000|seed:5|" in written["signature"]
+    code, out, _ = run("compare", "honest.json", "doggy.json", "--seed", 9, "--resamples", 100, "--json")
+    assert code == 0
+    direct = run("score", "honest.jsonl", "doggy.jsonl", *options, "--seed", 9, "--resamples", 100, "--json")
+    assert json.loads(out) == json.loads(direct[1])
+    for system in json.loads(out)["systems"]:
+        assert "|bs:100|seed:9|v:" in system["signature"]
+        assert "bs:1000" not in system["signature"]
+        assert "seed:5" not in system["signature"]
+
+
+RECORDS: dict[str, list[dict[str, Any]]] = {
+    "mmhal": [{"rating": k % 7, "image_id": f"i{k}"} for k in range(96)],
+    "faithscore": [{"id": k, "facts": 4, "verified": k % 5} for k in range(40)],
+    "density": [{"image_id": image, "response": "A dog."} for image in TRUTH],
+    "chair": CAPTIONS["doggy"],
+    "yesno": ANSWERS["agrees"],
+}
+
+
+@pytest.mark.parametrize("verb", RECORDS)
+def test_every_verb_says_how_its_intervals_are_drawn(run: ScapoEval, world: Path, verb: str) -> None:
+    path = write(world / "records.jsonl", RECORDS[verb])
+    truth = ["--truth", "truth.json"] if verb in ("density", "chair") else []
+    code, out, err = run(verb, path, *truth, "--seed", 3, "--resamples", 20, "--json", "-o", "r.json")
+    assert code == 0, err
+    (system,) = json.loads(out)["systems"]
+    assert "|bs:20|seed:3|v:" in system["signature"]
+    assert json.loads(Path("r.json").read_text())["systems"] == [system]
 
 
 def test_figures_without_a_value_are_left_out_of_the_table_only(run: ScapoEval, world: Path) -> None:

@@ -87,10 +87,13 @@ def test_plots_are_written(world: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["report", "empty", "-o", "r.html"], "empty: is a folder, and no training run: it holds no metrics.jsonl"),
-        (["report", "results.json", "--name", "x=y"], "there is no system 'x' (there are base, ours)"),
+        (["report", "empty", "-o", "r.html"], "empty: not a training run's folder: metrics.jsonl not found in it"),
+        (
+            ["report", "results.json", "--name", "x=y"],
+            "system 'x' not found, so it cannot be renamed (there are base, ours)",
+        ),
         (["report", "results.json", "--name", "x"], "expected --name OLD=NEW, got 'x'"),
-        (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: no such file"),
+        (["report", "absent.jsonl", "-o", "r.html"], "absent.jsonl: file not found"),
         (["report", "results.json", "--thumbnails", "-o", "r.html"], "give their folder with --images"),
         (["report", "base.jsonl", "--images", "empty", "-o", "r.html"], "empty: pictures of these images not found"),
         (["report", "results.json", "--format", "csv", "--table", "3"], "give captions files"),

@@ -116,7 +116,7 @@ def test_reward_names_bad_input(world: Path, tmp_path: Path) -> None:
     assert "1 faulty and 1 of unknown images left out" in err
     assert "|skip:2" in err
     _, err = run("reward", tmp_path / "none.jsonl", *truth, code=2)
-    assert "no such file" in err
+    assert "file not found" in err
 
 
 def figures(out: str) -> dict[str, dict[str, float]]:

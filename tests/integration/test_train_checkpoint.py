@@ -212,7 +212,7 @@ def test_what_cannot_be_read_is_named(trained: tuple[Any, Any], tmp_path: Path, 
     else:
         toy.layers.append(torch.nn.Linear(2, 2))
         optimizer.add_param_group({"params": list(toy.layers[-1].parameters())})
-    with pytest.raises(InputError, match="no such file" if damage == "no state" else "is damaged, or of another"):
+    with pytest.raises(InputError, match="file not found" if damage == "no state" else "is damaged, or of another"):
         checkpoints.load(path, toy, optimizer)
 
 

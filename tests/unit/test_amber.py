@@ -110,7 +110,7 @@ def test_without_queries_every_item_is_its_own_unit(folder: Path, write: Write) 
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ({"id": 2, "type": "generative", "truth": [], "hallu": []}, "id 2 stands at place 1"),
+        ({"id": 2, "type": "generative", "truth": [], "hallu": []}, "id 2 is at position 1"),
         ({"id": 1, "type": "generative", "truth": ["unicorn"], "hallu": []}, "unicorn"),
         ({"id": 1, "type": "relation", "truth": "maybe"}, "yes or no"),
         ({"id": 1, "type": "new", "truth": "yes"}, "new"),
@@ -259,11 +259,11 @@ def test_spellings_of_an_id(data: AmberData, write: Write, number: Any) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"id": 11, "response": "Yes"}, "id 11 is none of AMBER's"),
-        ({"id": 0, "response": "Yes"}, "id 0 is none"),
-        ({"id": True, "response": "Yes"}, "id True is none"),
-        ({"id": 1.5, "response": "Yes"}, "id 1.5 is none"),
-        ({"id": "x", "response": "Yes"}, "id 'x' is none"),
+        ({"id": 11, "response": "Yes"}, "id 11 is not one of AMBER's"),
+        ({"id": 0, "response": "Yes"}, "id 0 is not one"),
+        ({"id": True, "response": "Yes"}, "id True is not one"),
+        ({"id": 1.5, "response": "Yes"}, "id 1.5 is not one"),
+        ({"id": "x", "response": "Yes"}, "id 'x' is not one"),
         ({"id": 4}, "missing key 'response'"),
         ({"response": "Yes"}, "missing key 'id'"),
         ({"id": 4, "response": None}, "found null"),
@@ -279,7 +279,7 @@ def test_faulty_records(data: AmberData, write: Write, record: Any, reason: str)
     assert f"{path}:2: " in str(error.value)
     skipped = read_responses(path, data, skip_bad=True)
     assert (len(skipped.scored), skipped.skipped) == (1, 1)
-    assert skipped.unknown == ("none" in reason)
+    assert skipped.unknown == ("not one" in reason)
 
 
 def test_nothing_but_faults(data: AmberData, write: Write) -> None:
@@ -313,7 +313,7 @@ def test_official_reading_of_strange_ids(data: AmberData, write: Write) -> None:
     assert [response.number for response in found.scored] == [N, N - 1, 1, 4]
     assert found.unknown == 2
     assert any("count from the end" in note for note in found.notes)
-    with pytest.raises(ScapoError, match="none of AMBER's"):
+    with pytest.raises(ScapoError, match="not one of AMBER's"):
         read_responses(write(answer((1, "dog"), (-N, "Yes"))), data, official=True)
 
 
@@ -401,7 +401,7 @@ def test_broken_pairs(tmp_path: Path, content: str) -> None:
 def test_no_such_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="python -m spacy download no_such_model"):
         Similarity.load("spacy:no_such_model", [])
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder not found"):
         Similarity.load(f"spacy:{tmp_path / 'nowhere'}", [])
 
 

@@ -177,7 +177,7 @@ def test_bad_prompt_files(tmp_path: Path) -> None:
     file.write_text("Is it there?")
     with pytest.raises(InputError, match=r"prompt\.txt: the prompt never names the label 'chair'"):
         Template.read(file, "coarse").prompt("coarse", ["chair"], SMALL)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="file not found"):
         Template.read(tmp_path / "none.txt", "coarse")
 
 

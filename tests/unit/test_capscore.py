@@ -233,7 +233,7 @@ def test_inline_objects_are_the_truth() -> None:
         ([{"image_id": 77, "caption": "a"}], "unknown image id '77'"),
         (
             [{"image_id": 1, "caption": "a", "id": 3}, {"image_id": 2, "caption": "a", "id": 3}],
-            "records:2: the id of line 1",
+            "records:2: the same id appears twice \\(lines 1",
         ),
         ([], "no caption"),
     ],

@@ -39,7 +39,7 @@ def read(path: Path) -> HandedOver:
 
 
 def values(run: HandedOver) -> dict[str, float]:
-    return {name: figure.value for name, figure in run.figures.items()}
+    return {name: figure.value for name, figure in run.values.items()}
 
 
 def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: object) -> tuple[int, str, str]:
@@ -161,7 +161,7 @@ def test_vlmevalkit_json(tmp_path: Path) -> None:
 
 
 def test_a_file_without_numbers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"results.json: recognised as lmms-eval results .*without any number"):
+    with pytest.raises(InputError, match=r"results.json: recognized as lmms-eval results .*without any number"):
         read(lmms(tmp_path / "results.json", {"mmbench_en_test": {"submission,none": None}}))
 
 
@@ -173,7 +173,7 @@ def test_import_merges_the_files_of_a_system(
     out = tmp_path / "general.json"
     code, _, err = run(capfd, monkeypatch, "import", mme, mmmu, "--name", "SCAPO", "-o", out)
     assert code == 0
-    assert "VLMEvalKit scores: 2 figures handed over" in err
+    assert "VLMEvalKit scores: 2 values imported" in err
     document = json.loads(out.read_text())
     (system,) = document["systems"]
     assert system["name"] == "SCAPO"

@@ -128,16 +128,16 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("blank", b"\n \r\n\t\n", ": the file holds no record"),
     ("only a bom", b"\xef\xbb\xbf", ": the file holds no record"),
     ("empty array", b" [ ]\n", ": the file holds no record"),
-    ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: broken JSON: unexpected end of data"),
-    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: broken JSON: unexpected content after document"),
-    ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: broken JSON"),
-    ("lines after an array", b"[]\n" + LINES, ":2: broken JSON"),
-    ("array and lines", b"[1,\n" + LINES, ":3: broken JSON"),
-    ("nan id", b'{"image_id": NaN, "caption": "x"}', r":1: broken JSON: NaN is not JSON \(an id or text is"),
-    ("nan text", LINES + b'{"image_id": 1, "caption": NaN}', ":3: broken JSON: NaN is not JSON"),
-    ("infinity", b'{"image_id": -Infinity, "caption": "x"}', ":1: broken JSON: Infinity is not JSON"),
-    ("NaN said, quote missing", b'{"image_id": 1, "caption": "NaN', ":1: broken JSON: unexpected end of data"),
-    ("nan and surrogate", b'{"image_id": NaN, "caption": "\\ud800"}', ":1: broken JSON: NaN is not JSON"),
+    ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: not valid JSON: unexpected end of data"),
+    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: not valid JSON: unexpected content after document"),
+    ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: not valid JSON"),
+    ("lines after an array", b"[]\n" + LINES, ":2: not valid JSON"),
+    ("array and lines", b"[1,\n" + LINES, ":3: not valid JSON"),
+    ("nan id", b'{"image_id": NaN, "caption": "x"}', r":1: not valid JSON: NaN is not JSON \(an id or text is"),
+    ("nan text", LINES + b'{"image_id": 1, "caption": NaN}', ":3: not valid JSON: NaN is not JSON"),
+    ("infinity", b'{"image_id": -Infinity, "caption": "x"}', ":1: not valid JSON: Infinity is not JSON"),
+    ("NaN said, quote missing", b'{"image_id": 1, "caption": "NaN', ":1: not valid JSON: unexpected end of data"),
+    ("nan and surrogate", b'{"image_id": NaN, "caption": "\\ud800"}', ":1: not valid JSON: NaN is not JSON"),
     ("utf-16", '{"image_id": 1}'.encode("utf-16"), ":1: is UTF-16"),
     ("utf-16-le", '{"image_id": 1}'.encode("utf-16-le"), ":1: is UTF-16"),
     ("utf-16-be", '\ufeff{"image_id": 1}'.encode("utf-16-be"), ":1: is UTF-16"),
@@ -145,8 +145,8 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("latin-1", LINES + '{"caption": "caf\u00e9"}'.encode("latin-1"), r":3: not UTF-8 \(byte 0xe9 at column 17\)"),
     ("latin-1 array", '[\n"caf\u00e9"]'.encode("latin-1"), r":2: not UTF-8 \(byte 0xe9 at column 5\)"),
     ("binary", bytes(range(256)), ":1: "),
-    ("deep", b"[" * 200_000, ":1: broken JSON"),
-    ("deep with surrogate", b'{"a": "\\ud800", "b": ' + b"[" * 200_000, ":1: broken JSON"),
+    ("deep", b"[" * 200_000, ":1: not valid JSON"),
+    ("deep with surrogate", b'{"a": "\\ud800", "b": ' + b"[" * 200_000, ":1: not valid JSON"),
     ("cut gz", gzip.compress(LINES)[:-9], ": damaged or truncated compressed file"),
     ("cut gz header", gzip.compress(LINES)[:5], ": damaged or truncated compressed file"),
     ("broken gz", gzip.compress(LINES)[:20] + b"\0" * 20, ": damaged or truncated compressed file"),
@@ -261,7 +261,7 @@ def test_an_explicit_id_stands_once(identity: Any) -> None:
         checks.add(block)
     with pytest.raises(InputErrors) as caught:
         checks.check()
-    assert str(caught.value) == "c:11: the id of line 2 stands here again"
+    assert str(caught.value) == "c:11: the same id appears twice (lines 2 and 11)"
 
 
 def test_different_ids_and_no_ids_pass() -> None:
@@ -282,8 +282,8 @@ def test_one_file_holds_one_model() -> None:
 def test_places_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "is a directory"),
-        (tmp_path / "none", "no such file"),
-        (tmp_path / "a" / "b", "no such"),
+        (tmp_path / "none", "file not found"),
+        (tmp_path / "a" / "b", "file not found"),
     ):
         for read in (lambda: list(iter_records(path)), lambda: read_json(path), lambda: read_captions(path)):  # noqa: B023
             with pytest.raises(InputError, match=f"{path}: {reason}"):

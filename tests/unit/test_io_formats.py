@@ -20,7 +20,7 @@ from scapo_eval.io.answers import read_answers, unique
 from scapo_eval.io.captions_foreign import read_foreign_captions
 from scapo_eval.io.containers import XLSX_CELL_LIMIT
 from scapo_eval.io.fields import last_user_turn
-from scapo_eval.io.formats import open_source, recognise
+from scapo_eval.io.formats import open_source, recognize
 from scapo_eval.io.harness_results import handed_over
 from scapo_eval.metrics.faithscore import read_facts
 from scapo_eval.metrics.mmhal import read_ratings
@@ -71,13 +71,13 @@ LAYOUTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_recognises_by_content_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
-    assert recognise(write(tmp_path / "misleading.xlsx", LAYOUTS[name])).name == name
+    assert recognize(write(tmp_path / "misleading.xlsx", LAYOUTS[name])).name == name
 
 
 def test_array_of_coco_and_amber(tmp_path: Path) -> None:
-    assert recognise(array(tmp_path / "a", [{"image_id": 1, "caption": "x"}])).name == "coco-results"
-    assert recognise(array(tmp_path / "b", [{"id": 1, "response": "x"}])).name == "amber"
-    assert recognise(array(tmp_path / "c", [{"id": "pope/1", "response": "x"}])).name == "answers"
+    assert recognize(array(tmp_path / "a", [{"image_id": 1, "caption": "x"}])).name == "coco-results"
+    assert recognize(array(tmp_path / "b", [{"id": 1, "response": "x"}])).name == "amber"
+    assert recognize(array(tmp_path / "c", [{"id": "pope/1", "response": "x"}])).name == "answers"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_array_of_coco_and_amber(tmp_path: Path) -> None:
         (b"PK\x03\x04rest", "no readable xlsx"),
         (b"PAR1rest", "damaged parquet"),
         (b"a\tb\n\xff\xfe\n", "neither JSON nor UTF-8"),
-        (b"a\ta\n1\t2\n", "column 'a' occurs twice"),
+        (b"a\ta\n1\t2\n", "column 'a' appears twice"),
         (b"index\tprediction\n1\tYes\textra\n", "3 cells under 2 columns"),
         (b'{\n "logs": [1]\n}', "list of samples"),
         ('{"id": 1, "response": "x"}'.encode("utf-16"), "UTF-16"),
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_refused_with_a_reason(tmp_path: Path, content: b
 
 def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     captions = write(tmp_path / "captions.jsonl", LAYOUTS["captions"])
-    with pytest.raises(InputError, match=r"recognised as own captions .*holds no answers"):
+    with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
     with pytest.raises(InputError, match=r"holds no captions; they are truth: pass them with --questions"):
@@ -255,7 +255,7 @@ def test_amber_holds_captions_and_answers(tmp_path: Path) -> None:
     path = array(tmp_path / "amber.json", [{"id": 7, "response": "A dog."}, {"id": 1005, "response": "Yes"}])
     told: list[str] = []
     assert list(read_foreign_captions(path, warn=told.append)) == [(1, "7", "A dog.")]
-    assert "1 answers are no captions" in told[0]
+    assert "1 answers are not captions" in told[0]
     assert [answer.id for answer in read_answers(path)] == ["7", "1005"]
     with pytest.raises(InputError, match="no caption: AMBER's ids above 1004"):
         list(read_foreign_captions(array(tmp_path / "b.json", [{"id": 1005, "response": "Yes"}])))
@@ -304,7 +304,7 @@ def test_damaged_workbook_and_missing_packages(tmp_path: Path, monkeypatch: pyte
     book.active.append(["index", "prediction"])
     book.save(path)
     with pytest.raises(InputError, match="holds no record"):
-        recognise(path)
+        recognize(path)
     whole = path.read_bytes()
     for at in range(0, len(whole), 97):
         path.write_bytes(whole[:at] + b"\0" * 40 + whole[at + 40 :])
@@ -314,10 +314,10 @@ def test_damaged_workbook_and_missing_packages(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"xlsx workbook\) needs the extra 'formats'"):
-        recognise(path)
+        recognize(path)
     path.write_bytes(b"PAR1")
     with pytest.raises(MissingExtra, match=r"parquet file\) needs the extra 'formats'"):
-        recognise(path)
+        recognize(path)
 
 
 def test_text_survives(tmp_path: Path) -> None:
@@ -396,10 +396,10 @@ def test_import_leaves_nothing_behind_when_it_fails(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["nosuch.jsonl"], "nosuch.jsonl: no such file"),
+        (["nosuch.jsonl"], "nosuch.jsonl: file not found"),
         (["{captions}", "{captions}"], "one file of captions or answers at a time"),
         (["{captions}", "--name", "x"], "--name is for finished results"),
-        (["{captions}", "--as", "answers"], "recognised as own captions"),
+        (["{captions}", "--as", "answers"], "recognized as own captions"),
         (["{captions}", "--labels", "{captions}"], "captions have no labels"),
         ([], "Missing argument"),
     ],
@@ -454,4 +454,4 @@ def test_odd_bytes_are_faults_not_crashes(tmp_path: Path, tail: bytes, head: byt
 
 
 def read_results(path: Path) -> list[str]:
-    return list(handed_over(open_source(path), path).figures)
+    return list(handed_over(open_source(path), path).values)

@@ -182,7 +182,7 @@ def test_question_files_that_are_none(tmp_path: Path, record: Mapping[str, Any],
 
 
 def test_question_ids_occur_once(tmp_path: Path) -> None:
-    with pytest.raises(InputErrors, match=r"q.jsonl:2: the id '1' occurs twice"):
+    with pytest.raises(InputErrors, match=r"q.jsonl:2: the id '1' appears twice"):
         read_questions(write(tmp_path / "q.jsonl", [{"id": 1, "label": "yes"}, {"id": "1", "label": "no"}]))
 
 
@@ -280,7 +280,7 @@ class TestPhd:
         assert questions["phd/ccs/9/yes"].task == "object"
 
     def test_a_generated_image_is_no_coco_image(self, data: str) -> None:
-        assert {question.unit for question in read_phd(data)} == {"9", "ccs/9"}
+        assert {question.image_id for question in read_phd(data)} == {"9", "ccs/9"}
 
     def test_repeated_images_are_told_apart_by_the_text(self, data: str, tmp_path: Path) -> None:
         answers = [
@@ -295,9 +295,15 @@ class TestPhd:
     @pytest.mark.parametrize(
         ("records", "reason"),
         [
-            ([{"question_id": 1, "text": "?"}], "data.json:1: no record of PhD's data.json: missing .*'yes_question'"),
+            (
+                [{"question_id": 1, "text": "?"}],
+                "data.json:1: not a valid record of PhD's data.json: missing .*'yes_question'",
+            ),
             ([{"image_id": "1", "yes_question": "?"}], "data.json:1: .* missing key 'no_question'"),
-            ([{"image_id": "1", "yes_question": "?", "no_question": "?", "context": {"xyz": ""}}], "no PhD mode 'xyz'"),
+            (
+                [{"image_id": "1", "yes_question": "?", "no_question": "?", "context": {"xyz": ""}}],
+                "unknown PhD mode 'xyz'",
+            ),
         ],
     )
     def test_other_data(self, tmp_path: Path, records: list[dict[str, Any]], reason: str) -> None:

@@ -172,7 +172,7 @@ def test_mmhal_verb(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypat
     assert difference["n_images"] == 96
     code, out, err = run(capfd, monkeypatch, "mmhal", tmp_path / "absent.json")
     assert (code, out) == (2, "")
-    assert "absent.json: no such file" in err
+    assert "absent.json: file not found" in err
 
 
 # --- FaithScore -----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_the_official_fact_scores_alone(tmp_path: Path) -> None:
         ([{"facts": ["a"], "verified": ["b"]}], "list of some of the facts"),
         ([{"facts": -1, "verified": 0}], "'facts' must be a list or a count"),
         ([{"facts": ["a"]}], "missing key 'verified' (found: facts)"),
-        ([{"id": 1, "facts": 1, "verified": 1}] * 2, "2: id '1' stands here again (first on line 1)"),
+        ([{"id": 1, "facts": 1, "verified": 1}] * 2, "2: id '1' appears twice (lines 1 and 2)"),
         ([{"faithscore": 0.9, "num_samples": 10}], "only FaithScore's mean"),
     ],
 )

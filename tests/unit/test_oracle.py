@@ -320,9 +320,9 @@ def test_coco_files_that_are_refused(tmp_path: Path, change: dict[str, Any], rea
         (b"{}", "has no images"),
         (b"5", "expected an object or a list, found a number"),
         (b"null", "found null"),
-        (b'{"1": ["dog"', ":1: broken JSON"),
-        (b'{\n"1": ["dog"],\n"2": [dog]}', ":3: broken JSON"),
-        (b'{"1": [NaN]}', ":1: broken JSON: NaN is not JSON"),
+        (b'{"1": ["dog"', ":1: not valid JSON"),
+        (b'{\n"1": ["dog"],\n"2": [dog]}', ":3: not valid JSON"),
+        (b'{"1": [NaN]}', ":1: not valid JSON: NaN is not JSON"),
         (b'{"1": "dog"}', r"not a valid truth file: expected COCO .*\(found keys: 1\)"),
         (b'{"1": [1]}', "objects of image 1: a label is a number"),
         (b'{"1": ["a"], "01": ["b"]}', "image 1 appears twice with different objects"),
@@ -332,7 +332,7 @@ def test_coco_files_that_are_refused(tmp_path: Path, change: dict[str, Any], rea
         (b'{"image_id": 1, "objects": ["a"]}\n{"image_id": "01", "objects": ["b"]}\n', ":2: image 1 appears twice"),
         (b'{"image_id": 1, "objects": "a"}\n', ":1: objects of image 1: expected a list of labels, found a string"),
         (b'{"image_id": null, "objects": []}\n', ":1: image id must be a number or a string, not null"),
-        (b'{"image_id": NaN, "objects": []}\n', ":1: broken JSON: NaN is not JSON"),
+        (b'{"image_id": NaN, "objects": []}\n', ":1: not valid JSON: NaN is not JSON"),
         (b'[{"image_id": 1}]', ":1: missing key 'objects'"),
         (b"[1]", ":1: expected a JSON object, found a number"),
         (b'[{"id": 1, "type": "generative"}]', "expected a list of labels, found null"),
@@ -344,8 +344,8 @@ def test_coco_files_that_are_refused(tmp_path: Path, change: dict[str, Any], rea
         ('{"1": ["dog"]}'.encode("utf-16-le"), "UTF-16"),
         ('{"1": ["caf\u00e9"]}'.encode("latin-1"), ":1: not UTF-8"),
         (b"\x89PNG\r\n\x1a\n\0\0\0", "not UTF-8"),
-        (b"[" * 100_000, "broken JSON"),
-        (b'{"a": "\\ud800", "b": ' + b"[" * 100_000, "broken JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"a": "\\ud800", "b": ' + b"[" * 100_000, "not valid JSON"),
         (pickle.dumps({"1": ["dog"]}), "not UTF-8"),
         (gzip.compress(json.dumps(OBJECTS).encode(), mtime=0)[:-4], "damaged or truncated"),
         (zstandard.compress(json.dumps(OBJECTS).encode() * 50)[:-4], "damaged or truncated"),
@@ -455,7 +455,7 @@ def test_damage_is_an_input_error_or_harmless(tmp_path: Path, name: str) -> None
 def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"):
         PresenceOracle.load(tmp_path)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="file not found"):
         PresenceOracle.load(tmp_path / "none.json")
 
 

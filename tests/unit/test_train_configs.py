@@ -133,7 +133,7 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
         ("[optim]\nmini_batches = 1.5", "optim.mini_batches: expected int, got 1.5"),
         ("[optim]\nmini_batches = 200", "optim.mini_batches is greater than data.prompts_per_step"),
         ("[optim]\noptimizer = 'sgd'", "optim.optimizer: expected one of 'adamw', 'adamw8bit', got 'sgd'"),
-        ("[model]\ndtype = 'float16'", "model.dtype: expected one of 'bfloat16', 'float32', got 'float16'"),
+        ("[model]\ndtype = 'float16'", "model.dtype: expected one of 'bfloat16', 'float32', 'float64', got 'float16'"),
         ("[model]\ngradient_checkpointing = 1", "model.gradient_checkpointing: expected bool, got 1"),
         ("[run]\ntrackers = [1]", "run.trackers: expected a list of strings, got [1]"),
         ("[run]\ntrackers = ['mlflow']", "run.trackers: unknown mlflow; known: tensorboard, wandb, trackio"),

@@ -129,7 +129,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
         folder = Path(model)
     else:
         get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
-        raise InputError(f"no spaCy model '{model}'; {get}")
+        raise InputError(f"spaCy model '{model}' not found; {get}")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
     states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     return digest([spacy_version, str(folder.resolve()), *states, *words])

@@ -1,0 +1,107 @@
+"""Several processes give what one gives: counts, values, evidence and faults."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scapo_eval import InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+from scapo_eval.metrics.capscore import score_file
+from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
+from scapo_eval.metrics.density import score_density
+from scapo_eval.metrics.rollouts import reward_file
+from scapo_eval.results import Resampling, Run
+from scapo_eval.scoring import ScoringOptions
+from scapo_eval.segment import RULES
+
+LABELS = ("dog", "cat", "car", "bus")
+VOCABULARY = Vocabulary.from_mapping({label: [label] for label in LABELS}, name="four")
+SYNONYMS = Synonyms("four", {label: label for label in LABELS})
+TRUTH = PresenceOracle.from_objects({k: [LABELS[k % 4]] for k in range(50)}, labels=LABELS)
+DRAWN = Resampling(30)
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 on, where NumPy has threads
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More than two blocks of a file, with faulty lines in several of them."""
+    rng = random.Random(0)
+    path = tmp_path_factory.mktemp("workers") / "captions.jsonl"
+    with path.open("w") as stream:
+        for k in range(16_000):
+            text = " and ".join(f"a {rng.choice(LABELS)} in a big green garden" for _ in range(rng.randrange(5)))
+            record = {"caption": text} if k % 4000 == 1000 else {"image_id": rng.randrange(50), "caption": text}
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+def scores(path: Path, options: ScoringOptions) -> list[Run]:
+    return [score_file(path, VOCABULARY, TRUTH, options, resampling=DRAWN)]
+
+
+def native(path: Path, options: ScoringOptions) -> list[Run]:
+    return [score_chair(path, Native(VOCABULARY), TRUTH, options, resampling=DRAWN)]
+
+
+def reference(path: Path, options: ScoringOptions) -> list[Run]:
+    return [score_chair(path, Reference(SYNONYMS), TRUTH, options, resampling=DRAWN)]
+
+
+def densities(path: Path, options: ScoringOptions) -> list[Run]:
+    return score_density(path, [(VOCABULARY, TRUTH)], RULES[:2], options, resampling=DRAWN)
+
+
+Score = Callable[[Path, ScoringOptions], "list[Run]"]
+
+
+@pytest.mark.parametrize("score", [scores, native, reference, densities])
+def test_runs_are_the_same(score: Score, captions: Path) -> None:
+    one, two = (score(captions, ScoringOptions(skip_bad=True, workers=workers)) for workers in (1, 2))
+    assert [run.to_dict() for run in two] == [run.to_dict() for run in one]
+    for run, other in zip(one, two, strict=True):
+        assert np.array_equal(run.table.rows, other.table.rows)
+        assert run.table.image_ids == other.table.image_ids
+        assert (run.n_records, run.counts["skipped"]) == (15_996, 4)
+
+
+@pytest.mark.parametrize("score", [scores, reference, densities])
+def test_faults_are_the_same(score: Score, captions: Path) -> None:
+    messages = []
+    for workers in (1, 2):
+        with pytest.raises(InputErrors) as error:
+            score(captions, ScoringOptions(workers=workers))
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert [line.split(":")[1] for line in messages[0].splitlines()] == ["1001", "5001", "9001", "13001"]
+
+
+def test_rewards_are_the_same(captions: Path) -> None:
+    reward = SubsentenceReward(VOCABULARY, TRUTH, RewardConfig())
+    found = []
+    for workers in (1, 2):
+        records: list[dict[str, Any]] = []
+        tally, total = reward_file(
+            captions, reward, ScoringOptions(skip_bad=True, workers=workers), write=records.append
+        )
+        found.append((records, total, tally.table.counts(), tally.n_records, tally.skipped))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == found[0][3] == 15_996
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("score", [scores, native, densities])
+def test_unknown_images_are_not_bad_records(score: Score, tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"image_id": 1, "caption": "a dog"}\n{"image_id": 77, "caption": "a dog"}\n{}\n')
+    with pytest.raises(InputErrors, match=r"c.jsonl:2: unknown image id '77'") as error:
+        score(path, ScoringOptions(skip_bad=True, workers=workers))
+    assert ":3:" not in str(error.value)
+    (run, *_) = score(path, ScoringOptions(skip_bad=True, on_unknown_image="skip", workers=workers))
+    assert run.other_counts == {"skipped": 1, "unknown_images": 1}
+    assert "|skip:2|" in run.signature
