@@ -267,7 +267,11 @@ def test_frames_say_what_tables_say(load: Any) -> None:
         ("image_id,label\n", "the truth has no images"),
         ("image_id,label\n1,dog,cat\n", "x:2: 3 cells under 2 columns"),
         (CLASSES, "Open Images' class names are no truth; pass them with --classes"),
-        (json.dumps({"images": [{"id": 1}], "annotations": []}), "joined with them by scapo-eval oracle chair"),
+        (json.dumps({"images": [{"id": 1}], "annotations": []}), "joined with its instances by scapo-eval oracle"),
+        (
+            json.dumps({"images": [], "annotations": [{"image_id": 1}]}),
+            "joined with its instances by scapo-eval oracle",
+        ),
     ],
 )
 def test_table_faults(load: Any, table: str, said: str) -> None:
