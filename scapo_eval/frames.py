@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import MissingExtra
-from .results import Results
+
+if TYPE_CHECKING:
+    from .results import Results
 
 NUMBERS = ("value", "ci_low", "ci_high", "difference", "p_value", "p_holm")
 COLUMNS = ("system", "metric", *NUMBERS, "n_images", "signature")

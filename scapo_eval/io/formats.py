@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
+from ..answers import first_word
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..types import Answer
@@ -28,6 +30,7 @@ from .fields import (
     required,
     text_in,
 )
+from .files import parse_json
 from .records import Readable
 
 AnswerOf = Callable[[Record, int], Answer]
@@ -43,6 +46,8 @@ class ForeignCaption:
         caption: the model's text.
         model: who wrote it, where the file says so.
         prompt: what was asked, where the file says so.
+        id: explicit id of the caption, where it has one.
+        objects: inline truth, where the caption carries it.
     """
 
     line: int
@@ -50,6 +55,8 @@ class ForeignCaption:
     caption: str
     model: str | None = None
     prompt: str | None = None
+    id: str | int | None = None
+    objects: list[str] | None = None
 
 
 CaptionsOf = Callable[[Record, int], Iterator[ForeignCaption]]
@@ -121,6 +128,26 @@ def layout_of(rows: Rows) -> Format | None:
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
 
+def kind_of(source: Source) -> Literal["captions", "answers"]:
+    """What a layout that may hold either holds here, by the first record.
+
+    Answers where it has a label, says yes or no, or names no image; captions otherwise.
+    """
+    layout = source.format
+    if layout.answer is None or layout.captions is None:
+        return "captions" if layout.captions else "answers"
+    try:
+        answer = layout.answer(source.rows.first, 1)
+        if answer.label is not None or first_word(answer.response) is not None:
+            return "answers"
+    except ValueError:
+        pass
+    try:
+        return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
+    except ValueError:
+        return "answers"
+
+
 def _listed(keys: list[str]) -> str:
     shown = ", ".join(repr(key)[1:-1][:40] for key in keys[:12]) + (", ..." if len(keys) > 12 else "")
     return f"the keys {shown}" if keys else "an empty object"
@@ -173,9 +200,28 @@ def _own_captions(key: str) -> CaptionsOf:
         except ValueError as error:
             raise ValueError(str(error) if "image_id" not in row else f"'image_id' {error}") from None
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
-        yield ForeignCaption(line, image, text_in(row, key), model, prompt)
+        text = text_in(row, key)
+        if key == "response":  # a rollout's id is its prompt's, and several samples share it
+            yield ForeignCaption(line, image, text, model, prompt)
+        else:
+            identity = row.get("id")
+            identity = identity if isinstance(identity, int) else optional_text(identity)
+            yield ForeignCaption(line, image, text, model, prompt, identity, _objects(row))
 
     return captions
+
+
+def _objects(row: Record) -> list[str] | None:
+    """Inline truth; in the cell of a table it is a JSON list, or nothing."""
+    value = row.get("objects")
+    if isinstance(value, str):
+        try:
+            value = parse_json(value.encode()) if value.strip() else None
+        except ValueError:
+            raise ValueError("'objects' must be a JSON list of strings") from None
+    if value is None or (isinstance(value, list) and all(isinstance(label, str) for label in value)):
+        return value
+    raise ValueError("'objects' must be a list of strings")
 
 
 def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:

@@ -11,7 +11,10 @@ from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
 from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
+from .truth_table import read_table_truth
+from .truth_visual_genome import is_visual_genome, read_visual_genome
 
+_HEAD = 65_536
 _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
 
 
@@ -26,12 +29,18 @@ def read_truth(path: Readable) -> TruthColumns:
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
     source = display_name(path)
     data = read_bytes(path)
-    if not data.strip():
+    head = data[:_HEAD].lstrip()
+    if not head and not data.strip():
         raise InputError("the file is empty", path=source)
     if data[:4] == b"PK\x03\x04":
         return read_npz(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
+    first_line = head.partition(b"\n")[0]
+    if head[:1] not in (b"{", b"[") and (b"," in first_line or b"\t" in first_line):
+        return read_table_truth(data, source)
+    if is_visual_genome(data):
+        return read_visual_genome(data, source)
     return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
 
 

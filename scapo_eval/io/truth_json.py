@@ -34,6 +34,7 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         raise InputError(
             f"not a valid truth file: expected an object or a list, found {json_type(document)}", path=source
         )
+    _refuse_captions(document, source)
     labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
     objects = document["objects"] if isinstance(document.get("objects"), dict) else document
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
@@ -75,10 +76,17 @@ def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: st
                 else:
                     faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
         else:
+            _refuse_captions(record, source)
             found = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
             faults.add(InputError(f"missing key {missing} (found: {found})", path=source, line=number))
     return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
+
+
+def _refuse_captions(document: dict[str, Any], source: str) -> None:
+    if {"images", "annotations"} <= document.keys():
+        hint = "COCO's captions are joined with its instances by scapo-eval oracle chair"
+        raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
 
 
 def write_json(truth: TruthColumns, path: str | Path) -> None:
@@ -108,5 +116,5 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
-    if len(truth.unknown):
+    if truth.n_unknown:
         raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))

@@ -19,7 +19,7 @@ from ..benchmark import Benchmark
 from ..claims import Claims, cue_words, find_claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
-from ..io.captions import Captions, iter_blocks
+from ..io.captions import Captions, caption_blocks
 from ..io.files import FaultList, display_name, is_stream
 from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
@@ -245,8 +245,8 @@ def score_file(
     """Scores a caption file of any length in memory that grows with images only.
 
     Args:
-        path: JSON Lines (or a JSON array) of captions, compressed or not, ``-`` for standard
-            input; or records in memory.
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
         vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
@@ -263,15 +263,16 @@ def score_file(
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     scorer = _scorer(oracle, vocabulary, options, dagger)
+    damage: list[str] = []
     found = tally(
-        lambda on_error: iter_blocks(path),
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
         source=source,
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return _scores(found, scorer, name or source, resampling)
+    return _scores(found, scorer, name or source, resampling, damage)
 
 
 def worst_captions(
@@ -352,7 +353,9 @@ def _scorer(
     return CaptionScorer(truths, options.on_unknown_image == "skip", options.claims)
 
 
-def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None) -> CaptionScores:
+def _scores(
+    found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+) -> CaptionScores:
     first, *rest = scorer.truths
     signature = Signature.of(
         "capscore",
@@ -366,7 +369,7 @@ def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampli
         ids=digest(found.table.image_ids),
         skip=found.left_out,
     )
-    notes = (*truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
+    notes = (*damage, *truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
     return CaptionScores(
         name=name,
         signature=signature,
@@ -384,7 +387,8 @@ def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracl
     if is_stream(path):
         raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
     faults = FaultList()
-    parsed = (block.parse(faults) for block in iter_blocks(path))
+    blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
+    parsed = (block.parse(faults) for block in blocks)
     try:
         return _oracle_of(parsed, source)
     finally:  # a faulty line goes before what it leads to, such as no caption at all

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountTable
-from ..io.captions import Captions
+from ..io.captions import Captions, caption_blocks
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
-from ..io.rollouts import rollout_blocks
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle
 from ..reprs import fields_in_short
@@ -132,7 +131,7 @@ def score_density(
     """The density of every annotation under every rule, in one pass over the responses.
 
     Args:
-        path: rollouts, see :func:`~scapo_eval.io.rollouts.rollout_blocks`.
+        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
         annotations: vocabulary and truth of each.
         rules: how responses are cut.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
@@ -159,7 +158,12 @@ def score_density(
     truths = tuple(reward.truth for reward in rewards[:: len(rules)])
     scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
     source = display_name(path)
-    found = tally(lambda on_error: rollout_blocks(path, on_error=on_error, warn=warn), scorer, options, source=source)
+    found = tally(
+        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
+        scorer,
+        options,
+        source=source,
+    )
     runs = []
     for k, reward in enumerate(rewards):
         vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle

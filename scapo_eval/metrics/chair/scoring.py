@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...counts import CountTable
-from ...io.captions import Captions, iter_blocks
+from ...io.captions import Captions, caption_blocks
 from ...io.files import display_name
 from ...io.records import Readable
 from ...metric import MetricSet, ratio
@@ -98,8 +98,8 @@ def score_chair(
     """CHAIR of one caption file.
 
     Args:
-        path: JSON Lines (or a JSON array) with ``image_id`` and ``caption``, compressed or not; ``-``: standard input;
-            or records in memory.
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
         profile: how captions are read.
         oracle: the truth.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
@@ -114,9 +114,10 @@ def score_chair(
     options = options or ScoringOptions()
     source = display_name(path)
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
+    damage: list[str] = []
     scorer = ChairScorer((truth,), options.on_unknown_image == "skip", profile=profile)
     found = tally(
-        lambda on_error: iter_blocks(path),
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
         source=source,
@@ -141,7 +142,7 @@ def score_chair(
         n_records=found.n_records,
         other_counts=found.other_counts,
         printed=printed_digits(found.table, profile.name),
-        notes=tuple(truth_notes(truth, found.mentioned)),
+        notes=(*damage, *truth_notes(truth, found.mentioned)),
         resampling=resampling or Resampling(),
     )
 
