@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .reprs import fields_in_short
+
 Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
 
 Formula = Callable[[Sums], Floats]
-"""Summed counts -> values of the same shape; NaN where it has no value."""
+"""Summed counts -> value of the same shape; NaN where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class MetricSet:
         columns: names of the integer counts of one record, in order.
         formulas: metric -> function of the summed columns, in the order of display.
         higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
-        plain_numbers: metrics that are plain numbers, shown as they are and not as percent.
+        plain_numbers: metrics that are not fractions (shown as they are, not as percent).
+        at_most: pairs of columns, of which the first cannot exceed the second in any row.
     """
 
     name: str
@@ -39,6 +42,9 @@ class MetricSet:
     formulas: Mapping[str, Formula]
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
+    at_most: tuple[tuple[str, str], ...] = ()
+
+    __repr__ = fields_in_short
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Values of summed counts.
@@ -50,7 +56,7 @@ class MetricSet:
             Metric -> array of shape (...), NaN where it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
-        return {name: formula(sums) for name, formula in self.formulas.items()}
+        return {name: measure(sums) for name, measure in self.formulas.items()}
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from .errors import InputError
 from .ids import canonical_image_id
 from .io.files import FaultList
+from .io.records import Readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
 from .io.truth_table import read_frame
+from .reprs import one_line
 from .signature import digest
 from .types import State
 from .vocabulary import Vocabulary, tokenize_alias
@@ -31,19 +33,24 @@ from .vocabulary import Vocabulary, tokenize_alias
 class PresenceOracle(TruthColumns):
     """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`."""
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.image_ids):,} images, {len(self.labels):,} labels"
+        return one_line(self, f"{sizes}, {self.world}: {self.source}")
+
     @classmethod
     def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
         """An oracle of what a reader of ``io/truth*.py`` returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
-    def load(cls, path: str | Path) -> PresenceOracle:
+    def load(cls, path: Readable) -> PresenceOracle:
         """Reads any truth format, recognized by content.
 
         COCO ``instances_*.json``; LVIS; Visual Genome ``objects.json``; Open Images' CSV; DOPA ``.npz`` and
         ``.parquet``; ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of
         ``{"image_id", "objects"}``; a table ``image_id,label[,present]`` (CSV, TSV, parquet); AMBER
-        ``annotations.json``; each also as ``.gz`` or ``.zst``. docs/data.md says what absence means in each.
+        ``annotations.json``; each also as ``.gz`` or ``.zst``. docs/data.md says what absence means in each. Records
+        in memory are read as JSON Lines are.
 
         Raises:
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
@@ -293,6 +300,9 @@ class Truth:
     states: NDArray[np.int8]
     n_present: NDArray[np.int64]
     dropped: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.vocabulary!r} on {self.oracle!r}")
 
     @classmethod
     def of(cls, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:

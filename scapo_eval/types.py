@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .reprs import fields_in_short
+
 State = Literal[1, 0, -1]
 """What an oracle says of (image, label): present, absent, unknown."""
 
@@ -71,6 +73,8 @@ class Answer:
     task: str | None = None
     model: str | None = None
     line: int = 0
+
+    __repr__ = fields_in_short
 
 
 @dataclass(frozen=True, slots=True)

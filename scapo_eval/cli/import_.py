@@ -16,17 +16,23 @@ from ..io.harness_results import handed_over, is_results, results_object
 from ..metrics.join import join
 from ..metrics.questions import read_questions
 from ..types import Answer
+from .files import INPUT, OUTPUT
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "-o", "--output", default=STDIN, metavar="FILE", help="Where to write; .gz and .zst compress. [default: stdout]"
+    "-o",
+    "--output",
+    type=OUTPUT,
+    default=STDIN,
+    metavar="FILE",
+    help="Where to write; .gz and .zst compress. [default: stdout]",
 )
 @click.option(
     "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
 )
-@click.option("--labels", metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
+@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")

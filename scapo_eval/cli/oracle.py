@@ -17,26 +17,29 @@ from ..io.captions import caption_blocks
 from ..io.files import FaultList, dump_json
 from ..io.truth_table import read_open_images
 from ..metrics.chair import PROFILES
+from ..metrics.chair import profile as chosen_profile
 from ..metrics.chair.truth import joined_truth
 from ..oracle import PresenceOracle, Truth
-from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary, shipped_vocabularies
-from .chair import reading_profile
+from .files import INPUT, OUTPUT
+from .groups import Group
 from .main import BAD_INPUT
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
 """Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
 
 
-@click.group("oracle")
+@click.group("oracle", cls=Group)
 def command() -> None:
     """Make, convert, describe and check truth files (COCO, LVIS, Visual Genome, Open Images, matrices, maps, AMBER)."""
 
 
 @command.command()
-@click.argument("truth")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
-@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
+)
+@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
     """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
     oracle = PresenceOracle.load(truth)
@@ -71,7 +74,7 @@ def chair_truth(
     output: str,
 ) -> None:
     """Joins COCO's instances and captions to CHAIR's truth: per image, objects that are marked or mentioned."""
-    reader = reading_profile(profile, synonyms, vocabulary, ScoringOptions())
+    reader = chosen_profile(profile, vocabulary=vocabulary, synonyms=synonyms)
     joined = joined_truth(instances, captions, reader, warn=_warn)
     _save(PresenceOracle.of_columns(joined), output)
 
@@ -103,11 +106,14 @@ def _warn(text: str) -> None:
 
 
 @command.command()
-@click.argument("truth")
+@click.argument("truth", type=INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
 @click.option(
-    "--vocabulary", metavar="NAME|FILE", help="Count its aliases.  [default: the shipped one a matrix was made for]"
+    "--vocabulary",
+    type=INPUT,
+    metavar="NAME|FILE",
+    help="Count its aliases.  [default: the shipped one a matrix was made for]",
 )
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
     """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
@@ -164,8 +170,8 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 
 
 @command.command()
-@click.argument("train")
-@click.argument("evaluation", nargs=-1, required=True, metavar="EVAL...")
+@click.argument("train", type=INPUT)
+@click.argument("evaluation", type=INPUT, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
@@ -197,8 +203,15 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("truth")
-@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="The labels to be scored.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "--vocabulary",
+    type=INPUT,
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="The labels to be scored.",
+)
 @click.option("--captions", multiple=True, metavar="FILE", help="Caption files whose images the truth must have.")
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
 from .captions_foreign import captions_of as foreign_captions_of
 from .containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
 from .fields import mixed_models, split_by_import
@@ -36,6 +36,7 @@ from .files import (
     split_lines,
 )
 from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .records import Readable, Records
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -66,6 +67,8 @@ class Block:
     first: int
     data: bytes
 
+    __repr__ = fields_in_short
+
     @property
     def size(self) -> int:
         """Raw bytes."""
@@ -79,6 +82,32 @@ class Block:
         except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
             records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
         return captions_of(self.name, zip(numbers, records, strict=True), faults)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Some records in memory.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first.
+        records: the records.
+    """
+
+    name: str
+    first: int
+    records: Sequence[Any]
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Raw bytes: none are read."""
+        return 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the records; faulty ones go to ``faults`` and are left out."""
+        return captions_of(self.name, enumerate(self.records, self.first), faults)
 
 
 @dataclass(slots=True)
@@ -98,6 +127,8 @@ class Captions:
     ids: list[Any] = field(default_factory=list)
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
+
+    __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """The captions where the mask is True."""
@@ -130,15 +161,15 @@ class ParsedBlock:
 
 
 def caption_blocks(
-    path: str | Path, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
-) -> Iterator[Block | ParsedBlock]:
+    path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[Block | RecordBlock | ParsedBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
     Own JSON Lines (and COCO results) travel unparsed; anything else that ``scapo-eval import`` recognizes is
     converted here.
 
     Args:
-        path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input.
+        path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
         rollouts: the texts are responses of a policy, which may say yes or no; without it a file of yes/no
             answers is refused.
         on_error: called with each record of another layout that is unreadable, and reading goes on; without it the
@@ -149,7 +180,7 @@ def caption_blocks(
         InputError: unknown layout, one without captions, yes/no answers, or several models in one file.
         InputErrors: unreadable records.
     """
-    if _is_own(first_bytes(path)):
+    if isinstance(path, Records) or _is_own(first_bytes(path)):
         yield from iter_blocks(path)
         return
     source = open_source(path, on_error=on_error, warn=warn)
@@ -202,13 +233,17 @@ def _converted_blocks(source: Source, on_error: OnError | None, warn: Warn) -> I
         )
 
 
-def iter_blocks(path: str | Path) -> Iterator[Block]:
-    """The lines of a file, or the elements of its one JSON array, in blocks and in order.
+def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
+    """The lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
 
     Raises:
         InputError: the file cannot be read, or holds no record.
     """
     name = display_name(path)
+    if isinstance(path, Records):
+        for k in range(0, len(path.rows), ARRAY_BLOCK):
+            yield RecordBlock(name, k + 1, path.rows[k : k + ARRAY_BLOCK])
+        return
     blocks = iter_line_blocks(path, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
@@ -301,8 +336,9 @@ def _record_reason(record: Any, error: Exception) -> str:
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
     for key in ("image_id", "caption"):
         if key not in record:
-            hint = "; is it a rollout? use scapo-eval reward" if key == "caption" and "response" in record else ""
-            return f"missing key '{key}' (found: {found}){hint}"
+            rollout = key == "caption" and "response" in record
+            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
     return f"'caption' must be a string, found {json_type(record['caption'])}"

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from ..errors import InputError, MissingExtra
 from .files import STDIN, display_name, iter_records, open_bytes, read_bytes, read_json
+from .records import Readable, Records
 
-Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet"]
+Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
 Row = tuple[int, dict[str, Any]]
 """Place in the file (line, array element, row of the sheet; from 1) and the record itself."""
 
@@ -61,11 +62,11 @@ def warn_user(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
+def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
     """Opens a file of any kind that evaluation tools write.
 
     Args:
-        path: file or ``-``; ``.gz`` and ``.zst`` of every kind are read too.
+        path: file, ``-`` or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
         on_error: called with each unreadable record; without it they are raised together at the end.
         warn: told what can be read but is damaged (cells of a workbook that were cut).
 
@@ -75,6 +76,12 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         MissingExtra: a workbook or parquet without the package that reads it.
     """
     name = display_name(path)
+    if isinstance(path, Records):
+        records = iter_records(path, on_error=on_error)
+        first_record = next(records, None)
+        if first_record is None:
+            raise InputError("there are no records", path=name)
+        return Rows(name, "records", first_record[1], chain([first_record], records))
     head = first_bytes(path)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container

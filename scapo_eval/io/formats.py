@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from ..answers import first_word
@@ -32,6 +31,7 @@ from .fields import (
     text_in,
 )
 from .files import parse_json
+from .records import Readable
 
 AnswerOf = Callable[[Record, int], Answer]
 
@@ -91,7 +91,7 @@ class Source:
     rows: Rows
 
 
-def recognize(path: str | Path) -> Format:
+def recognize(path: Readable) -> Format:
     """The layout of a file, by its content.
 
     Raises:
@@ -100,11 +100,11 @@ def recognize(path: str | Path) -> Format:
     return open_source(path, warn=lambda message: None).format
 
 
-def open_source(path: str | Path, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
+def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
     """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         on_error: called with each unreadable record; without it they are raised together.
         warn: told of damage that does not prevent reading.
 

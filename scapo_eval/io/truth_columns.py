@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
 from ..types import LabelSet
 from .files import FaultList, json_type
 
@@ -54,6 +55,8 @@ class TruthColumns:
         if self.absent is None:
             return len(self.unknown)
         return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
+
+    __repr__ = fields_in_short
 
     @property
     def owner(self) -> NDArray[np.int64]:

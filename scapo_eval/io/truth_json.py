@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     text = data.lstrip()
     first_line = text.split(b"\n", 1)[0].strip()
     if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
-        return _read_records(data, source)
+        faults = FaultList()
+        return read_truth_records(records_of(data, source, on_error=faults.add), source, faults)
     try:
         document = parse_json(data)
     except ValueError as error:
@@ -47,12 +49,21 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     return rows.columns(labels)
 
 
-def _read_records(data: bytes, source: str) -> TruthColumns:
-    faults = FaultList()
+def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
+    """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+
+    Args:
+        records: number, from 1, and record.
+        source: name for messages.
+        faults: takes the faults of records, and may hold some already.
+
+    Raises:
+        InputErrors: the faults by number; InputError: no image.
+    """
     rows = TruthRows(source, faults)
     hallucinated: set[str] = set()  # AMBER's words for what its images do not show
     is_amber = False
-    for number, record in records_of(data, source, on_error=faults.add):
+    for number, record in records:
         if "image_id" in record and "objects" in record:
             rows.add(number, record["image_id"], record["objects"])
         elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions

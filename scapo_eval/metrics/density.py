@@ -23,6 +23,7 @@ from ..io.containers import Warn, warn_user
 from ..io.files import display_name
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, tally
@@ -51,10 +52,16 @@ def density_metrics() -> MetricSet:
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
-    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown))
+    bounds = tuple((name, name.split("_")[0]) for name in shown if "_" in name)
+    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown), bounds)
 
 
-BENCHMARK = Benchmark(name="density", metric_set=lambda columns: density_metrics(), several=False)
+BENCHMARK = Benchmark(
+    name="density",
+    metric_set=lambda columns: density_metrics(),
+    several=False,
+    headline=("objects", "objects_supported", "objects_hallucinated"),
+)
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
@@ -97,6 +104,8 @@ class DensityScorer(Scorer):
     """
 
     rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..io.captions import Captions, caption_blocks
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
+from ..reprs import fields_in_short
 from ..reward import SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
@@ -26,6 +27,8 @@ class RewardScorer(Scorer):
     """
 
     reward: SubsentenceReward = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:
