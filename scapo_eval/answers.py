@@ -129,6 +129,11 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
     return partial(_WITH_WORDS[name], words={**WORDS, **extra})
 
 
+def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
+    """The rule's name with its further words, for signatures: ``default+oui=yes``."""
+    return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
+
+
 def parse_label(value: str) -> Said | None:
     """A truth label in any usual spelling (``yes``, ``No``), None where it is neither."""
     return _exactly(value.strip().casefold(), "yes", "no")

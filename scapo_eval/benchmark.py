@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
+from .reprs import fields_in_short
 
 if TYPE_CHECKING:
     from .metric import MetricSet
@@ -61,6 +62,8 @@ class Benchmark:
     recognizes: Callable[[Answer], bool] | None = None
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
+
+    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verb", self.verb or self.name)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .reprs import fields_in_short
+
 Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
@@ -41,6 +43,8 @@ class MetricSet:
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
     at_most: tuple[tuple[str, str], ...] = ()
+
+    __repr__ = fields_in_short
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Values of summed counts.

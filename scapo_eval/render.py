@@ -1,4 +1,4 @@
-"""Results as tables for papers and notebooks: LaTeX, Markdown, CSV.
+"""Results as tables for papers and notebooks: LaTeX, Markdown, HTML, CSV.
 
 What may be read out of a table is decided here, once: stars where the test says so, bold only for a best value that is
 tested better than the baseline, and both values on the shared images where systems were scored on different ones.
@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape as html_escape
 from typing import Any, Literal, Protocol
 
 from .benchmark import SUMMARIES, benchmark
@@ -176,6 +177,30 @@ def markdown(
 ) -> str:
     """A Markdown table; see :func:`latex`."""
     return render(score_table(results, intervals=intervals, metrics=metrics), "markdown")
+
+
+def html(results: Scored) -> str:
+    """An HTML table with intervals, for notebooks; what a reader must know and the signatures stand below it."""
+    table = score_table(results, intervals=True)
+    heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
+    lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
+    for name, cells in table.rows:
+        texts = [_html_cell(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
+        lines.append(_html_row("td", [html_escape(name), *texts]))
+    own = [f"{system['name']}: {note}" for system in results.to_dict()["systems"] for note in system.get("notes", ())]
+    below = [html_escape(note) for note in (*table.notes, *own)]
+    below += [f"{html_escape(name)}: <code>{html_escape(signature)}</code>" for name, signature in table.signatures]
+    return f"<table>{''.join(lines)}</table><p>{'<br>'.join(below)}</p>"
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _html_cell(cell: Cell, column: Column) -> str:
+    text = _shown(cell.value, column) or "--"
+    text = (f"<b>{text}</b>" if cell.best else text) + cell.stars
+    return text if cell.low is None else f"{text} [{_shown(cell.low, column)}, {_shown(cell.high, column)}]"
 
 
 def score_table(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .reprs import one_line
 from .version import __version__
 
 HASH_DIGITS = 8
@@ -66,6 +67,9 @@ class Signature:
 
     def __str__(self) -> str:
         return "|".join([self.metric_set, *(f"{key}:{value}" for key, value in self.fields.items())])
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __contains__(self, text: str) -> bool:
         return text in str(self)

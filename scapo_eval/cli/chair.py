@@ -7,17 +7,16 @@ from dataclasses import replace
 import click
 
 from ..io.files import input_size
-from ..metrics.chair import PROFILES, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
+from ..metrics.chair import PROFILES, ChairScorer, score_chair
+from ..metrics.chair import profile as chosen_profile
+from ..metrics.chair.choice import DEFAULT_VOCABULARY
 from ..oracle import PresenceOracle
 from ..results import Run
 from ..scoring import ScoredBlock, ScoringOptions
-from ..vocabulary import Vocabulary
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files
 from .options import Output, caption_file, evidence_file, output_options, scoring_options
 from .screen import progress
-
-DEFAULT_VOCABULARY = "coco80"
 
 
 @click.command("chair")
@@ -68,11 +67,14 @@ def command(
 ) -> int:
     """CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
 
-    CAPTIONS are JSON Lines with image_id and caption, plain, .gz or .zst; - is standard input.
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input.
     """
     if per_caption and len(captions) > 1:
         raise click.UsageError("--per-caption takes one caption file at a time")
-    reader = _reader(profile, synonyms, vocabulary, scoring)
+    reader = chosen_profile(
+        profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
+    )
     if profile == "opera":
         scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
@@ -101,22 +103,3 @@ def command(
     if profile == "native":
         output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
     return code
-
-
-def _reader(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:
-    if profile == "native":
-        if synonyms:
-            raise click.UsageError(
-                "--synonyms belongs to the profiles 'reference' and 'opera'; 'native' has --vocabulary"
-            )
-        return Native(Vocabulary.load(vocabulary or DEFAULT_VOCABULARY), scoring.claims)
-    if vocabulary:
-        raise click.UsageError(f"--vocabulary belongs to the profile 'native'; '{profile}' has --synonyms")
-    if not synonyms:
-        raise click.UsageError(
-            f"the profile '{profile}' needs --synonyms FILE: data/synonyms.txt of github.com/LisaAnne/Hallucination"
-        )
-    if scoring.claims != "all":
-        raise click.UsageError(f"--claims belongs to the profile 'native'; '{profile}' counts every mention")
-    words = Synonyms.load(synonyms)
-    return Reference(words) if profile == "reference" else Opera(words, scoring.workers)

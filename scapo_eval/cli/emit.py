@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..compare import compare
+from ..comparison import compare
 from ..errors import InputError
 from ..io.files import dump_json
 from ..render import chosen_metrics, latex, markdown

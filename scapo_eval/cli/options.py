@@ -210,19 +210,17 @@ def caption_file(path: str) -> Iterator[None]:
         raise
 
 
-_CAPTION_LAYOUTS = ("captions", "coco-results", "rollouts")
-
-
 def _no_captions(path: str) -> str | None:
-    from ..io.formats import recognize
+    from ..io.formats import kind_of, open_source
     from ..metrics.provenance import file_looks_like
 
     try:
-        layout = None if path == STDIN else recognize(path)
+        source = None if path == STDIN else open_source(path, warn=lambda _: None)
     except ScapoError:
         return None
-    if layout is None or layout.name in _CAPTION_LAYOUTS:
+    if source is None or kind_of(source) == "captions":
         return None
+    layout = source.format
     looks = file_looks_like(path) or ""
     reason = f"no captions (image_id, caption) but {layout.title}"
     if "(scapo-eval" in looks and not looks.startswith("captions"):

@@ -60,7 +60,8 @@ def command(
 ) -> int:
     """Scores caption files; several are compared with the first.
 
-    CAPTIONS are JSON Lines with image_id and caption, plain, .gz or .zst; - is standard input.
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input.
     """
     if per_caption and len(captions) > 1:
         raise click.UsageError("--per-caption takes one caption file at a time")

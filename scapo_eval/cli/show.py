@@ -14,7 +14,7 @@ from rich.text import Text
 from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..ids import canonical_image_id
-from ..io.captions import Captions, iter_blocks
+from ..io.captions import Captions, caption_blocks
 from ..io.files import FaultList, display_name, dump_json
 from ..metrics.capscore import CaptionScorer, worst_captions
 from ..oracle import PresenceOracle, Truth
@@ -115,7 +115,7 @@ def _worst_of(
 def _captions_of(path: str, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
-    for block in iter_blocks(path):
+    for block in caption_blocks(path, on_error=lambda _: None, warn=lambda _: None):
         parsed = block.parse(FaultList(lambda _: None))
         for k in np.flatnonzero([i == image for i in parsed.image_ids]).tolist():
             for field in Captions.__slots__:

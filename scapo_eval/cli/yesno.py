@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..answers import PARSERS, parser
+from ..answers import PARSERS, parser, parser_identity
 from ..io.files import STDIN
 from ..io.formats import recognize
 from ..metrics.join import Graded
@@ -111,10 +111,9 @@ def score(
     with evidence_file(per_answer) as write:
         if write:
             write(evidence(next(iter(answers.values())).graded))
-    words = "".join(f"+{word}={said}" for said, given in (("yes", yes_words), ("no", no_words)) for word in given)
     runs = benchmark.runs(
         answers,
-        parser=parser_name + words,
+        parser=parser_identity(parser_name, yes=yes_words, no=no_words),
         unparsed=unparsed,
         resampling=output.resampling,
     )

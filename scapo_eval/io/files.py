@@ -24,6 +24,7 @@ from typing import IO, Any, BinaryIO
 import orjson
 
 from ..errors import InputError, InputErrors
+from .records import Readable, Records
 
 MAX_LINE = 16 * 2**20
 """Bytes; a longer line is a broken file, not a caption."""
@@ -33,7 +34,7 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def display_name(path: str | Path) -> str:
+def display_name(path: Readable) -> str:
     """How a source is called in messages."""
     return "<stdin>" if str(path) == STDIN else str(path)
 
@@ -190,6 +191,11 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
 
 
+def is_stream(path: Readable) -> bool:
+    """Whether a source can be read only once: standard input, a named pipe."""
+    return not isinstance(path, Records) and (str(path) == STDIN or Path(path).is_fifo())
+
+
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """The non-blank lines of a file with their 1-based numbers, without line ends; see :func:`iter_line_blocks`."""
     for first, data in iter_line_blocks(path, 1 << 20):
@@ -258,12 +264,12 @@ def _refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 
 def iter_records(
-    path: str | Path, *, on_error: Callable[[InputError], None] | None = None
+    path: Readable, *, on_error: Callable[[InputError], None] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         on_error: called with each fault, and reading goes on with the next line; without it the first
             20 faults are collected and raised together at the end of the file.
 
@@ -271,7 +277,17 @@ def iter_records(
         InputErrors: lines that are not JSON objects (without ``on_error``).
         InputError: the file cannot be read or holds no record at all.
     """
-    yield from _records(display_name(path), iter_lines(path), FaultList(on_error))
+    faults, name = FaultList(on_error), display_name(path)
+    if isinstance(path, Records):
+        yield from _objects(name, _nonempty(path), faults)
+    else:
+        yield from _objects(name, _values(name, iter_lines(path), faults), faults)
+
+
+def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
+    if not records.rows:
+        raise InputError("there are no records", path=records.name)
+    return records.numbered()
 
 
 def records_of(
@@ -279,11 +295,12 @@ def records_of(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """As :func:`iter_records`, for a file that has been read already."""
     numbered = ((number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1))
-    return _records(name, ((number, line) for number, line in numbered if line), FaultList(on_error))
+    faults = FaultList(on_error)
+    return _objects(name, _values(name, ((number, line) for number, line in numbered if line), faults), faults)
 
 
-def _records(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, value in _values(name, lines, faults):
+def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, value in values:
         if isinstance(value, dict):
             yield number, value
         else:

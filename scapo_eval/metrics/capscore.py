@@ -19,14 +19,17 @@ from ..benchmark import Benchmark
 from ..claims import Claims, cue_words, find_claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
-from ..io.captions import Captions, captions_of, iter_blocks
-from ..io.files import STDIN, FaultList, display_name
+from ..io.captions import Captions, caption_blocks
+from ..io.files import FaultList, display_name, is_stream
+from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
 from ..signature import Signature, digest
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..vocabulary import Vocabulary
 
 COLUMNS = (
@@ -156,6 +159,8 @@ class CaptionScorer(Scorer):
 
     claims: Claims = "all"
 
+    __repr__ = fields_in_short
+
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
         """One matcher per truth."""
@@ -226,7 +231,7 @@ class CaptionScores(Run):
 
 
 def score_file(
-    path: str | Path,
+    path: Readable,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     options: ScoringOptions | None = None,
@@ -240,7 +245,8 @@ def score_file(
     """Scores a caption file of any length in memory that grows with images only.
 
     Args:
-        path: JSON Lines (or a JSON array) of captions, compressed or not, ``-`` for standard input.
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
         vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
@@ -257,15 +263,16 @@ def score_file(
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     scorer = _scorer(oracle, vocabulary, options, dagger)
+    damage: list[str] = []
     found = tally(
-        lambda on_error: iter_blocks(path),
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
         source=source,
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return _scores(found, scorer, name or source, resampling)
+    return _scores(found, scorer, name or source, resampling, damage)
 
 
 def worst_captions(
@@ -312,10 +319,10 @@ def score_captions(
     *,
     skip_unknown_images: bool = False,
     claims: Claims = "all",
-    resamples: int | None = None,
-    seed: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory.
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory; :func:`scapo_eval.score` takes files, too.
 
     Args:
         records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
@@ -328,33 +335,14 @@ def score_captions(
     Raises:
         InputErrors: faulty records, named by position.
     """
-    if not isinstance(vocabulary, Vocabulary):
-        vocabulary = Vocabulary.load(vocabulary)
-    faults = FaultList()
-    captions = captions_of("records", enumerate(records, 1), faults)
-    faults.raise_if_any()
-    if oracle is None:
-        oracle = _oracle_of([captions], "records")
-    elif not isinstance(oracle, PresenceOracle):
-        oracle = PresenceOracle.load(oracle)
-    options = ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error")
-    scorer = _scorer(oracle, vocabulary, options, None)
-    default = Resampling()
-    resampling = Resampling(
-        default.resamples if resamples is None else resamples, default.seed if seed is None else seed
+    return score_file(
+        Records("records", list(records)),
+        vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary),
+        oracle if oracle is None or isinstance(oracle, PresenceOracle) else PresenceOracle.load(oracle),
+        ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error"),
+        name="captions",
+        resampling=Resampling(resamples, seed),
     )
-    found = tally(lambda on_error: [_InMemory(captions)], scorer, options, source="records")
-    return _scores(found, scorer, "captions", resampling)
-
-
-@dataclass(frozen=True, slots=True)
-class _InMemory:
-    captions: Captions
-    name: str = "records"
-    size: int = 0
-
-    def parse(self, faults: FaultList) -> Captions:
-        return self.captions
 
 
 def _scorer(
@@ -365,7 +353,9 @@ def _scorer(
     return CaptionScorer(truths, options.on_unknown_image == "skip", options.claims)
 
 
-def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None) -> CaptionScores:
+def _scores(
+    found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+) -> CaptionScores:
     first, *rest = scorer.truths
     signature = Signature.of(
         "capscore",
@@ -379,7 +369,7 @@ def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampli
         ids=digest(found.table.image_ids),
         skip=found.left_out,
     )
-    notes = (*truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
+    notes = (*damage, *truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
     return CaptionScores(
         name=name,
         signature=signature,
@@ -392,12 +382,13 @@ def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampli
     )
 
 
-def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
+def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if str(path) == STDIN or Path(path).is_fifo():
+    if is_stream(path):
         raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
     faults = FaultList()
-    parsed = (block.parse(faults) for block in iter_blocks(path))
+    blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
+    parsed = (block.parse(faults) for block in blocks)
     try:
         return _oracle_of(parsed, source)
     finally:  # a faulty line goes before what it leads to, such as no caption at all
@@ -411,7 +402,7 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     for captions in blocks:
         for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
             if present is None:
-                reason = "no truth: give --truth FILE, or 'objects' in every record"
+                reason = "no truth: give --truth FILE (in Python truth=), or 'objects' in every record"
                 faults.add(InputError(reason, path=source, line=number))
             elif set(objects.setdefault(image, present)) != set(present):
                 reason = f"image {image} has other 'objects' than in an earlier record"

@@ -20,6 +20,7 @@ from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import FaultList, display_name, iter_records, json_type
 from ..metric import MetricSet, ratio
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature
 from .judged import digest_of, judged_records, raise_faults
@@ -54,6 +55,8 @@ class Rating:
     rating: int | None
     question_type: str | None
     judge: str | None = None
+
+    __repr__ = fields_in_short
 
 
 def parse_rating(text: str) -> int | None:

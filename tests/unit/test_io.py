@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("only a bom", b"\xef\xbb\xbf", ": the file holds no record"),
     ("empty array", b" [ ]\n", ": the file holds no record"),
     ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: not valid JSON: unexpected end of data"),
-    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: not valid JSON: unexpected content after document"),
+    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: not valid JSON: unexpected content"),
     ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: not valid JSON"),
     ("lines after an array", b"[]\n" + LINES, ":2: not valid JSON"),
     ("array and lines", b"[1,\n" + LINES, ":3: not valid JSON"),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
 from scapo_eval.metric import MetricSet, ratio

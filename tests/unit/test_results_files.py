@@ -13,7 +13,7 @@ import pytest
 
 from scapo_eval import InputError
 from scapo_eval.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.metric import MetricSet
 from scapo_eval.metrics.amber.formulas import METRICS as AMBER

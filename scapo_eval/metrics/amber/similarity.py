@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, MissingExtra
 from ...io.files import atomic_write, read_json
+from ...reprs import fields_in_short
 from ...signature import digest
 from .generative import Near
 
@@ -38,6 +39,8 @@ class Similarity:
 
     name: str = "none"
     near: Near = field(default_factory=dict)
+
+    __repr__ = fields_in_short
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:

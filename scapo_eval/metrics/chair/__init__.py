@@ -1,6 +1,7 @@
 """CHAIR (Rohrbach et al. 2018): how many mentioned objects are not in the image, per mention and per caption."""
 
 from ...benchmark import Benchmark
+from .choice import profile
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
 from .scoring import METRICS, ChairScorer, score_chair
@@ -20,5 +21,6 @@ __all__ = [
     "Profile",
     "Reference",
     "Synonyms",
+    "profile",
     "score_chair",
 ]
