@@ -411,7 +411,7 @@ def _comment(text: str) -> str:
 
 
 def _latex(table: Table) -> str:
-    width = "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%"
+    width = "\\noindent\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%"
     packages = "booktabs,graphicx" + (",xcolor" if _has_differences(table) else "")
     lines = [
         f"% needs \\usepackage{{{packages}}}",

@@ -119,6 +119,8 @@ def first_bytes(path: str | Path) -> bytes:
     if str(path) != STDIN:
         with open_bytes(path) as stream:
             return stream.read(_HEAD)
+    if sys.stdin is None:  # closed: whoever reads says so
+        return b""
     stdin = sys.stdin.buffer
     if isinstance(stdin, io.BufferedReader):
         head = stdin.peek(_HEAD)

@@ -144,7 +144,7 @@ def test_show_report_check_and_overlap_take_a_table(run: Run) -> None:
     assert json.loads(out)["caption"] == TEXTS[2]
     code, out, _ = run("report", "x.csv", "--truth", "truth.json", "--format", "csv")
     assert code == 0
-    assert "cap_score" in out
+    assert "Cap. Score" in out
     code, out, _ = run("oracle", "check", "truth.json", "--captions", "x.csv")
     assert code == 0
     assert "3 images" in out

@@ -351,10 +351,6 @@ BAD: dict[str, tuple[bytes, str]] = {
     "cut gz": (gzip.compress(GOOD * 100)[:-10], "bad.jsonl: damaged or truncated compressed file"),
     "cut zst": (zstandard.compress(GOOD * 100)[:-10], "bad.jsonl: damaged or truncated compressed file"),
     "long line": (GOOD + b'{"caption": "' + b"x" * 50_000_000 + b'"}', "bad.jsonl:2: a line of more than 16 MiB"),
-    "rollouts": (
-        b'{"image_id": 1, "response": "a dog"}\n',
-        "bad.jsonl:1: missing key 'caption' (found: image_id, response); is it a rollout",
-    ),
 }  # fmt: skip
 
 
@@ -435,7 +431,10 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
         ((".", *OPTIONS), ".: is a directory"),
         (("a.jsonl", "--truth", ".", "--vocabulary", "v.yaml"), ".: is a directory"),
         (("a.jsonl", "--truth", "none.json", "--vocabulary", "v.yaml"), "none.json: file not found"),
-        (("a.jsonl", "--vocabulary", "v.yaml"), "a.jsonl:1: no truth: give --truth FILE, or 'objects' in every record"),
+        (
+            ("a.jsonl", "--vocabulary", "v.yaml"),
+            "a.jsonl:1: no truth: give --truth FILE (in Python truth=), or 'objects' in every record",
+        ),
         (("-", "--vocabulary", "v.yaml"), "give the truth with --truth"),
         (("scoer", *OPTIONS), "did you mean 'score'?"),
         (("a.jsonl", *OPTIONS, "--no-such-option"), "No such option"),

@@ -138,7 +138,10 @@ def test_a_partial_run_says_its_share() -> None:
         ([{"rating": 3.5}], "1: 'rating' must be a string or a whole number, not 3.5"),
         ([{"rating": True}], "1: 'rating' must be"),
         ([{"rating": 1}, {"question": "x"}], "2: neither 'rating' nor 'judge_text' (found: question)"),
-        ([{"question": "x"}] * 3, "1: neither 'rating' nor 'judge_text' (found: question); none of the 3 records"),
+        (
+            [{"question": "x"}] * 3,
+            "1: neither 'rating' nor 'judge_text' (found: question) (3 records, lines 1-3); none of the 3 records",
+        ),
         ([{"model_answer": "x"}], "these are answers, judge them first"),
         ([{"choices": []}], "a chat completion without choices[0].message.content"),
         ([{"rating": 1, "question_type": "odd"}], "unknown question_type 'odd'"),
