@@ -334,14 +334,16 @@ class RewardResult:
 class SubsentenceReward:
     """SCAPO's reward of responses to images.
 
-    Immutable, so it can be shared between threads and pickled (a lambda as ``lam_g`` cannot).
+    Immutable, so it can be shared between threads and pickled, subclasses with all that they hold (a lambda as
+    ``lam_g`` takes cloudpickle, as Ray uses it).
 
     Args:
         vocabulary: what counts as an object.
         oracle: what is in the images.
         config: the settings of Eq. 1.
         on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
-            a string), or give it no reward, count it and log a warning: one bad row then does not end a run.
+            a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
+            batch of several images without one good row raises all the same: the truth is another data set's.
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -369,10 +371,6 @@ class SubsentenceReward:
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self.truth.vocabulary, self.truth.oracle, self.config, self.on_error, self.any_fingerprint)
-        return _rebuilt, arguments
-
     @property
     def signature(self) -> Signature:
         """One line that makes the rewards reproducible."""
@@ -393,14 +391,15 @@ class SubsentenceReward:
 
         Raises:
             InputError: the faulty row with its index and value (several: InputErrors), unless
-                ``on_error="zero"``; or the two have different lengths.
+                ``on_error="zero"`` and some row is good; or the two have different lengths.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
         if len(image_ids) != len(responses):
             raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
-        if errors and self.on_error == "raise":
+        hopeless = len(errors) == len(texts) and len({str(image) for image in image_ids}) > 1
+        if errors and (self.on_error == "raise" or hopeless):
             raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
         if errors:
             _log.warning("%d of %d rows get no reward; %s", len(errors), len(texts), next(iter(errors.values())))
@@ -418,7 +417,7 @@ class SubsentenceReward:
             row = index.get(image) if kind is str else index.get(str(image)) if kind is int else None  # type: ignore[call-overload]
             try:
                 if row is None:
-                    row = self.truth.oracle.row(image.item() if isinstance(image, np.generic) else image)
+                    row = self.truth.oracle.row(image)
                 if not isinstance(response, str):
                     raise InputError(f"must be a string, got {short_repr(response)}")
             except InputError as error:
@@ -515,12 +514,6 @@ class SubsentenceReward:
 
 
 _VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
-
-
-def _rebuilt(
-    vocabulary: Vocabulary, oracle: PresenceOracle, config: RewardConfig, on_error: OnError, any_fingerprint: bool
-) -> SubsentenceReward:
-    return SubsentenceReward(vocabulary, oracle, config, on_error=on_error, any_fingerprint=any_fingerprint)
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:

@@ -61,7 +61,7 @@ def advantages_for_batch(
     eos: Eos = "zero",
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
-    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for logging)."""
+    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for :func:`log_metrics`)."""
     rows = [np.asarray(row.cpu() if hasattr(row, "cpu") else row) for row in token_ids]
     places = _places(rows, mask)
     texts, spans = decode_batch(tokenizer, [row[at] for row, at in zip(rows, places, strict=True)])
@@ -74,6 +74,27 @@ def advantages_for_batch(
     owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
     advantages[owner, np.concatenate(places) if places else owner] = flat
     return advantages, columns
+
+
+def log_metrics(columns: RewardColumns) -> dict[str, float]:
+    """What a training log should show of a batch of rewards, by the names that every adapter uses.
+
+    Returns:
+        Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
+        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
+        the shares of empty responses and of faulty rows. Watch ``scapo/errors``: above 0, data and truth disagree.
+    """
+    n = max(len(columns), 1)
+    sums = {
+        "reward": columns.reward.sum(),
+        "generated": columns.generated.sum(),
+        "hallucinated": columns.hallucinated.sum(),
+        "covered": columns.covered.sum(),
+        "subsentences": len(columns.reward),
+        "empty": columns.n_empty,
+        "errors": columns.n_errors,
+    }
+    return {f"scapo/{name}": float(value) / n for name, value in sums.items()}
 
 
 def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:

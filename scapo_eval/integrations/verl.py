@@ -14,8 +14,9 @@ from typing import Any
 
 from ..errors import InputError, MissingExtra
 from ..oracle import PresenceOracle
-from ..reward import RewardConfig, SubsentenceReward
+from ..reward import RewardConfig, RewardColumns, SubsentenceReward
 from ..vocabulary import Vocabulary
+from .loop import log_metrics
 
 try:
     import torch
@@ -26,12 +27,17 @@ except ImportError as error:
 IMAGE_ID = "image_id"
 """The key of ``extra_info`` that names each prompt's image."""
 
+MOST_FAULTY = 64
+"""How many faulty rows in a row end a training run: verl scores row by row, so no call sees that all are faulty."""
+
+_faulty_in_a_row = 0
+
 
 @lru_cache(maxsize=8)
 def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
     """The reward of a truth file and a vocabulary, loaded once per process.
 
-    A faulty row gives no reward and is logged: it must not end a run of many machines.
+    A faulty row gives no reward and is logged: it must not end a run of many machines (see :func:`row_metrics`).
 
     Args:
         truth: see :meth:`PresenceOracle.load`.
@@ -75,15 +81,23 @@ def compute_score(
     (reward models) is not used.
 
     Returns:
-        ``score``, and the counts behind it, which verl logs.
+        ``score``, and what :func:`row_metrics` gives, which verl logs.
     """
-    result = load_reward(truth, vocabulary, **settings)([image_id_of(extra_info)], [solution_str])[0]
-    return {
-        "score": result.total,
-        "generated": result.generated,
-        "hallucinated": result.hallucinated,
-        "covered": result.covered,
-    }
+    columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
+    return {"score": float(columns.total[0]), **row_metrics(columns)}
+
+
+def row_metrics(columns: RewardColumns) -> dict[str, float]:
+    """What verl logs of one response: see :func:`~scapo_eval.integrations.loop.log_metrics`.
+
+    Raises:
+        InputError: so many rows in a row were faulty in this process that the truth must be another data set's.
+    """
+    global _faulty_in_a_row
+    _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
+    if _faulty_in_a_row >= MOST_FAULTY:
+        raise InputError(f"{MOST_FAULTY} rows in a row get no reward; the last: {columns.errors[0]}")
+    return log_metrics(columns)
 
 
 def compute_scapo_advantage(
@@ -103,10 +117,11 @@ def compute_scapo_advantage(
         InputError: every reward lies on the last token of its response, as verl's own reward functions
             put it: the agent loop ``scapo`` is not in use.
     """
-    rewarded = (token_level_rewards * response_mask) != 0
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
-    if rewarded.any() and not (rewarded & (positions < last)).any() and bool((last > 0).all()):
+    # the only token of a response is its last, too: such a response shows nothing
+    rewarded = ((token_level_rewards * response_mask) != 0) & (response_mask.sum(dim=1, keepdim=True) > 1)
+    if rewarded.any() and not (rewarded & (positions < last)).any():
         raise InputError(
             "adv_estimator=scapo found rewards on last tokens only: set trainer.use_v1=True and, under "
             "actor_rollout_ref.rollout.agent, default_agent_loop=scapo and agent_loop_config_path "
