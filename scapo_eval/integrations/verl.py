@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import InputError, MissingExtra
 from ..oracle import PresenceOracle
-from ..reward import RewardConfig, RewardColumns, SubsentenceReward
+from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..vocabulary import Vocabulary
 from .loop import log_metrics
 

@@ -97,7 +97,7 @@ def test_plugin_registers_the_estimator_when_verl_is_imported() -> None:
 
 def test_the_agent_loop_names_what_is_missing() -> None:
     code = (
-        "import sys; sys.modules['transfer_queue'] = None; sys.modules['verl.experimental.agent_loop.agent_loop'] = None;"
+        "import sys; sys.modules['verl.experimental.agent_loop.agent_loop'] = None;"
         "import scapo_eval.integrations.verl_agent"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
