@@ -19,7 +19,7 @@ from pathlib import Path
 from chair_plain import PlainChair, Tokenize
 
 from scapo_eval.errors import ScapoError
-from scapo_eval.io.captions import Captions, iter_blocks
+from scapo_eval.io.captions import Captions, caption_blocks
 from scapo_eval.io.files import FaultList
 from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
 from scapo_eval.metrics.chair.tokens import tokens
@@ -83,7 +83,7 @@ def load_captions(paths: list[Path]) -> Captions:
         sys.exit("give caption files, --truth and --synonyms: ../shared is not there")
     joined = Captions()
     for path in paths:
-        for block in iter_blocks(path):
+        for block in caption_blocks(path):
             parsed = block.parse(FaultList())
             for name in Captions.__slots__:
                 getattr(joined, name).extend(getattr(parsed, name))

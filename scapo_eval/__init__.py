@@ -19,15 +19,25 @@ _HOME = {
     "Mention": "types",
     "MissingExtra": "errors",
     "PresenceOracle": "oracle",
+    "Results": "results",
     "RewardConfig": "reward",
     "RewardResult": "reward",
+    "Run": "results",
     "ScapoError": "errors",
     "Subsentence": "types",
     "SubsentenceReward": "reward",
     "Vocabulary": "vocabulary",
+    "amber": "api",
     "cap_score": "metrics.capscore",
+    "chair": "api",
+    "compare": "api",
+    "load_results": "results",
+    "phd": "api",
+    "pope": "api",
+    "score": "api",
     "score_captions": "metrics.capscore",
     "split_subsentences": "segment",
+    "yesno": "api",
 }
 
 __all__ = [
@@ -38,23 +48,35 @@ __all__ = [
     "Mention",
     "MissingExtra",
     "PresenceOracle",
+    "Results",
     "RewardConfig",
     "RewardResult",
+    "Run",
     "ScapoError",
     "Subsentence",
     "SubsentenceReward",
     "Vocabulary",
     "__version__",
+    "amber",
     "cap_score",
+    "chair",
+    "compare",
+    "load_results",
+    "phd",
+    "pope",
+    "score",
     "score_captions",
     "split_subsentences",
+    "yesno",
 ]
 
 if TYPE_CHECKING:
+    from .api import amber, chair, compare, phd, pope, score, yesno
     from .errors import InputError, InputErrors, MissingExtra, ScapoError
     from .matcher import AliasMatcher
     from .metrics.capscore import CaptionScores, cap_score, score_captions
     from .oracle import PresenceOracle
+    from .results import Results, Run, load_results
     from .reward import RewardConfig, RewardResult, SubsentenceReward
     from .segment import split_subsentences
     from .types import Mention, Subsentence

@@ -121,12 +121,17 @@ def parser(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> Par
             if extra.setdefault(key, said) != said or WORDS.get(key, said) != said:
                 raise InputError(f"{word!r} cannot mean both yes and no")
     if name not in PARSERS:
-        raise InputError(f"no parser {name!r}; there are {', '.join(PARSERS)}")
+        raise InputError(f"unknown parser {name!r}; known: {', '.join(PARSERS)}")
     if not extra:
         return PARSERS[name]
     if name not in _WITH_WORDS:
         raise InputError(f"the parser {name!r} has its own words; give others to {' or '.join(_WITH_WORDS)}")
     return partial(_WITH_WORDS[name], words={**WORDS, **extra})
+
+
+def parser_identity(name: str, *, yes: Iterable[str] = (), no: Iterable[str] = ()) -> str:
+    """The rule's name with its further words, for signatures: ``default+oui=yes``."""
+    return name + "".join(f"+{word}={said}" for said, words in (("yes", yes), ("no", no)) for word in words)
 
 
 def parse_label(value: str) -> Said | None:

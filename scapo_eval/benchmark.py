@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
+from .reprs import fields_in_short
 
 if TYPE_CHECKING:
     from .metric import MetricSet
@@ -43,6 +44,7 @@ class Benchmark:
         metric_set: column names of a table of counts -> its metrics; runs may differ in their parts.
         verb: the verb that scores it.
         several: whether the verb takes several systems and compares them with the first.
+        headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
         recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
         recognizes_file: what a file of answers looks like, for messages; None where it is not of this benchmark.
@@ -55,10 +57,13 @@ class Benchmark:
     metric_set: Callable[[tuple[str, ...]], MetricSet]
     verb: str = ""
     several: bool = True
+    headline: Sequence[str] = ()
     frontiers: Sequence[tuple[str, str, str]] = ()
     recognizes: Callable[[Answer], bool] | None = None
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
+
+    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verb", self.verb or self.name)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .reprs import fields_in_short
+
 
 @dataclass(frozen=True, slots=True)
 class MentionColumns:
@@ -23,6 +25,8 @@ class MentionColumns:
     start: NDArray[np.int32]
     end: NDArray[np.int32]
     label_id: NDArray[np.int32]
+
+    __repr__ = fields_in_short
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -82,6 +86,8 @@ class SpanColumns:
     indptr: NDArray[np.int64]
     start: NDArray[np.int32]
     end: NDArray[np.int32]
+
+    __repr__ = fields_in_short
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .reprs import fields_in_short
+
 
 @dataclass(frozen=True, slots=True)
 class CountTable:
@@ -23,6 +25,8 @@ class CountTable:
     columns: tuple[str, ...]
     image_ids: tuple[str, ...]
     rows: NDArray[np.int64]
+
+    __repr__ = fields_in_short
 
     @property
     def total(self) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from .columns import MentionColumns
 from .matcher_batch import BatchMatcher
+from .reprs import one_line
 from .trie import IGNORED, AliasTrie
 from .types import Mention
 from .vocabulary import Vocabulary
@@ -31,6 +32,9 @@ class AliasMatcher:
         self.watch = tuple(watch)
         self._trie = AliasTrie(vocabulary, self.watch)
         self._batch = BatchMatcher(self._trie)
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.vocabulary))
 
     def __reduce__(self) -> tuple[type[AliasMatcher], tuple[Vocabulary, tuple[str, ...]]]:
         return type(self), (self.vocabulary, self.watch)

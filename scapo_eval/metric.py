@@ -1,6 +1,6 @@
 """What a metric is: named integer counts per record, and ratios of their sums.
 
-Counts first, ratios last: a record becomes a small row of integers, and every figure is a function of
+Counts first, ratios last: a record becomes a small row of integers, and every metric is a function of
 summed rows. So shards merge by addition, the bootstrap resamples rows and never re-matches, and a
 paired test needs no second pass.
 """
@@ -14,24 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .reprs import fields_in_short
+
 Floats = NDArray[np.float64]
 Sums = Mapping[str, Floats]
 """Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
 
 Formula = Callable[[Sums], Floats]
-"""Summed counts -> figure of the same shape; NaN where it has no value."""
+"""Summed counts -> value of the same shape; NaN where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """A family of figures computed from one set of counts.
+    """All metrics computed from one set of counts.
 
     Attributes:
         name: first field of the signature (``capscore``, ``chair``, ``amber``...).
         columns: names of the integer counts of one record, in order.
-        formulas: figure name -> function of the summed columns, in the order of display.
-        higher_is_better: per figure, for colours and arrows; None or absent where neither is better.
-        plain_numbers: figures that are no fractions (shown as they are, not as percent).
+        formulas: metric -> function of the summed columns, in the order of display.
+        higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
+        plain_numbers: metrics that are not fractions (shown as they are, not as percent).
+        at_most: pairs of columns, of which the first cannot exceed the second in any row.
     """
 
     name: str
@@ -39,15 +42,18 @@ class MetricSet:
     formulas: Mapping[str, Formula]
     higher_is_better: Mapping[str, bool] = field(default_factory=dict)
     plain_numbers: frozenset[str] = frozenset()
+    at_most: tuple[tuple[str, str], ...] = ()
+
+    __repr__ = fields_in_short
 
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
-        """Figures of summed counts.
+        """Values of summed counts.
 
         Args:
             counts: (..., columns) sums, integer or float.
 
         Returns:
-            Figure name -> array of shape (...), NaN where the figure has no value.
+            Metric -> array of shape (...), NaN where it has no value.
         """
         sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
         return {name: measure(sums) for name, measure in self.formulas.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,32 +20,42 @@ from numpy.typing import NDArray
 from .errors import InputError
 from .ids import canonical_image_id
 from .io.files import FaultList
+from .io.records import Readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
+from .io.truth_table import read_frame
+from .reprs import one_line
 from .signature import digest
 from .types import State
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, tokenize_alias
 
 
 class PresenceOracle(TruthColumns):
     """Present, absent or unknown for every image and label; its columns are those of :class:`TruthColumns`."""
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.image_ids):,} images, {len(self.labels):,} labels"
+        return one_line(self, f"{sizes}, {self.world}: {self.source}")
+
     @classmethod
-    def _of(cls, columns: TruthColumns) -> PresenceOracle:
+    def of_columns(cls, columns: TruthColumns) -> PresenceOracle:
+        """An oracle of what a reader of ``io/truth*.py`` returned."""
         return cls(**{column.name: getattr(columns, column.name) for column in fields(TruthColumns)})
 
     @classmethod
-    def load(cls, path: str | Path) -> PresenceOracle:
+    def load(cls, path: Readable) -> PresenceOracle:
         """Reads any truth format, recognized by content.
 
-        COCO ``instances_*.json``; DOPA ``.npz`` and ``.parquet``; ``{id: [labels]}`` or
-        ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of ``{"image_id", "objects"}``;
-        AMBER ``annotations.json``; each also as ``.gz`` or ``.zst``.
+        COCO ``instances_*.json``; LVIS; Visual Genome ``objects.json``; Open Images' CSV; DOPA ``.npz`` and
+        ``.parquet``; ``{id: [labels]}`` or ``{"objects": {id: [labels]}, "labels": [...]}`` JSON; JSON Lines of
+        ``{"image_id", "objects"}``; a table ``image_id,label[,present]`` (CSV, TSV, parquet); AMBER
+        ``annotations.json``; each also as ``.gz`` or ``.zst``. docs/data.md says what absence means in each. Records
+        in memory are read as JSON Lines are.
 
         Raises:
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
         """
-        return cls._of(read_truth(path))
+        return cls.of_columns(read_truth(path))
 
     @classmethod
     def from_objects(
@@ -68,7 +78,22 @@ class PresenceOracle(TruthColumns):
         rows = TruthRows(source, FaultList())
         for image_id, names in objects.items():
             rows.add(None, image_id, names)
-        return cls._of(rows.columns(labels))
+        return cls.of_columns(rows.columns(labels))
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, source: str = "frame") -> PresenceOracle:
+        """An oracle from a pandas or polars DataFrame, a Hugging Face Dataset, or a mapping of lists.
+
+        Args:
+            frame: columns ``image_id`` and ``label`` (any label that is not listed is absent; an empty label: an image
+                in which nothing is), with ``present`` (1, 0, -1) also what is verified absent (anything else is
+                unknown); or ``image_id`` and ``objects``, a list of labels per image.
+            source: name for messages.
+
+        Raises:
+            InputError: other columns; InputErrors: faults by row, from 1.
+        """
+        return cls.of_columns(read_frame(frame, source))
 
     @classmethod
     def from_matrix(
@@ -92,7 +117,7 @@ class PresenceOracle(TruthColumns):
         Raises:
             InputError: shapes that do not fit, other values, an image or label that appears twice.
         """
-        return cls._of(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
+        return cls.of_columns(columns_of_matrix(matrix, image_ids, labels, vocabulary_fingerprint, source))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -104,8 +129,9 @@ class PresenceOracle(TruthColumns):
         return {label: k for k, label in enumerate(self.labels)}
 
     @cached_property
-    def _unknown_cells(self) -> frozenset[tuple[int, int]]:
-        return frozenset(map(tuple, self.unknown.tolist()))
+    def _exceptions(self) -> frozenset[tuple[int, int]]:
+        """Cells that are not present and differ from the rest that is not: unknown ones, or verified absent ones."""
+        return frozenset(map(tuple, (self.unknown if self.absent is None else self.absent).tolist()))
 
     def row(self, image_id: object) -> int:
         """Row of an image in any spelling of its id.
@@ -135,11 +161,11 @@ class PresenceOracle(TruthColumns):
         k = self._axis.get(label)
         if k is None:
             return 0 if self.world == "open-axis" else -1
-        if (row, k) in self._unknown_cells:
-            return -1
         present = self.label_ids[self.indptr[row] : self.indptr[row + 1]]
         at = int(np.searchsorted(present, k))
-        return 1 if at < len(present) and present[at] == k else 0
+        if at < len(present) and present[at] == k:
+            return 1
+        return -1 if ((row, k) in self._exceptions) == (self.absent is None) else 0
 
     def present(self, image_id: object) -> frozenset[str]:
         """The labels present in an image.
@@ -159,33 +185,85 @@ class PresenceOracle(TruthColumns):
         Returns:
             (images, L) int8 of 1, 0, -1.
         """
-        column = np.full(len(self.labels) + 1, -1, dtype=np.int64)
-        outside = 0 if self.world == "open-axis" else -1
-        states = np.full((len(self.image_ids), len(labels)), outside, dtype=np.int8)
-        for k, label in enumerate(labels):
-            if label in self._axis:
-                column[self._axis[label]] = k
-                states[:, k] = 0
-        target = column[self.label_ids]
-        states[self.owner[target >= 0], target[target >= 0]] = 1
+        position = {label: k for k, label in enumerate(labels)}
+        return self._onto([position.get(label, -1) for label in self.labels], labels)
+
+    def states_of(self, vocabulary: Vocabulary) -> NDArray[np.int8]:
+        """Every state for a vocabulary's labels, found by its aliases where this truth names things freely.
+
+        A label is present where any of its names is. It is verified absent where the name that is the label itself
+        is, or every name of it: a picture without a man may still show a person.
+
+        Returns:
+            (images, labels of the vocabulary) int8 of 1, 0, -1.
+        """
+        return self._onto(self.columns_in(vocabulary), vocabulary.labels)
+
+    def columns_in(self, vocabulary: Vocabulary) -> list[int]:
+        """Per label of this truth its position in the vocabulary, -1 where that has none."""
+        ids = vocabulary.label_ids
+        if self.names is None:
+            return [ids.get(label, -1) for label in self.labels]
+        by_words = {_words(alias): ids[label] for alias, label in vocabulary.aliases.items()}
+        by_words |= {_words(label): k for label, k in ids.items()}
+        found = ((by_words[words] for name in names if (words := _words(name)) in by_words) for names in self.names)
+        return [next(each, -1) for each in found]
+
+    def _onto(self, columns: Sequence[int], labels: Sequence[str]) -> NDArray[np.int8]:
+        """States on another axis.
+
+        Args:
+            columns: per label of this truth its column, -1 for none; several labels may share one.
+            labels: names of the columns.
+        """
+        column = np.array([*columns, -1], dtype=np.int64)
+        states = np.full((len(self.image_ids), len(labels)), 0 if self.world == "open-axis" else -1, dtype=np.int8)
+        if self.absent is None:
+            states[:, column[column >= 0]] = 0
+        else:
+            target = column[self.absent[:, 1]]
+            rows, ids = self.absent[target >= 0, 0], self.absent[target >= 0, 1]
+            absent = np.zeros(states.shape, dtype=np.int32)
+            np.add.at(absent, (rows, column[ids]), 1)
+            states[absent == np.bincount(column[column >= 0], minlength=len(labels)).clip(1)] = 0
+            itself = np.array([c >= 0 and self._is_called(k, labels[c]) for k, c in enumerate(columns)], dtype=bool)
+            states[rows[itself[ids]], column[ids[itself[ids]]]] = 0
         if len(self.unknown):
             target = column[self.unknown[:, 1]]
             states[self.unknown[target >= 0, 0], target[target >= 0]] = -1
+        target = column[self.label_ids]
+        states[self.owner[target >= 0], target[target >= 0]] = 1
         return states
+
+    def _is_called(self, k: int, label: str) -> bool:
+        return self.names is not None and _words(label) in map(_words, self.names[k])
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the content: equal for the same truth in another order or file format."""
         label_rank, image_rank = _ranks(self.labels), _ranks(self.image_ids)
-        cells = image_rank[self.owner] * len(self.labels) + label_rank[self.label_ids]
-        unknown = image_rank[self.unknown[:, 0]] * len(self.labels) + label_rank[self.unknown[:, 1]]
+        width = len(self.labels)
+        present = image_rank[self.owner] * width + label_rank[self.label_ids]
+        # whichever of the other two states is rarer tells the rest; a truth's own columns list that one, nearly always
+        n_absent = len(self.image_ids) * width - len(present) - self.n_unknown
+        state: State = 0 if self.n_unknown > n_absent else -1
+        if (state == -1) == (self.absent is None):
+            rarer = self.unknown if self.absent is None else self.absent
+        else:
+            rarer = np.argwhere(self.matrix() == state)
+        others = image_rank[rarer[:, 0]] * width + label_rank[rarer[:, 1]]
         axis = "open" if self.world == "open-axis" else "closed"
-        content = [np.sort(keys).astype("<i8").tobytes() for keys in (cells, unknown)]
-        return digest([axis, *sorted(self.labels), "images", *sorted(self.image_ids), *content])
+        content = [np.sort(keys).astype("<i8").tobytes() for keys in (present, others)]
+        parts: list[str | bytes] = [axis, *sorted(self.labels), "images", *sorted(self.image_ids), *content]
+        if state == 0:
+            parts.append("absent cells")
+        if self.names is not None:
+            parts += ["names", *sorted(map(repr, zip(self.labels, self.names, strict=True)))]
+        return digest(parts)
 
     def restricted_to(self, vocabulary: Vocabulary) -> PresenceOracle:
         """A matrix on the vocabulary's labels, in its order, that carries the vocabulary's fingerprint."""
-        matrix = self.states(vocabulary.labels)
+        matrix = self.states_of(vocabulary)
         return self.from_matrix(
             matrix,
             self.image_ids,
@@ -223,6 +301,9 @@ class Truth:
     n_present: NDArray[np.int64]
     dropped: Mapping[str, int]
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.vocabulary!r} on {self.oracle!r}")
+
     @classmethod
     def of(cls, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
         """Joins the two axes.
@@ -243,15 +324,17 @@ class Truth:
                 f"{vocabulary.fingerprint} (allow it with --any-fingerprint, any_fingerprint=True in Python)",
                 path=oracle.source,
             )
-        states = oracle.states(vocabulary.labels)
-        known = set(vocabulary.labels)
+        columns = oracle.columns_in(vocabulary)
         frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
-        dropped = {label: int(frequency[k]) for k, label in enumerate(oracle.labels) if label not in known}
+        dropped = {label: int(frequency[k]) for k, label in enumerate(oracle.labels) if columns[k] < 0}
         if len(dropped) == len(oracle.labels):
             hint = did_you_mean(oracle.labels[:1000], vocabulary)
+            if any(label.startswith(("/m/", "/g/")) for label in oracle.labels):
+                hint = ": it has Open Images' codes; name them with scapo-eval oracle open-images --classes FILE"
             raise InputError(
                 f"no label of this truth is in the vocabulary '{vocabulary.name}'{hint}", path=oracle.source
             )
+        states = oracle.states_of(vocabulary)
         return cls(oracle, vocabulary, states, (states == 1).sum(axis=1, dtype=np.int64), dropped)
 
     row_type: ClassVar[type] = np.int64
@@ -318,6 +401,15 @@ def did_you_mean(unknown: Sequence[str], vocabulary: Vocabulary) -> str:
         if len(hints) == 3:
             break
     return f"; did you mean {', '.join(hints)}?" if hints else ""
+
+
+@lru_cache(maxsize=1 << 17)
+def _words(name: str) -> tuple[str, ...]:
+    """A name as a vocabulary reads its aliases; one that cannot be an alias stays as it is."""
+    try:
+        return tokenize_alias(name)
+    except ValueError:
+        return (name,)
 
 
 def _ranks(names: Sequence[str]) -> NDArray[np.int64]:

@@ -4,7 +4,8 @@ A reward takes an :class:`~scapo_eval.oracle.PresenceOracle` (the fast way: ever
 
 - a function ``f(image_ids, labels)`` of n cells that are asked about, or an object with such a method ``lookup``;
 - a mapping ``{image: [labels]}``, or ``{image: {label: value}}``;
-- a pandas ``DataFrame`` with a row per image and a column per label;
+- a pandas ``DataFrame`` with a row per image and a column per label (with a column ``image_id``: a list of labels
+  present, see :meth:`PresenceOracle.from_frame`);
 - :class:`JudgedOracle`: a judge that is asked about each cell once, with a journal of its answers.
 
 A value is 1 (present), 0 (absent), between them the probability that the label is present (rewards are then
@@ -146,7 +147,7 @@ def truth_of(oracle: AnyOracle, vocabulary: Vocabulary, *, any_fingerprint: bool
             return TruthOnDemand.asking(TableOracle.from_mapping(oracle), vocabulary)
         oracle = PresenceOracle.from_objects(oracle)
     elif all(hasattr(oracle, name) for name in ("columns", "index", "to_numpy")):
-        oracle = _of_frame(oracle)
+        oracle = PresenceOracle.from_frame(oracle) if "image_id" in oracle.columns else _of_frame(oracle)
     if isinstance(oracle, PresenceOracle):
         return Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
     if callable(getattr(oracle, "lookup", None)):

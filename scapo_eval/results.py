@@ -12,10 +12,12 @@ import numpy as np
 
 from .benchmark import metric_set_of
 from .counts import CountTable
-from .errors import InputError, ScapoError
+from .errors import InputError, ScapoError, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
+from .io.results_check import check_results
 from .metric import MetricSet
+from .reprs import listed, one_line
 from .signature import Signature
 from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
 from .version import RESULTS_FORMAT
@@ -34,6 +36,12 @@ class Resampling:
     resamples: int = DEFAULT_RESAMPLES
     seed: int = DEFAULT_SEED
     confidence: float = CONFIDENCE
+
+    def __post_init__(self) -> None:
+        for name in ("resamples", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,10 @@ class Run:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value:.4g}" for name, value in list(self.values.items())[:3] if value is not None)
         name = self.name if len(self.name) <= 40 else f"{self.name[:37]}..."
-        return f"<{type(self).__name__} {name}: {shown}, {self.n_records:,} records, {self.n_images:,} images>"
+        return one_line(self, f"{name}: {shown}, {self.n_records:,} records, {self.n_images:,} images")
+
+    def _repr_html_(self) -> str:
+        return Results((self,))._repr_html_()
 
     @cached_property
     def values(self) -> Mapping[str, float | None]:
@@ -144,6 +155,25 @@ class Run:
             result["notes"] = list(self.notes)
         return result
 
+    def per_image(self) -> list[dict[str, Any]]:
+        """One record per image: ``image_id``, its counts, and every metric of this image alone.
+
+        A metric is None where the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
+        """
+        of_images = self.metric_set.score(self.table.rows)
+        values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
+        names = ("image_id", *self.table.columns, *of_images)
+        columns = (self.table.image_ids, *self.table.rows.T.tolist(), *values)
+        return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
+
+    def to_pandas(self) -> Any:
+        """A tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        return Results((self,)).to_pandas()
+
     def evidence(self) -> dict[str, Any]:
         """What lets a later comparison do without the captions: every image's counts, every item's verdict."""
         found: dict[str, Any] = {
@@ -166,15 +196,20 @@ class Results:
 
     Attributes:
         runs: the systems.
-        comparisons: one mapping per system and metric, see :mod:`scapo_eval.compare`.
+        comparisons: one mapping per system and metric, see :mod:`scapo_eval.comparison`.
     """
 
     runs: tuple[Run, ...]
     comparisons: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
-        names = ", ".join(run.name for run in self.runs[:4]) + (", ..." if len(self.runs) > 4 else "")
-        return f"<Results {self.metric_set.name}: {names[:120]}; {len(self.comparisons)} comparisons>"
+        names = listed([run.name for run in self.runs])
+        return one_line(self, f"{self.metric_set.name}, {len(self.comparisons):,} comparisons: {names}")
+
+    def _repr_html_(self) -> str:
+        from .render import html
+
+        return html(self)
 
     @property
     def metric_set(self) -> MetricSet:
@@ -184,6 +219,47 @@ class Results:
     def to_dict(self) -> dict[str, Any]:
         """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
         return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
+
+    def to_pandas(self) -> Any:
+        """A tidy frame, one row per system and metric.
+
+        Columns: ``system metric value ci_low ci_high difference p_value p_holm n_images signature``; differences
+        and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        from .frames import to_frame
+
+        return to_frame(self)
+
+    def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
+        """A table in Markdown.
+
+        Args:
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
+
+        Raises:
+            InputError: an unknown metric.
+        """
+        from .render import markdown
+
+        return markdown(self, metrics=metrics, intervals=intervals)
+
+    def to_latex(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
+        """A table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
+
+        Args:
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
+
+        Raises:
+            InputError: an unknown metric.
+        """
+        from .render import latex
+
+        return latex(self, metrics=metrics, intervals=intervals)
 
     def save(self, path: str | Path) -> None:
         """Writes a results file with the counts of every image."""
@@ -229,6 +305,7 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
     if "per_image" not in document:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
+        check_results(document)
         return tuple(
             _run(document["metric"], entry, evidence, resampling or Resampling())
             for entry, evidence in zip(document["systems"], document["per_image"], strict=True)

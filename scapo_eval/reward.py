@@ -24,6 +24,7 @@ from .errors import InputError, InputErrors, check_choice, short_repr
 from .matcher import AliasMatcher
 from .metric import harmonic_mean
 from .oracles import AnyOracle, truth_of
+from .reprs import fields_in_short, one_line
 from .segment import RULES
 from .segment_batch import split_batch, split_batch_by
 from .signature import Signature
@@ -199,6 +200,8 @@ class RewardColumns:
     r_reg: float
     errors: Mapping[int, InputError] = field(default_factory=dict)
 
+    __repr__ = fields_in_short
+
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
@@ -264,6 +267,11 @@ class RewardResult:
 
     columns: RewardColumns
     row: int
+
+    def __repr__(self) -> str:
+        pieces = int(self.columns.indptr[self.row + 1] - self.columns.indptr[self.row])
+        counts = f"{self.covered} of {self.generated} labels supported, {self.hallucinated} hallucinated"
+        return one_line(self, f"total={self.total:g}: {pieces} pieces, {counts}")
 
     def __reduce__(self) -> tuple[type[RewardResult], tuple[RewardColumns, int]]:
         return type(self), (_row_of(self.columns, self.row), 0)

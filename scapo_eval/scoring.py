@@ -15,13 +15,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import Claims
+from .claims import CLAIMS, Claims
 from .counts import CountBuilder, CountTable
-from .errors import InputError
+from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
 from .oracle import Truth
+from .reprs import fields_in_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class ScoringOptions:
     on_unknown_image: Literal["error", "skip"] = "error"
     any_fingerprint: bool = False
     workers: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("claims", self.claims, CLAIMS)
+        check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
+        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
+            raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
 
 
 class Block(Protocol):
@@ -83,6 +90,8 @@ class ScoredBlock:
     mentioned: NDArray[np.int64]
     evidence: Any = None
     unknown_images: int = 0
+
+    __repr__ = fields_in_short
 
     def without_evidence(self) -> ScoredBlock:
         """Only what sums need, for the way between processes: no texts and no mentions."""
@@ -151,6 +160,8 @@ class Tally:
     skipped: int
     unknown_images: int
     mentioned: NDArray[np.int64]
+
+    __repr__ = fields_in_short
 
     @property
     def left_out(self) -> int:

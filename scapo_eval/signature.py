@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .reprs import one_line
 from .version import __version__
 
 HASH_DIGITS = 8
@@ -67,6 +68,9 @@ class Signature:
     def __str__(self) -> str:
         return "|".join([self.metric_set, *(f"{key}:{value}" for key, value in self.fields.items())])
 
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
     def __contains__(self, text: str) -> bool:
         return text in str(self)
 
@@ -89,7 +93,7 @@ class Signature:
     def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
         """Field -> both values, for every field in which two ways of scoring differ.
 
-        Fields of the sample (how many records, which images), of the intervals and the version are no part of it.
+        Fields of the sample (how many records, which images), of the intervals and the version do not count.
         """
         ours, theirs = self._decisive(), other._decisive()
         names = [*ours, *(name for name in theirs if name not in ours)]

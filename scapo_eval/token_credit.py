@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .columns import SpanColumns
 from .errors import InputError, check_choice, short_repr
+from .reprs import fields_in_short
 
 Eos = Literal["zero", "last", "own"]
 """Credit of the end-of-sequence token: none, that of the last piece, or that of a piece without objects."""
@@ -54,6 +55,8 @@ class TextCredit:
     last_reward: NDArray[np.float64]
     is_faulty: NDArray[np.bool_] | None
     r_reg: float
+
+    __repr__ = fields_in_short
 
     @classmethod
     def of(

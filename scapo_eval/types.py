@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .reprs import fields_in_short
+
 State = Literal[1, 0, -1]
 """What an oracle says of (image, label): present, absent, unknown."""
 
-LabelSet = Literal["closed", "open-axis", "total"]
+LabelSet = Literal["closed", "open-axis", "total", "partial"]
 """What absence from a truth means. ``closed``: absent within the source's label axis, unknown outside it.
 ``open-axis``: any label that is not listed is absent (a map without an axis of its own). ``total``: every cell is
-given, in a matrix."""
+given, in a matrix. ``partial``: unknown, unless the source has verified its absence (LVIS, Open Images)."""
 
 Rule = Literal["subsentence", "sentence", "clause", "object", "response"]
 """How a response is cut into pieces (docs/specification.md#subsentences)."""
@@ -71,6 +73,8 @@ class Answer:
     task: str | None = None
     model: str | None = None
     line: int = 0
+
+    __repr__ = fields_in_short
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from .errors import InputError, InputErrors
 from .io.files import display_name, read_bytes
+from .reprs import fields_in_short, one_line
 from .signature import digest
 from .text import GAP, HYPHENS, fold, join_of, word_spans
 
@@ -34,6 +35,8 @@ class LabelInfo:
     definition: str = ""
     group: str = ""
     coco: tuple[str, ...] = ()
+
+    __repr__ = fields_in_short
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ class Vocabulary:
     reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version: str = ""
     source: str = ""
+
+    def __repr__(self) -> str:
+        ignored = f", {len(self.ignore):,} ignore phrases" if self.ignore else ""
+        return one_line(self, f"{self.name}: {len(self.labels):,} labels, {len(self.aliases):,} aliases{ignored}")
 
     @classmethod
     def from_mapping(

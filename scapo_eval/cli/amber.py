@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import click
 
+from ..io.files import refuse_replacing
 from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
-from ..results import system_names
-from .common import Output, emit, evidence_file, output_options, progress
+from .emit import emit
+from .files import INPUT, OUTPUT, named_files
+from .options import Output, evidence_file, output_options
+from .screen import progress
 
 
 @click.command("amber")
-@click.argument("responses", nargs=-1, required=True)
+@click.argument("responses", type=INPUT, nargs=-1, required=True)
 @click.option("--data", required=True, metavar="DIR", help="Checkout of AMBER's repository, or its data folder.")
 @click.option(
     "--mode",
@@ -23,6 +27,7 @@ from .common import Output, emit, evidence_file, output_options, progress
 )
 @click.option(
     "--similarity",
+    type=INPUT,
     default="none",
     show_default=True,
     metavar="none|spacy:MODEL|FILE",
@@ -34,8 +39,18 @@ from .common import Output, emit, evidence_file, output_options, progress
     help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature.")
-@click.option("--per-answer", metavar="FILE", help="Write the verdict on every answer as JSON Lines (one system only).")
-@click.option("--noun-cache", metavar="FILE", help="Keep NLTK's nouns in a file, for the next run with --mode parity.")
+@click.option(
+    "--per-answer",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Write the verdict on every answer as JSON Lines (one system only).",
+)
+@click.option(
+    "--noun-cache",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Keep NLTK's nouns in a file, for the next run with --mode parity.",
+)
 @click.option(
     "--workers", type=click.IntRange(1), help="Processes that tag in --mode parity.  [default: one per processor]"
 )
@@ -59,6 +74,10 @@ def command(
     """
     if per_answer and len(responses) > 1:
         raise click.UsageError("--per-answer takes one file of responses at a time")
+    folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
+    written = [path for path in (output.output, per_answer, noun_cache) if path]
+    refuse_replacing(written, [*folder.glob("*"), *folder.glob("query/*")])
+    named = named_files(responses)
     benchmark = AmberData.load(data)
     scorer = Amber(
         benchmark,
@@ -67,9 +86,9 @@ def command(
         answers=answers,
         tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
     )
-    read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for path in responses]
+    read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for _, path in named]
     scored = []
-    for name, found in zip(system_names(responses), read, strict=True):
+    for (name, _), found in zip(named, read, strict=True):
         with progress(output, name, sum(len(response.text) for response in found.scored)) as advance:
             scored.append(scorer.score(found, name, resampling=output.resampling, on_progress=advance))
     runs = [each.run for each in scored]

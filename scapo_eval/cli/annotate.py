@@ -22,6 +22,8 @@ from ..inference.sources import find_images
 from ..io.files import read_json
 from ..vocabulary import Vocabulary
 from .engine_options import EngineSettings, completion_progress, engine_options
+from .files import INPUT, OUTPUT
+from .groups import Group
 from .main import SOME_FAILED
 
 _FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
@@ -37,7 +39,7 @@ _ELSEWHERE = {
 """Command -> (module of this package, name in it); imported when the command is used."""
 
 
-class _Group(click.Group):
+class _Group(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the pipeline."""
         return ["sample", "coarse", "mine", "lint", "refine", "compare", "qc", "status", "history", "finalize"]
@@ -75,11 +77,20 @@ def _prices(command: Command) -> Command:
 
 
 @command.command("sample")
-@click.argument("pool", nargs=-1, required=True)
+@click.argument("pool", type=INPUT, nargs=-1, required=True)
 @click.option("-n", "n", type=click.IntRange(1), required=True, help="Number of images to draw.")
-@click.option("-o", "--output", required=True, metavar="FILE.jsonl", help="The list of images; FILE.card.json beside.")
+@click.option(
+    "-o",
+    "--output",
+    type=OUTPUT,
+    required=True,
+    metavar="FILE.jsonl",
+    help="The list of images; FILE.card.json beside.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw.")
-@click.option("--exclude", multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders.")
+@click.option(
+    "--exclude", type=INPUT, multiple=True, metavar="EVAL", help="Keep its images out: truth, captions, lists, folders."
+)
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 def sample_command(
     pool: tuple[str, ...], n: int, output: str, seed: int, exclude: tuple[str, ...], images_root: str | None
@@ -93,9 +104,9 @@ def sample_command(
 
 
 @command.command("coarse")
-@click.argument("images", nargs=-1, required=True)
+@click.argument("images", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
-@click.option("--vocabulary", default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
+@click.option("--vocabulary", type=INPUT, default="dopa160", show_default=True, metavar="NAME|FILE", help="The labels.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
 @click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
@@ -155,9 +166,14 @@ def coarse_command(
     metavar="A,B[=FILE]",
     help="Ask labels that get mixed up together, in one call: by the general joint prompt, or by your own.",
 )
-@click.option("--cells", metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels.")
 @click.option(
-    "--vocabulary", metavar="FILE", help="Take definitions from this file (with the run's labels and aliases)."
+    "--cells", type=INPUT, metavar="FILE", help="Only the cells of this list (of `annotate mine`), not whole labels."
+)
+@click.option(
+    "--vocabulary",
+    type=INPUT,
+    metavar="FILE",
+    help="Take definitions from this file (with the run's labels and aliases).",
 )
 @click.option("--reason", default="", help="Why they are asked again, for the history.")
 @click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
@@ -353,7 +369,7 @@ def _round(store: Store, given: int | None) -> int:
 
 @command.command("finalize")
 @click.argument("run")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 @click.option("--allow-unknown", is_flag=True, help="Write open cells as unknown instead of refusing.")
 @click.option(
     "--license", "--licence", "license_", default="", metavar="TEXT",

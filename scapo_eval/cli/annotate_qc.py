@@ -22,6 +22,8 @@ from ..annotate.store import Store
 from ..errors import ScapoError
 from ..io.files import atomic_write, dump_json
 from ..stats import DEFAULT_SEED
+from .files import INPUT, OUTPUT
+from .groups import Group
 
 CONFIDENCE = click.option(
     "--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
@@ -30,7 +32,7 @@ CONFIDENCE = click.option(
 BY = click.option("--by", metavar="NAME", help="Name of the person who answers.  [default: your user name]")
 
 
-@click.group("qc", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("qc", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """A person checks random cells in a local web page; bounds say how much is still wrong.
 
@@ -153,7 +155,7 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
 
 @command.command()
 @click.argument("run")
-@click.option("-o", "--output", required=True, metavar="FILE", help="CSV, or - for standard output.")
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="CSV, or - for standard output.")
 def export(run: str, output: str) -> None:
     """The open round's pairs as CSV.
 
@@ -166,7 +168,7 @@ def export(run: str, output: str) -> None:
 
 @command.command("import")
 @click.argument("run")
-@click.argument("answers")
+@click.argument("answers", type=INPUT)
 @BY
 def import_(run: str, answers: str, by: str | None) -> None:
     """Takes answers from CSV or JSON Lines.

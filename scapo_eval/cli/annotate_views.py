@@ -23,13 +23,16 @@ from ..io.files import atomic_write, dump_json
 from ..mining import mine
 from ..vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
+from .files import INPUT, OUTPUT
 from .main import BAD_INPUT
 
 
 @click.command("mine")
 @click.argument("run")
-@click.argument("rollouts", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE.jsonl", help="Write the disputed cells, for `refine --cells`.")
+@click.argument("rollouts", type=INPUT, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=OUTPUT, metavar="FILE.jsonl", help="Write the disputed cells, for `refine --cells`."
+)
 @click.option(
     "--min-rollouts",
     type=click.IntRange(1),
@@ -138,7 +141,7 @@ def _percent(share: float | None) -> str:
 
 @click.command("lint")
 @click.argument("run", required=False)
-@click.option("--vocabulary", metavar="NAME|FILE", help="The labels, without a RUN.  [default: dopa160]")
+@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="The labels, without a RUN.  [default: dopa160]")
 @click.option("--coarse", "coarse_file", metavar="FILE", help="A coarse prompt of your own.")
 @click.option("--prompt", "own", multiple=True, metavar="LABEL=FILE", help="A label-specific prompt.")
 @click.option("--joint", multiple=True, metavar="A,B[=FILE]", help="A joint prompt.")

@@ -10,16 +10,19 @@ from ..inference.runner import Session
 from ..inference.sources import ImageFolder
 from ..prompts import DESCRIBE_IN_DETAIL
 from .engine_options import EngineSettings, completion_progress, engine_options, finish
+from .files import INPUT, OUTPUT
 
 DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
 
 
 @click.command("answer")
-@click.argument("questions", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="FILE", help="Answers as JSON Lines.")
+@click.argument("questions", type=INPUT, nargs=-1, required=True)
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
 @click.option("--describe", "self_describe", is_flag=True, help="Describe each image first, and answer with that.")
-@click.option("--descriptions", metavar="FILE", help="Answer with these descriptions (captions JSON Lines).")
+@click.option(
+    "--descriptions", type=INPUT, metavar="FILE", help="Answer with these descriptions (captions JSON Lines)."
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions.")
 @engine_options(max_tokens=1024)
 def command(

@@ -7,17 +7,18 @@ import click
 from ..benchmark import benchmarks
 from ..metrics.augmented import augmented_runs
 from ..metrics.yesno import YesNoBenchmark
-from ..results import system_names
-from .common import Output, emit, output_options
+from .emit import emit
+from .files import INPUT, named_files
+from .options import Output, output_options
 
 BENCHMARKS = ("amber", *(each.name for each in benchmarks() if isinstance(each, YesNoBenchmark)))
 
 
 @click.command("augmented")
-@click.argument("answers", nargs=-1, required=True, metavar="PLAIN AUGMENTED...")
+@click.argument("answers", type=INPUT, nargs=-1, required=True, metavar="PLAIN AUGMENTED...")
 @click.option("--benchmark", type=click.Choice(BENCHMARKS), default="amber", show_default=True, help="What was asked.")
-@click.option("--data", metavar="PATH", help="amber: the repository's checkout; phd: data.json.")
-@click.option("--questions", multiple=True, metavar="FILE", help="pope, yesno: files of questions.")
+@click.option("--data", type=INPUT, metavar="PATH", help="amber: the repository's checkout; phd: data.json.")
+@click.option("--questions", type=INPUT, multiple=True, metavar="FILE", help="pope, yesno: files of questions.")
 @click.option("--parser", "parser_name", metavar="NAME", help="Whose rule reads yes or no.  [default: the benchmark's]")
 @output_options
 def command(
@@ -38,7 +39,7 @@ def command(
         raise click.UsageError("give the plain answers, then augmented ones")
     if benchmark == "amber" and data is None:
         raise click.UsageError("--benchmark amber needs --data, a checkout of AMBER's repository")
-    named = dict(zip(system_names(answers), answers, strict=True))
+    named = dict(named_files(answers))
     truth = questions or ((data,) if data else ())
     runs = augmented_runs(
         benchmark, named, truth, parser_name=parser_name, resampling=output.resampling, warn=output.warn

@@ -7,28 +7,23 @@ from dataclasses import replace
 import click
 
 from ..io.files import input_size
-from ..metrics.chair import PROFILES, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
+from ..metrics.chair import PROFILES, ChairScorer, score_chair
+from ..metrics.chair import profile as chosen_profile
+from ..metrics.chair.choice import DEFAULT_VOCABULARY
 from ..oracle import PresenceOracle
-from ..results import Run, system_names
+from ..results import Run
 from ..scoring import ScoredBlock, ScoringOptions
-from ..vocabulary import Vocabulary
-from .common import (
-    Output,
-    caption_file,
-    emit,
-    evidence_file,
-    output_options,
-    progress,
-    scoring_options,
-)
-
-DEFAULT_VOCABULARY = "coco80"
+from .emit import emit
+from .files import INPUT, OUTPUT, named_files
+from .options import Output, caption_file, evidence_file, output_options, scoring_options
+from .screen import progress
 
 
 @click.command("chair")
-@click.argument("captions", nargs=-1, required=True)
+@click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--truth",
+    type=INPUT,
     required=True,
     metavar="FILE",
     help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
@@ -42,16 +37,19 @@ DEFAULT_VOCABULARY = "coco80"
 )
 @click.option(
     "--synonyms",
+    type=INPUT,
     metavar="FILE",
     help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and space.",
 )
 @click.option(
     "--vocabulary",
+    type=INPUT,
     metavar="NAME|FILE",
     help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
 )
 @click.option(
     "--per-caption",
+    type=OUTPUT,
     metavar="FILE",
     help="Write the ordered object lists of every caption as JSON Lines (one system only).",
 )
@@ -69,14 +67,18 @@ def command(
 ) -> int:
     """CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
 
-    CAPTIONS are JSON Lines with image_id and caption, plain, .gz or .zst; - is standard input.
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input.
     """
     if per_caption and len(captions) > 1:
         raise click.UsageError("--per-caption takes one caption file at a time")
-    reader = _reader(profile, synonyms, vocabulary, scoring)
+    reader = chosen_profile(
+        profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
+    )
     if profile == "opera":
         scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
+    named = named_files(captions)
     runs: list[Run] = []
     with evidence_file(per_caption) as write:
 
@@ -84,7 +86,7 @@ def command(
             assert write is not None
             write(scorer.records(block))
 
-        for path, name in zip(captions, system_names(captions), strict=True):
+        for name, path in named:
             with caption_file(path), progress(output, name, input_size(path)) as advance:
                 run = score_chair(
                     path,
@@ -97,23 +99,7 @@ def command(
                     on_progress=advance,
                 )
             runs.append(run)
-    return emit(runs, output)
-
-
-def _reader(profile: str, synonyms: str | None, vocabulary: str | None, scoring: ScoringOptions) -> Profile:
+    code = emit(runs, output)
     if profile == "native":
-        if synonyms:
-            raise click.UsageError(
-                "--synonyms belongs to the profiles 'reference' and 'opera'; 'native' has --vocabulary"
-            )
-        return Native(Vocabulary.load(vocabulary or DEFAULT_VOCABULARY), scoring.claims)
-    if vocabulary:
-        raise click.UsageError(f"--vocabulary belongs to the profile 'native'; '{profile}' has --synonyms")
-    if not synonyms:
-        raise click.UsageError(
-            f"the profile '{profile}' needs --synonyms FILE: data/synonyms.txt of github.com/LisaAnne/Hallucination"
-        )
-    if scoring.claims != "all":
-        raise click.UsageError(f"--claims belongs to the profile 'native'; '{profile}' counts every mention")
-    words = Synonyms.load(synonyms)
-    return Reference(words) if profile == "reference" else Opera(words, scoring.workers)
+        output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
+    return code

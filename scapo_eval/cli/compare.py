@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,9 @@ import click
 from ..benchmark import benchmarks
 from ..errors import InputError
 from ..results import NotResults, Run, load_results, unique_names
-from .common import Output, emit, output_options
+from .emit import emit
+from .files import INPUT, split_name
+from .options import Output, output_options
 
 VERBS = tuple(each.verb for each in benchmarks() if each.several)
 """Verbs that score several raw files and compare them with the first."""
@@ -24,13 +27,13 @@ class Compare(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The verb's own context, with at least two files, or that of ``compare`` for results files."""
-        benchmark, rest = _take_benchmark(args)
+        benchmark, rest = _take_benchmark(args)  # also while the shell completes: the options are that verb's
         if benchmark is None:
             return super().make_context(info_name, args, parent, **extra)
         command: click.Command = import_module(f".{benchmark}", __package__).command
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
-        if len(context.params[files or ""]) < 2:
+        if len(context.params[files or ""]) < 2 and not context.resilient_parsing:
             raise click.UsageError(f"one file is nothing to compare; to score it: scapo-eval {benchmark}", context)
         return context
 
@@ -50,7 +53,7 @@ def _take_benchmark(args: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 @click.command("compare", cls=Compare)
-@click.argument("results", nargs=-1, required=True)
+@click.argument("results", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--benchmark",
     metavar="NAME",
@@ -65,7 +68,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
     the verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair
     --truth truth.json
     """
-    runs = [run for path in results for run in load_runs(path)]
+    runs = [run for argument in results for run in load_runs(*split_name(argument))]
     if len(runs) < 2:
         raise click.UsageError(
             "one system is nothing to compare; give several results files, or one with several systems"
@@ -73,11 +76,16 @@ def command(results: tuple[str, ...], output: Output) -> int:
     return emit(unique_names(runs), output)
 
 
-def load_runs(path: str) -> tuple[Run, ...]:
-    """The runs of one results file; a file that is something else is told how to be compared."""
+def load_runs(name: str | None, path: str) -> tuple[Run, ...]:
+    """The runs of one results file, under ``name`` if it holds one; another kind of file is told how to be compared."""
     try:
-        return load_results(path)
+        found = load_results(path)
     except NotResults as error:
         hint = f"compare captions or answers with --benchmark NAME ({', '.join(VERBS)})"
         reason = f"{error.reason}; {hint}, or write results files with -o of that verb first"
         raise InputError(reason, path=error.path) from None
+    if name is None:
+        return found
+    if len(found) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
+    return (replace(found[0], name=name),)

@@ -10,18 +10,26 @@ from ..scoring import ScoringOptions
 from ..segment import RULES
 from ..types import Rule
 from ..vocabulary import Vocabulary
-from .common import Output, emit, output_options, scoring_options
+from .emit import emit
+from .files import INPUT
+from .options import Output, output_options, scoring_options
 
 DEFAULT_VOCABULARY = "coco80"
 
 
 @click.command("density")
-@click.argument("rollouts", required=True)
+@click.argument("rollouts", type=INPUT, required=True)
 @click.option(
-    "--truth", required=True, multiple=True, metavar="FILE", help="What is in the images; once per vocabulary."
+    "--truth",
+    type=INPUT,
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="What is in the images; once per vocabulary.",
 )
 @click.option(
     "--vocabulary",
+    type=INPUT,
     multiple=True,
     metavar="NAME|FILE",
     help=f"Labels and their aliases, in the order of the truths.  [default: {DEFAULT_VOCABULARY}]",

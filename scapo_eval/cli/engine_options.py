@@ -19,8 +19,8 @@ from rich.console import Console
 from ..engines import ENGINES, Engine, Sampling
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import FAILED_SUFFIX, Tally
-from .common import Command, with_options
 from .main import SOME_FAILED
+from .options import Command, with_options
 
 _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
 

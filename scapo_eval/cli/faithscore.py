@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from ..metrics.faithscore import Facts, faithscore_run, read_facts, settings_of
 from ..results import system_names
-from .common import Output, emit, output_options
+from .emit import emit
+from .files import INPUT, split_name
+from .options import Output, output_options
 
 
 @click.command("faithscore")
-@click.argument("facts", nargs=-1, required=True, metavar="[SYSTEM[/SETTING]=]FILE...")
+@click.argument("facts", type=INPUT, nargs=-1, required=True, metavar="[SYSTEM[/SETTING]=]FILE...")
 @output_options
 def command(facts: tuple[str, ...], output: Output) -> int:
     """Scores verified atomic facts; several systems are compared with the first.
@@ -34,11 +34,11 @@ def command(facts: tuple[str, ...], output: Output) -> int:
 
 
 def _label(argument: str) -> tuple[str | None, str | None, str]:
-    """System, setting and path; an existing file is its own path whatever its name looks like."""
-    label, equals, path = argument.partition("=")
-    if not equals or not label or Path(argument).exists():
-        return None, None, argument
+    """System, setting and path."""
+    label, path = split_name(argument)
+    if label is None:
+        return None, None, path
     system, _, setting = label.partition("/")
-    if not system or not path:
+    if not system:
         raise click.UsageError(f"expected SYSTEM/SETTING=FILE, got '{argument}'")
     return system, setting or None, path

@@ -8,26 +8,31 @@ from typing import Any
 
 import click
 
-from ..answers import first_word
 from ..io.answers import answers_of, unique
 from ..io.captions_foreign import captions_of
 from ..io.files import STDIN, atomic_write, dump_json
-from ..io.formats import ForeignCaption, Source, open_source
+from ..io.formats import ForeignCaption, kind_of, open_source
 from ..io.harness_results import handed_over, is_results, results_object
 from ..metrics.join import join
 from ..metrics.questions import read_questions
 from ..types import Answer
+from .files import INPUT, OUTPUT
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "-o", "--output", default=STDIN, metavar="FILE", help="Where to write; .gz and .zst compress. [default: stdout]"
+    "-o",
+    "--output",
+    type=OUTPUT,
+    default=STDIN,
+    metavar="FILE",
+    help="Where to write; .gz and .zst compress. [default: stdout]",
 )
 @click.option(
     "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
 )
-@click.option("--labels", metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
+@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
@@ -69,7 +74,7 @@ def command(
     if len(files) > 1:
         raise click.UsageError("one file of captions or answers at a time")
     source = sources[0]
-    kind = kind or _kind(source, answers=bool(labels))
+    kind = kind or ("answers" if labels and source.format.answer else kind_of(source))
     if kind == "captions" and labels:
         raise click.UsageError("captions have no labels")
     if kind == "captions":
@@ -98,25 +103,6 @@ def command(
             count += 1
     say(f"{source.rows.path}: {source.format.title}: {count:,} {kind} -> {_shown(output)}")
     return 0
-
-
-def _kind(source: Source, *, answers: bool) -> str:
-    """Answers where the first record has a label, says yes or no, or names no image; captions otherwise."""
-    layout = source.format
-    if layout.answer is None or layout.captions is None:
-        return "captions" if layout.captions else "answers"
-    if answers:
-        return "answers"
-    try:
-        answer = layout.answer(source.rows.first, 1)
-        if answer.label is not None or first_word(answer.response) is not None:
-            return "answers"
-    except ValueError:
-        pass
-    try:
-        return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
-    except ValueError:
-        return "answers"
 
 
 def _shown(output: str) -> str:

@@ -13,18 +13,22 @@ from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, make_engine
+from .files import INPUT, OUTPUT
+from .groups import Group
 
 
-@click.group("judge", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Has a model judge answers; score its verdicts with mmhal and faithscore."""
 
 
 @command.command("mmhal")
-@click.argument("answers")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Ratings as JSON Lines, for scapo-eval mmhal.")
+@click.argument("answers", type=INPUT)
 @click.option(
-    "--prompt-file", metavar="FILE",
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Ratings as JSON Lines, for scapo-eval mmhal."
+)
+@click.option(
+    "--prompt-file", type=INPUT, metavar="FILE",
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @engine_options(max_tokens=512)
@@ -50,8 +54,10 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
 
 
 @command.command("faithscore")
-@click.argument("answers")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore.")
+@click.argument("answers", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore."
+)
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
 @click.option("--verifier-model", metavar="NAME", help="Model that checks facts against the image.  [default: --model]")
 @click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]")

@@ -6,33 +6,51 @@ import difflib
 import io
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from ..benchmark import SUMMARIES
 from ..errors import ScapoError
 from ..version import __version__
 
-_OTHER_VERBS = {
-    "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
-    "describe": "Have a model describe images (any server, vLLM, transformers).",
-    "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
-    "judge": "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore).",
-    "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
-    "import": "Other tools' captions, answers and results into the project's own files.",
-    "show": "One image's captions with colored mentions, verdicts and missed objects.",
-    "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
-    "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
-    "plot": "Frontier, labels and training curves as PNG, SVG or PDF.",
-    "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
-    "oracle": "Convert, check, describe and compare truth files.",
-    "annotate": "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline).",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Score captions": {
+        "score": SUMMARIES["capscore"],
+        "labels": "What the captions invent and what they miss, label by label, and what goes together.",
+        "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
+        "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
+    },
+    "Benchmarks": {
+        **{name: line for name, line in SUMMARIES.items() if name != "capscore"},
+        "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
+    },
+    "Generate": {
+        "describe": "Have a model describe images (any server, vLLM, transformers).",
+        "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
+        "judge": "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore).",
+    },
+    "Look": {
+        "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
+        "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
+        "plot": "Frontier, labels and training curves as PNG, SVG or PDF.",
+    },
+    "Build": {
+        "import": "Other tools' captions, answers and results into the project's own files.",
+        "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
+        "oracle": "Convert, check, describe and compare truth files.",
+        "annotate": "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline).",
+    },
 }
+"""Heading -> verb -> one line of help; a verb's module is imported when it is used."""
 
-VERBS = {"score": SUMMARIES["capscore"], **{k: v for k, v in SUMMARIES.items() if k != "capscore"}, **_OTHER_VERBS}
-"""Verb -> one line of help; a verb's module is imported when it is used."""
+VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}
+
+COMPLETE = "_SCAPO_EVAL_COMPLETE"
+"""Environment variable by which a shell asks for completions (click's protocol)."""
 
 DEFAULT_VERB = "score"
 BAD_INPUT, GATE_MISSED, SOME_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -54,15 +72,24 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of verbs, without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        """The lists of verbs, without importing any."""
+        width = max(map(len, VERBS))
+        for heading, verbs in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb.ljust(width), line) for verb, line in verbs.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs, without importing any; files, which the default verb scores, where no verb begins so."""
+        verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the default verb before a first word that is none."""
         if args and args[0] not in VERBS and args[0] not in ("--help", "-h", "--version"):
             word = args[0]
-            close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
+            close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if close and word.isalpha() and not Path(word).exists():
                 raise click.UsageError(f"file or verb '{word}' not found; did you mean '{close[0]}'?", ctx)
             args = [DEFAULT_VERB, *args]
@@ -88,6 +115,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a narrow encoding, or a lone surrogate, costs a character only
+    if instruction := os.environ.get(COMPLETE):
+        sys.exit(shell_complete(cli, {}, "scapo-eval", COMPLETE, instruction))
     try:
         sys.exit(_run())
     except BrokenPipeError:  # the reader of our output has left (| head): nothing to say, nothing to flush

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from ..metrics.mmhal import mmhal_run, read_ratings
-from ..results import system_names
-from .common import Output, emit, output_options
+from .emit import emit
+from .files import INPUT, named_files
+from .options import Output, output_options
 
 
 @click.command("mmhal")
-@click.argument("ratings", nargs=-1, required=True)
+@click.argument("ratings", type=INPUT, nargs=-1, required=True)
 @output_options
 def command(ratings: tuple[str, ...], output: Output) -> int:
     """Scores MMHal-Bench ratings; several files are compared with the first.
@@ -18,6 +19,7 @@ def command(ratings: tuple[str, ...], output: Output) -> int:
     RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
     """
-    named = zip(system_names(ratings), ratings, strict=True)
-    runs = [mmhal_run(name, read_ratings(path, warn=output.warn), output.resampling) for name, path in named]
+    runs = [
+        mmhal_run(name, read_ratings(path, warn=output.warn), output.resampling) for name, path in named_files(ratings)
+    ]
     return emit(runs, output)

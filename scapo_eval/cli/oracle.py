@@ -13,44 +13,107 @@ from rich.text import Text
 
 from ..errors import InputError
 from ..inference.sources import image_ids
-from ..io.captions import iter_blocks
+from ..io.captions import caption_blocks
 from ..io.files import FaultList, dump_json
+from ..io.truth_table import read_open_images
+from ..metrics.chair import PROFILES
+from ..metrics.chair import profile as chosen_profile
+from ..metrics.chair.truth import joined_truth
 from ..oracle import PresenceOracle, Truth
 from ..vocabulary import Vocabulary, shipped_vocabularies
+from .files import INPUT, OUTPUT
+from .groups import Group
 from .main import BAD_INPUT
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
 """Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
 
 
-@click.group("oracle")
+@click.group("oracle", cls=Group)
 def command() -> None:
-    """Convert, describe and check truth files (COCO instances, DOPA matrices, label maps, AMBER)."""
+    """Make, convert, describe and check truth files (COCO, LVIS, Visual Genome, Open Images, matrices, maps, AMBER)."""
 
 
 @command.command()
-@click.argument("truth")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
-@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
+)
+@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, in its order.")
 def convert(truth: str, output: str, vocabulary: str | None) -> None:
     """Writes TRUTH in another format; the content, and so its fingerprint, stays the same."""
     oracle = PresenceOracle.load(truth)
     if vocabulary:
         oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
+    _save(oracle, output)
+
+
+@command.command("chair")
+@click.option(
+    "--instances", required=True, multiple=True, metavar="FILE", help="COCO's instances_*.json; may be repeated."
+)
+@click.option(
+    "--captions", required=True, multiple=True, metavar="FILE", help="COCO's captions_*.json of the same images."
+)
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    default="reference",
+    show_default=True,
+    help="How captions are read, as in scapo-eval chair.",
+)
+@click.option("--synonyms", metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
+@click.option("--vocabulary", metavar="NAME|FILE", help="For 'native': labels and their aliases.  [default: coco80]")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
+def chair_truth(
+    instances: tuple[str, ...],
+    captions: tuple[str, ...],
+    profile: str,
+    synonyms: str | None,
+    vocabulary: str | None,
+    output: str,
+) -> None:
+    """Joins COCO's instances and captions to CHAIR's truth: per image, objects that are marked or mentioned."""
+    reader = chosen_profile(profile, vocabulary=vocabulary, synonyms=synonyms)
+    joined = joined_truth(instances, captions, reader, warn=_warn)
+    _save(PresenceOracle.of_columns(joined), output)
+
+
+@command.command("open-images")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--classes", required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
+@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, found by their aliases.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
+def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
+    """Joins Open Images' FILES (image-level labels, boxes) with the names of its classes."""
+    oracle = PresenceOracle.of_columns(read_open_images(files, classes))
+    if vocabulary:
+        oracle = oracle.restricted_to(Vocabulary.load(vocabulary))
+    _save(oracle, output)
+
+
+def _save(oracle: PresenceOracle, output: str) -> None:
     oracle.save(output)
+    if oracle.names is not None:
+        _warn(f"{output} cannot carry that labels are found by a vocabulary's aliases; fix them now with --vocabulary")
     if oracle.world != "open-axis" and output.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
-        click.echo(
-            f"warning: {output} cannot carry the label axis: what it does not list will count as absent", err=True
-        )
+        _warn(f"{output} cannot carry the label axis: what it does not list will count as absent")
     click.echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
 
 
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
 @command.command()
-@click.argument("truth")
+@click.argument("truth", type=INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Labels to list.")
 @click.option(
-    "--vocabulary", metavar="NAME|FILE", help="Count its aliases.  [default: the shipped one a matrix was made for]"
+    "--vocabulary",
+    type=INPUT,
+    metavar="NAME|FILE",
+    help="Count its aliases.  [default: the shipped one a matrix was made for]",
 )
 def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
     """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
@@ -74,7 +137,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
         "fingerprint": oracle.fingerprint,
         "positives": int(frequency.sum()),
         "positives_per_image": float(frequency.sum() / images),
-        "unknown_cells": len(oracle.unknown),
+        "unknown_cells": oracle.n_unknown,
         "images_without_positives": int((np.diff(oracle.indptr) == 0).sum()),
     }
     if as_json:
@@ -107,8 +170,8 @@ def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:
 
 
 @command.command()
-@click.argument("train")
-@click.argument("evaluation", nargs=-1, required=True, metavar="EVAL...")
+@click.argument("train", type=INPUT)
+@click.argument("evaluation", type=INPUT, nargs=-1, required=True, metavar="EVAL...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     """Shows that TRAIN and every EVAL share no image; exits with 2 if they do.
@@ -140,8 +203,15 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("truth")
-@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="The labels to be scored.")
+@click.argument("truth", type=INPUT)
+@click.option(
+    "--vocabulary",
+    type=INPUT,
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="The labels to be scored.",
+)
 @click.option("--captions", multiple=True, metavar="FILE", help="Caption files whose images the truth must have.")
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:
@@ -161,7 +231,7 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     for path in captions:
         faults = FaultList()
         missing: dict[str, int] = {}
-        for block in iter_blocks(path):
+        for block in caption_blocks(path, on_error=faults.add):
             parsed = block.parse(faults)
             for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
                 if image not in fitted.oracle.index:

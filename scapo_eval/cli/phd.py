@@ -8,14 +8,22 @@ import click
 
 from ..io.files import atomic_write, dump_json
 from ..metrics.phd import BENCHMARK, prompt_record, read_phd
-from .common import Output, output_options
+from .files import INPUT, OUTPUT
+from .options import Output, output_options
 from .yesno import reading_options, score
 
 
 @click.command("phd")
-@click.argument("answers", nargs=-1)
-@click.option("--data", metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks.")
-@click.option("--prompts", metavar="FILE", help="Write the prompts of all modes as JSON Lines and stop (needs --data).")
+@click.argument("answers", type=INPUT, nargs=-1)
+@click.option(
+    "--data", type=INPUT, metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks."
+)
+@click.option(
+    "--prompts",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Write the prompts of all modes as JSON Lines and stop (needs --data).",
+)
 @reading_options
 @output_options
 def command(answers: tuple[str, ...], data: str | None, prompts: str | None, output: Output, **reading: Any) -> int:

@@ -8,13 +8,14 @@ import click
 
 from ..io.files import atomic_write
 from ..scoring import ScoringOptions
+from .files import OUTPUT
 from .report import Inputs, input_options
 
 
 @click.command("plot")
 @click.argument("kind", type=click.Choice(["frontier", "labels", "training"]))
 @input_options
-@click.option("-o", "--output", metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
+@click.option("-o", "--output", type=OUTPUT, metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many labels.")
 def command(kind: str, inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, output: str, top: int) -> None:
     """Draws a picture of INPUTS, which are as in `report`.

@@ -7,14 +7,16 @@ from typing import Any
 import click
 
 from ..metrics.pope import BENCHMARK
-from .common import Output, output_options
+from .files import INPUT
+from .options import Output, output_options
 from .yesno import reading_options, score, sorted_out
 
 
 @click.command("pope")
-@click.argument("answers", nargs=-1, required=True)
+@click.argument("answers", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--questions",
+    type=INPUT,
     multiple=True,
     metavar="FILE...",
     help="POPE's question files, one per category; without them the answers' own labels.",

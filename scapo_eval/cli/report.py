@@ -6,19 +6,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import click
 
-from ..io.files import STDIN, atomic_write
-from ..report.data import Report
+from ..io.files import STDIN, atomic_write, refuse_replacing
+from ..render import Format, render
+from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
-from ..report.tables import Format
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
-from .common import Command, Screen, progress, scoring_options, with_options
+from .files import INPUT, OUTPUT
+from .options import Command, metric_names, scoring_options, with_options
 from .score import DOPA_VOCABULARY
+from .screen import Screen, progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,29 @@ class Inputs:
 def input_options(command: Command) -> Command:
     """Adds what ``report`` and ``plot`` share: inputs and how captions are judged."""
     options = [
-        click.argument("inputs", nargs=-1, required=True),
-        click.option("--truth", metavar="FILE", help="What is in the images, to judge captions and samples by."),
-        click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels, aliases."),
-        click.option("--dopa", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
-        click.option("--dopa-vocabulary", default=DOPA_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Its."),
+        click.argument("inputs", type=INPUT, nargs=-1, required=True),
+        click.option(
+            "--truth", type=INPUT, metavar="FILE", help="What is in the images, to judge captions and samples by."
+        ),
+        click.option(
+            "--vocabulary",
+            type=INPUT,
+            default="coco80",
+            show_default=True,
+            metavar="NAME|FILE",
+            help="Labels, aliases.",
+        ),
+        click.option(
+            "--dopa", type=INPUT, metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."
+        ),
+        click.option(
+            "--dopa-vocabulary",
+            type=INPUT,
+            default=DOPA_VOCABULARY,
+            show_default=True,
+            metavar="NAME|FILE",
+            help="Its.",
+        ),
         click.option(
             "--trail",
             multiple=True,
@@ -93,7 +114,9 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
 
 @click.command("report")
 @input_options
-@click.option("-o", "--output", metavar="FILE", default="-", show_default=True, help="Where the report goes.")
+@click.option(
+    "-o", "--output", metavar="FILE", default="-", type=OUTPUT, show_default=True, help="Where the report goes."
+)
 @click.option(
     "--format",
     "form",
@@ -109,6 +132,13 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
     show_default=True,
     help="With latex, markdown, csv: every metric, or the layout of the paper's table of that number.",
 )
+@click.option(
+    "--metrics",
+    metavar="A,B",
+    callback=metric_names,
+    help="With --table scores: these metrics.  [default: all; the headline metrics of several benchmarks]",
+)
+@click.option("--intervals", is_flag=True, help="With latex, markdown: intervals beside the values.")
 @click.option("--title", default="scapo report", show_default=True, help="Of the page.")
 @click.option("--images", metavar="DIR", help="Show the pictures of this folder, from where they lie.")
 @click.option("--thumbnails", is_flag=True, help="Put small copies of --images into the page itself.")
@@ -119,6 +149,8 @@ def command(
     output: str,
     form: str,
     table: str,
+    metrics: tuple[str, ...] | None,
+    intervals: bool,
     title: str,
     images: str | None,
     thumbnails: bool,
@@ -129,10 +161,13 @@ def command(
     'objects') and folders of training runs, in any mixture, recognized by content. The first system of each
     benchmark is its baseline.
     """
+    if (metrics or intervals) and form == "html":
+        raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
     if thumbnails and not images:
         raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
+    refuse_replacing([output], [Path(folder, name) for folder in inputs for name in (METRICS_FILE, SAMPLES_FILE)])
     report = how.gather(inputs, scoring)
     if form == "html":
         from ..report import html
@@ -145,6 +180,7 @@ def command(
     else:
         from ..report import tables
 
-        made = tables.render(tables.table(report, table), form).encode("utf-8", "replace")  # type: ignore[arg-type]
+        content = tables.table(report, table, intervals=intervals, metrics=metrics)
+        made = render(content, form).encode("utf-8", "replace")  # type: ignore[arg-type]
     with atomic_write(output) as stream:
         stream.write(made)

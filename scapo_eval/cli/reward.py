@@ -13,16 +13,22 @@ from ..reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..scoring import ScoringOptions
 from ..segment import RULES
 from ..vocabulary import Vocabulary
-from .common import scoring_options
+from .files import INPUT, OUTPUT
+from .options import scoring_options
 
 _DEFAULT = RewardConfig()
 
 
 @click.command("reward")
-@click.argument("rollouts", required=True)
-@click.option("--truth", required=True, metavar="FILE", help="What is in the images.")
+@click.argument("rollouts", type=INPUT, required=True)
+@click.option("--truth", type=INPUT, required=True, metavar="FILE", help="What is in the images.")
 @click.option(
-    "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
+    "--vocabulary",
+    type=INPUT,
+    default="coco80",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Labels and their aliases.",
 )
 @click.option(
     "--rule", type=click.Choice(RULES), default=_DEFAULT.rule, show_default=True, help="How responses are cut."
@@ -47,7 +53,12 @@ _DEFAULT = RewardConfig()
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
 @scoring_options
 @click.option(
-    "-o", "--output", default="-", metavar="FILE", help="Where the JSON Lines go; standard output by default."
+    "-o",
+    "--output",
+    default="-",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Where the JSON Lines go; standard output by default.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No summary and no warnings.")
 def command(

@@ -1,9 +1,9 @@
-"""``scapo-eval show``: one image's captions with colored mentions, verdicts and missed objects."""
+"""``scapo-eval show``: captions with colored mentions, verdicts and missed objects: one image's, or the worst."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -14,22 +14,26 @@ from rich.text import Text
 from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..ids import canonical_image_id
-from ..io.captions import Captions, iter_blocks
+from ..io.captions import Captions, caption_blocks
 from ..io.files import FaultList, display_name, dump_json
-from ..metrics.capscore import CaptionScorer
+from ..metrics.capscore import CaptionScorer, worst_captions
 from ..oracle import PresenceOracle, Truth
-from ..results import system_names
+from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
+from .files import INPUT, named_files
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 
 
 @click.command("show")
-@click.argument("captions", nargs=-1, required=True)
-@click.option("--image", required=True, metavar="ID", help="The image, in any spelling of its id.")
-@click.option("--truth", metavar="FILE", help="What is in the images; without it every record needs 'objects'.")
-@click.option("--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases.")
+@click.argument("captions", type=INPUT, nargs=-1, required=True)
+@click.option("--image", metavar="ID", help="One image, in any spelling of its id, in place of the worst captions.")
+@click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="How many captions of each file.")
+@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images; without it records need 'objects'.")
+@click.option(
+    "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
+)
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 @click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
@@ -37,7 +41,8 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 @click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")
 def command(
     captions: tuple[str, ...],
-    image: str,
+    image: str | None,
+    worst: int,
     truth: str | None,
     vocabulary: str,
     any_fingerprint: bool,
@@ -46,43 +51,71 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Shows what was matched in the captions of one image, and what was missed.
+    """Shows what was matched in captions, and what was missed.
 
-    Marks: + supported, ! hallucinated, ? unknown to the truth, ~ an ignore phrase.
+    With --image ID the captions of one image; without it the worst of every file: most hallucinated labels first,
+    then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown to the truth, ~ an ignore phrase.
     """
+    labels = Vocabulary.load(vocabulary)
+    oracle = PresenceOracle.load(truth) if truth else None
+    console = Console(width=width, no_color=no_color or None, highlight=False)
+    options = ScoringOptions(claims=claims, any_fingerprint=any_fingerprint)
+    for name, record, scorer in (
+        _of_image(captions, image, labels, oracle, options)
+        if image is not None
+        else _worst_of(captions, worst, labels, oracle, options)
+    ):
+        if as_json:
+            sys.stdout.write(dump_json({"system": name, **record}).decode() + "\n")
+        else:
+            present = scorer.truths[0].oracle.present(record["image_id"])
+            _print(console, name, record, scorer, present=sorted(present))
+
+
+Shown = tuple[str, dict[str, Any], CaptionScorer]
+"""System, evidence of a caption, what found it."""
+
+
+def _of_image(
+    captions: Sequence[str], image: str, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
+) -> Iterator[Shown]:
     try:
         wanted = canonical_image_id(image)
     except ValueError as error:
         raise InputError(f"--image {error}") from None
-    labels = Vocabulary.load(vocabulary)
-    oracle = PresenceOracle.load(truth) if truth else None
-    console = Console(width=width, no_color=no_color or None, highlight=False)
     found = False
-    for path, name in zip(captions, system_names(captions), strict=True):
+    named = named_files(captions)
+    for name, path in named:
         mine = _captions_of(path, wanted)
         if not mine.captions:
             continue
         if oracle is None and any(objects is None for objects in mine.objects):
             raise InputError("no truth: give --truth FILE, or 'objects' in every record", path=display_name(path))
         facts = oracle or PresenceOracle.from_objects({wanted: mine.objects[0] or []}, source=display_name(path))
-        scorer = CaptionScorer((Truth.of(facts, labels, any_fingerprint=any_fingerprint),), claims=claims)
+        truth = Truth.of(facts, labels, any_fingerprint=options.any_fingerprint)
+        scorer = CaptionScorer((truth,), claims=options.claims)
         faults = FaultList()
         block = scorer.score(mine, display_name(path), faults)
         faults.raise_if_any()
         for record in scorer.records(block):
             found = True
-            if as_json:
-                sys.stdout.write(dump_json({"system": name, **record}).decode() + "\n")
-            else:
-                _print(console, name, record, scorer, present=sorted(facts.present(wanted)))
+            yield name, record, scorer
     if not found:
-        raise InputError(f"no caption of image '{image}'", path=", ".join(map(display_name, captions)))
+        raise InputError(f"no caption of image '{image}'", path=", ".join(display_name(path) for _, path in named))
+
+
+def _worst_of(
+    captions: Sequence[str], worst: int, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
+) -> Iterator[Shown]:
+    for name, path in named_files(captions):
+        for record, scorer in worst_captions(path, labels, oracle, options, worst):
+            yield name, record, scorer
 
 
 def _captions_of(path: str, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
-    for block in iter_blocks(path):
+    for block in caption_blocks(path, on_error=lambda _: None, warn=lambda _: None):
         parsed = block.parse(FaultList(lambda _: None))
         for k in np.flatnonzero([i == image for i in parsed.image_ids]).tolist():
             for field in Captions.__slots__:

@@ -14,15 +14,17 @@ from ..lint import check as findings
 from ..lint import difference, variants
 from ..mining import Candidate, cluster, mine
 from ..vocabulary import Vocabulary, shipped_vocabularies
+from .files import INPUT, OUTPUT
+from .groups import Group
 
 
-@click.group("vocab")
+@click.group("vocab", cls=Group)
 def command() -> None:
     """Check, describe, compare, mine, draft and widen vocabularies (format: docs/vocabulary.md)."""
 
 
 @command.command()
-@click.argument("vocabulary", nargs=-1)
+@click.argument("vocabulary", type=INPUT, nargs=-1)
 @click.pass_context
 def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
     """Lists what deserves a check; exits with 2 if there is anything. Without a name it checks the shipped ones."""
@@ -40,7 +42,7 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
 
 
 @command.command()
-@click.argument("vocabulary")
+@click.argument("vocabulary", type=INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(vocabulary: str, as_json: bool) -> None:
     """Numbers of labels, aliases and groups, and the fingerprint."""
@@ -71,8 +73,8 @@ def stats(vocabulary: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("old")
-@click.argument("new")
+@click.argument("old", type=INPUT)
+@click.argument("new", type=INPUT)
 def diff(old: str, new: str) -> None:
     """What changed from OLD to NEW."""
     changed = difference(Vocabulary.load(old), Vocabulary.load(new))
@@ -95,9 +97,10 @@ def diff(old: str, new: str) -> None:
 
 
 @command.command("mine")
-@click.argument("rollouts", nargs=-1, required=True)
+@click.argument("rollouts", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--vocabulary",
+    type=INPUT,
     default="coco80",
     show_default=True,
     metavar="NAME|FILE",
@@ -105,7 +108,7 @@ def diff(old: str, new: str) -> None:
 )
 @click.option("--min-captions", type=click.IntRange(1), default=3, show_default=True, help="Leave rarer phrases out.")
 @click.option("--spacy", "spacy_model", metavar="MODEL", help="Use this spaCy pipeline's noun chunks, not the rules.")
-@click.option("-o", "--output", metavar="FILE", default="-", help="JSON Lines that `vocab build` reads.")
+@click.option("-o", "--output", metavar="FILE", default="-", type=OUTPUT, help="JSON Lines that `vocab build` reads.")
 def mine_command(
     rollouts: tuple[str, ...], vocabulary: str, min_captions: int, spacy_model: str | None, output: str
 ) -> None:
@@ -135,10 +138,17 @@ def _texts(path: str) -> Iterator[str]:
 
 
 @command.command()
-@click.argument("candidates")
+@click.argument("candidates", type=INPUT)
 @click.option("--name", default="draft", show_default=True, help="Name of the new vocabulary.")
 @click.option("--min-captions", type=click.IntRange(1), default=5, show_default=True, help="Leave rarer labels out.")
-@click.option("-o", "--output", required=True, metavar="FILE.yaml", help="A vocabulary to be read and cut by a person.")
+@click.option(
+    "-o",
+    "--output",
+    type=OUTPUT,
+    required=True,
+    metavar="FILE.yaml",
+    help="A vocabulary to be read and cut by a person.",
+)
 def build(candidates: str, name: str, min_captions: int, output: str) -> None:
     """Clusters mined CANDIDATES into a draft vocabulary; each label says where it comes from."""
     read = []
@@ -172,7 +182,7 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 
 
 @command.command()
-@click.argument("vocabulary")
+@click.argument("vocabulary", type=INPUT)
 def expand(vocabulary: str) -> None:
     """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
     for label, found in variants(Vocabulary.load(vocabulary)).items():

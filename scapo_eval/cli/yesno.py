@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from ..answers import PARSERS, parser
+from ..answers import PARSERS, parser, parser_identity
 from ..io.files import STDIN
 from ..io.formats import recognize
 from ..metrics.join import Graded
 from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark
-from ..results import system_names
-from .common import Command, Output, emit, evidence_file, output_options
+from .emit import emit
+from .files import INPUT, OUTPUT, named_files, split_name
+from .options import Command, Output, evidence_file, output_options
 
 QUESTIONS_LAYOUT = "questions"
 
@@ -42,7 +43,12 @@ def reading_options(command: Command) -> Command:
             help="An answer that says neither is wrong, or left out of every metric.",
         ),
         click.option("--model", metavar="NAME", help="The model to score where a file mixes several."),
-        click.option("--per-answer", metavar="FILE", help="Write what each answer says as JSON Lines (one file only)."),
+        click.option(
+            "--per-answer",
+            type=OUTPUT,
+            metavar="FILE",
+            help="Write what each answer says as JSON Lines (one file only).",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -50,9 +56,14 @@ def reading_options(command: Command) -> Command:
 
 
 @click.command("yesno")
-@click.argument("answers", nargs=-1, required=True)
+@click.argument("answers", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "--questions", "--labels", multiple=True, metavar="FILE", help="Ids and labels; without it the answers' own labels."
+    "--questions",
+    "--labels",
+    type=INPUT,
+    multiple=True,
+    metavar="FILE",
+    help="Ids and labels; without it the answers' own labels.",
 )
 @reading_options
 @output_options
@@ -68,7 +79,7 @@ def sorted_out(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tu
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
     if not questions:
         return answers, questions
-    moved = tuple(path for path in answers if path != STDIN and recognize(path).name == QUESTIONS_LAYOUT)
+    moved = tuple(path for path in answers if path != STDIN and recognize(split_name(path)[1]).name == QUESTIONS_LAYOUT)
     rest = tuple(path for path in answers if path not in moved)
     if not rest:
         raise click.UsageError("no answers: every file given holds questions")
@@ -95,15 +106,14 @@ def score(
     truth = benchmark.read_questions(questions) if questions else None
     answers = {
         name: benchmark.read_answers(path, truth, parse, model=model, warn=output.warn)
-        for name, path in zip(system_names(paths), paths, strict=True)
+        for name, path in named_files(paths)
     }
     with evidence_file(per_answer) as write:
         if write:
             write(evidence(next(iter(answers.values())).graded))
-    words = "".join(f"+{word}={said}" for said, given in (("yes", yes_words), ("no", no_words)) for word in given)
     runs = benchmark.runs(
         answers,
-        parser=parser_name + words,
+        parser=parser_identity(parser_name, yes=yes_words, no=no_words),
         unparsed=unparsed,
         resampling=output.resampling,
     )

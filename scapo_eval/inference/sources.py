@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
-from ..io.fields import find_image
+from ..io.containers import open_rows
+from ..io.fields import find_image, image_id_in
 from ..io.files import iter_records, read_json
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -132,19 +133,32 @@ def image_ids(source: str) -> frozenset[str]:
             return frozenset(PresenceOracle.load(source).image_ids)
         except (InputError, InputErrors):
             pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
+        if not _is_list(Path(source)):
+            return frozenset(_of_table(source))
     found = frozenset(picture.image_id for picture in _of_source(source, None))
     if not found:
         raise InputError("images not found", path=source)
     return found
 
 
+def _of_table(source: str) -> Iterator[str]:
+    """Image ids of captions or answers in parquet, a workbook or a table."""
+    for line, record in open_rows(source):
+        try:
+            yield image_id_in(record)
+        except ValueError as error:
+            raise InputError(str(error), path=source, line=line) from None
+
+
+def _is_list(path: Path) -> bool:
+    return any(suffix in _LIST_SUFFIXES for suffix in path.suffixes[-2:])
+
+
 def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
     path = Path(source)
     if path.is_dir():
         yield from (_image_file(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
-    elif path.is_file() and (
-        path.suffix in _LIST_SUFFIXES or (path.suffixes[-2:-1] and path.suffixes[-2] in _LIST_SUFFIXES)
-    ):
+    elif path.is_file() and _is_list(path):
         yield from _of_list(source, ImageFolder(root) if root else None)
     elif path.is_file():
         yield _image_file(path.name, source)

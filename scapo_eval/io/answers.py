@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import InputError
 from ..types import Answer
@@ -13,10 +12,11 @@ from .containers import OnError, Warn, warn_user
 from .fields import mixed_models
 from .files import FaultList
 from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Source, lmms_doc_id, open_source, wrong_kind
+from .records import Readable
 
 
 def read_answers(
-    path: str | Path, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+    path: Readable, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
 ) -> Iterator[Answer]:
     """The answers of a file in any understood layout, in its order; repeated ids are passed on.
 
@@ -24,7 +24,7 @@ def read_answers(
     line from 1, which for POPE is the question's id: compare the question's text when joining those.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         model: only this model's answers, for a file that mixes several.
         on_error: called with each unreadable record, and reading goes on; without it the first 20 are
             raised together at the end.

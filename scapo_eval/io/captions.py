@@ -1,17 +1,17 @@
 """Caption files: blocks of raw lines, so that one process reads and any number parse and score.
 
-Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files
-are recognized and converted by :mod:`scapo_eval.io.formats`.
+Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files are recognized
+and converted by :mod:`scapo_eval.io.formats`, while they are read; :func:`caption_blocks` decides.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, InputErrors
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
+from .captions_foreign import captions_of as foreign_captions_of
+from .containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
 from .fields import mixed_models, split_by_import
 from .files import (
     FaultList,
@@ -32,6 +35,8 @@ from .files import (
     parse_json,
     split_lines,
 )
+from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .records import Readable, Records
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -39,6 +44,11 @@ BLOCK_BYTES = 1 << 20
 ARRAY_BLOCK = 2048
 """Records per block of a file that is one JSON array."""
 
+PARSED_BLOCK = 1024
+"""Captions per block of another tool's file: one pass of the matcher."""
+
+OWN_LAYOUTS = ("captions", "coco-results")
+"""Layouts whose lines, or whose one JSON array, the fast reader takes."""
 
 _FAULTY: Any = object()
 
@@ -57,6 +67,8 @@ class Block:
     first: int
     data: bytes
 
+    __repr__ = fields_in_short
+
     @property
     def size(self) -> int:
         """Raw bytes."""
@@ -70,6 +82,32 @@ class Block:
         except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
             records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
         return captions_of(self.name, zip(numbers, records, strict=True), faults)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Some records in memory.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first.
+        records: the records.
+    """
+
+    name: str
+    first: int
+    records: Sequence[Any]
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Raw bytes: none are read."""
+        return 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the records; faulty ones go to ``faults`` and are left out."""
+        return captions_of(self.name, enumerate(self.records, self.first), faults)
 
 
 @dataclass(slots=True)
@@ -90,6 +128,8 @@ class Captions:
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
 
+    __repr__ = fields_in_short
+
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """The captions where the mask is True."""
         keep = np.flatnonzero(mask).tolist()
@@ -101,13 +141,109 @@ class Captions:
         return place if self.ids[k] is None else {**place, "id": self.ids[k]}
 
 
-def iter_blocks(path: str | Path) -> Iterator[Block]:
-    """The lines of a file, or the elements of its one JSON array, in blocks and in order.
+@dataclass(frozen=True, slots=True)
+class ParsedBlock:
+    """Some captions of another tool's file, or of memory, parsed already.
+
+    Attributes:
+        name: the file's display name.
+        captions: the captions.
+        size: raw bytes; not known.
+    """
+
+    name: str
+    captions: Captions
+    size: int = 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """The captions."""
+        return self.captions
+
+
+def caption_blocks(
+    path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[Block | RecordBlock | ParsedBlock]:
+    """The captions of a file in any understood layout, in blocks and in its order.
+
+    Own JSON Lines (and COCO results) travel unparsed; anything else that ``scapo-eval import`` recognizes is
+    converted here.
+
+    Args:
+        path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
+        rollouts: the texts are responses of a policy, which may say yes or no; without it a file of yes/no
+            answers is refused.
+        on_error: called with each record of another layout that is unreadable, and reading goes on; without it the
+            first 20 are raised together at the end. Own lines give their faults to ``parse``.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError: unknown layout, one without captions, yes/no answers, or several models in one file.
+        InputErrors: unreadable records.
+    """
+    if isinstance(path, Records) or _is_own(first_bytes(path)):
+        yield from iter_blocks(path)
+        return
+    source = open_source(path, on_error=on_error, warn=warn)
+    if source.format.captions is None:
+        raise wrong_kind(source, "captions")
+    if not rollouts and kind_of(source) == "answers":
+        raise InputError(
+            f"recognized as {source.format.title}: they seem to be answers to questions, not captions; if they are "
+            f"captions, convert them: scapo-eval import {source.rows.path} --as captions -o captions.jsonl",
+            path=source.rows.path,
+        )
+    yield from _converted_blocks(source, on_error, warn)
+
+
+def _is_own(head: bytes) -> bool:
+    """Whether a file that begins so is for the fast reader: own captions, and whatever that reader should refuse."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:  # empty, or compressed standard input, which cannot be looked into
+        return True
+    if text[:1] not in (b"{", b"["):
+        return False
+    if text[:1] == b"{" and is_open(text):  # one object over many lines
+        return False
+    try:
+        start = text.removeprefix(b"[").lstrip().decode("utf-8", "replace")
+        record, _ = json.JSONDecoder(strict=False).raw_decode(start)
+    except (ValueError, RecursionError):  # a broken line is the fast reader's to name, one cut off here may be fine
+        return b"\n" in text
+    if not isinstance(record, dict):
+        return True
+    container: Any = "JSON array" if text[:1] == b"[" else "JSON lines"
+    layout = layout_of(Rows("", container, record, iter(())))
+    return layout is None or layout.name in OWN_LAYOUTS
+
+
+def _converted_blocks(source: Source, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
+    name = source.rows.path
+    found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
+    while rows := list(islice(found, PARSED_BLOCK)):
+        yield ParsedBlock(
+            name,
+            Captions(
+                image_ids=[row.image_id for row in rows],
+                captions=[row.caption for row in rows],
+                numbers=[row.line for row in rows],
+                ids=[row.id for row in rows],
+                objects=[row.objects for row in rows],
+                models=[row.model for row in rows],
+            ),
+        )
+
+
+def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
+    """The lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
 
     Raises:
         InputError: the file cannot be read, or holds no record.
     """
     name = display_name(path)
+    if isinstance(path, Records):
+        for k in range(0, len(path.rows), ARRAY_BLOCK):
+            yield RecordBlock(name, k + 1, path.rows[k : k + ARRAY_BLOCK])
+        return
     blocks = iter_line_blocks(path, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
@@ -200,8 +336,9 @@ def _record_reason(record: Any, error: Exception) -> str:
     found = ", ".join(map(str, list(record)[:8])) or "nothing"
     for key in ("image_id", "caption"):
         if key not in record:
-            hint = "; is it a rollout? use scapo-eval reward" if key == "caption" and "response" in record else ""
-            return f"missing key '{key}' (found: {found}){hint}"
+            rollout = key == "caption" and "response" in record
+            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            return f"missing key '{key}' (found: {found}); {hint}"
     if isinstance(error, ValueError):
         return f"'image_id' {error}"
     return f"'caption' must be a string, found {json_type(record['caption'])}"

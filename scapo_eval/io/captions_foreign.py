@@ -38,9 +38,17 @@ def read_foreign_captions(
 
 
 def captions_of(
-    source: Source, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+    source: Source,
+    *,
+    model: str | None = None,
+    remedy: str | None = None,
+    on_error: OnError | None = None,
+    warn: Warn = warn_user,
 ) -> Iterator[ForeignCaption]:
-    """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`."""
+    """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.
+
+    ``remedy`` says what to do with a file of several models; by default to choose one with ``--model``.
+    """
     layout, path = source.format, source.rows.path
     if layout.captions is None:
         raise wrong_kind(source, "captions")
@@ -59,7 +67,7 @@ def captions_of(
                 continue
             first = first or caption
             if caption.model != first.model:
-                raise mixed_models(path, line, [first.model, caption.model, *_models_of_the_rest(source)])
+                raise mixed_models(path, line, [first.model, caption.model, *_models_of_the_rest(source)], remedy)
             yield caption
     faults.raise_if_any()
     others = f"AMBER's ids above {AMBER_DESCRIPTIONS} are yes/no questions"

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from ..errors import InputError, MissingExtra
 from .files import STDIN, display_name, iter_records, open_bytes, read_bytes, read_json
+from .records import Readable, Records
 
-Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet"]
+Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
 Row = tuple[int, dict[str, Any]]
 """Place in the file (line, array element, row of the sheet; from 1) and the record itself."""
 
@@ -61,11 +62,11 @@ def warn_user(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
+def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
     """Opens a file of any kind that evaluation tools write.
 
     Args:
-        path: file or ``-``; ``.gz`` and ``.zst`` of every kind are read too.
+        path: file, ``-`` or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
         on_error: called with each unreadable record; without it they are raised together at the end.
         warn: told what can be read but is damaged (cells of a workbook that were cut).
 
@@ -75,6 +76,12 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         MissingExtra: a workbook or parquet without the package that reads it.
     """
     name = display_name(path)
+    if isinstance(path, Records):
+        records = iter_records(path, on_error=on_error)
+        first_record = next(records, None)
+        if first_record is None:
+            raise InputError("there are no records", path=name)
+        return Rows(name, "records", first_record[1], chain([first_record], records))
     head = first_bytes(path)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container
@@ -86,13 +93,13 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
         raise InputError("an old Excel workbook (.xls); save it as .xlsx or .tsv", path=name)
     elif head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1:
         raise InputError("a pickle, which can run any code when read; save it as .tsv, .xlsx or .json", path=name)
-    elif text[:1] == b"{" and _is_open(text):
+    elif text[:1] == b"{" and is_open(text):
         container, rows = "JSON object", iter(((1, _object(path, name)),))
     elif text[:1] in (b"{", b"[", b"") or not head:  # nothing seen: compressed standard input
         container = "JSON array" if text[:1] == b"[" else "JSON lines"
         rows = iter_records(path, on_error=on_error)
     else:
-        container, rows = "table", _table(path, name)
+        container, rows = "table", table_rows(read_bytes(path), name)
     first = next(rows, None)
     if first is None:
         raise InputError("the file holds no record", path=name)
@@ -101,7 +108,7 @@ def open_rows(path: str | Path, *, on_error: OnError | None = None, warn: Warn =
     return Rows(name, container, first[1], chain([first], rows))
 
 
-def _is_open(text: bytes) -> bool:
+def is_open(text: bytes) -> bool:
     """Whether the first line ends inside an object: one pretty-printed value, not a record per line."""
     line, newline, _ = text.partition(b"\n")
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
@@ -128,21 +135,28 @@ def _object(path: str | Path, name: str) -> dict[str, Any]:
     return value
 
 
-def _table(path: str | Path, name: str) -> Iterator[Row]:
-    """Rows of a tab- or comma-separated table with a header line."""
-    data = read_bytes(path)
+def table_rows(data: bytes, name: str) -> Iterator[Row]:
+    """Rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
+
+    Args:
+        data: the file.
+        name: name for messages.
+
+    Raises:
+        InputError: not UTF-8, no header with at least two columns, or a row with more cells than that.
+    """
     try:
-        text = data.decode("utf-8")
+        data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
             "neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line
         ) from None
-    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
-        text = text.replace("\0", "")  # its csv module refuses a NUL
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        data = data.replace(b"\0", b"")  # its csv module refuses a NUL
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter)
     header: list[str] | None = None
     line = 1
     try:
@@ -155,7 +169,7 @@ def _table(path: str | Path, name: str) -> Iterator[Row]:
                 yield line, dict(zip(header, cells, strict=False))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"broken table: {error}", path=name, line=line) from None
+        raise InputError(f"not a valid table: {error}", path=name, line=line) from None
 
 
 def _header(cells: Sequence[Any], name: str) -> list[str]:
@@ -164,7 +178,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
         raise InputError("neither JSON nor a table with at least two columns", path=name, line=1)
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
-        raise InputError(f"column {twice[0]!r} occurs twice", path=name, line=1)
+        raise InputError(f"column {twice[0]!r} appears twice", path=name, line=1)
     return header
 
 

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -23,6 +24,7 @@ from typing import IO, Any, BinaryIO
 import orjson
 
 from ..errors import InputError, InputErrors
+from .records import Readable, Records
 
 MAX_LINE = 16 * 2**20
 """Bytes; a longer line is a broken file, not a caption."""
@@ -32,7 +34,7 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def display_name(path: str | Path) -> str:
+def display_name(path: Readable) -> str:
     """How a source is called in messages."""
     return "<stdin>" if str(path) == STDIN else str(path)
 
@@ -185,8 +187,13 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         found = getattr(error, "doc", "")[getattr(error, "pos", 0) :]
         constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
-        reason = f"broken JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
+        reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
     return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
+
+
+def is_stream(path: Readable) -> bool:
+    """Whether a source can be read only once: standard input, a named pipe."""
+    return not isinstance(path, Records) and (str(path) == STDIN or Path(path).is_fifo())
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -257,12 +264,12 @@ def _refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 
 def iter_records(
-    path: str | Path, *, on_error: Callable[[InputError], None] | None = None
+    path: Readable, *, on_error: Callable[[InputError], None] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         on_error: called with each fault, and reading goes on with the next line; without it the first
             20 faults are collected and raised together at the end of the file.
 
@@ -270,7 +277,17 @@ def iter_records(
         InputErrors: lines that are not JSON objects (without ``on_error``).
         InputError: the file cannot be read or holds no record at all.
     """
-    yield from _records(display_name(path), iter_lines(path), FaultList(on_error))
+    faults, name = FaultList(on_error), display_name(path)
+    if isinstance(path, Records):
+        yield from _objects(name, _nonempty(path), faults)
+    else:
+        yield from _objects(name, _values(name, iter_lines(path), faults), faults)
+
+
+def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
+    if not records.rows:
+        raise InputError("there are no records", path=records.name)
+    return records.numbered()
 
 
 def records_of(
@@ -278,11 +295,12 @@ def records_of(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """As :func:`iter_records`, for a file that has been read already."""
     numbered = ((number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1))
-    return _records(name, ((number, line) for number, line in numbered if line), FaultList(on_error))
+    faults = FaultList(on_error)
+    return _objects(name, _values(name, ((number, line) for number, line in numbered if line), faults), faults)
 
 
-def _records(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, value in _values(name, lines, faults):
+def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, value in values:
         if isinstance(value, dict):
             yield number, value
         else:
@@ -308,32 +326,51 @@ def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) ->
 
 
 class FaultList:
-    """Collects faults, or hands each to a callback; raises what it collected."""
+    """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
 
     def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
-        self.errors: list[InputError] = []
         self.total = 0
+        self._lines: dict[tuple[str | None, str], list[int]] = {}  # first and last line of each, and how many
+        self._first: list[InputError] = []
         self._on_error = on_error
+
+    @property
+    def errors(self) -> list[InputError]:
+        """The first faults that were collected; one that occurs in several lines is there once, with its count."""
+        return [self._said(error) for error in self._first]
 
     def add(self, error: InputError) -> None:
         """Takes a fault."""
         self.total += 1
         if self._on_error is not None:
             self._on_error(error)
-        elif len(self.errors) < InputErrors.SHOWN:
-            self.errors.append(error)
+            return
+        key = (error.path, error.reason)
+        line = error.line or 0
+        if known := self._lines.get(key):
+            known[:] = min(known[0], line), max(known[1], line), known[2] + 1
+        elif len(self._lines) < InputErrors.SHOWN:
+            self._lines[key] = [line, line, 1]
+            self._first.append(error)
+
+    def _said(self, error: InputError) -> InputError:
+        first, last, count = self._lines[error.path, error.reason]
+        if count == 1 or not error.line:
+            return error
+        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path)
 
     def raise_if_any(self) -> None:
         """Raises InputErrors when faults were collected."""
-        if self.errors:
-            raise InputErrors(self.errors, self.total)
+        if self._first:
+            said = sum(self._lines[error.path, error.reason][2] for error in self._first)
+            raise InputErrors(self.errors, len(self._first) + self.total - said)
 
 
 def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
     """The elements of the JSON array that a file's numbered lines make.
 
     Raises:
-        InputError: broken JSON, with its line, or an empty array.
+        InputError: not valid JSON, with its line, or an empty array.
     """
     numbers, texts = zip(*lines, strict=True)
     data = b"\n".join(texts)
@@ -400,6 +437,38 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def refuse_replacing(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
+    """Refuses an output that is an input or another output: writing it would destroy the other.
+
+    Files are the same if their paths lead to one place (links followed) or are one file on disk (hard links).
+    ``-``, devices and pipes, which can be written over and over, are let through.
+
+    Raises:
+        InputError: names the output.
+    """
+    written = [(path, identity) for path in outputs if (identity := _identity(path)) is not None]
+    read = [identity for path in inputs if (identity := _identity(path)) is not None]
+    for k, (path, identity) in enumerate(written):
+        if any(identity & other for other in read):
+            raise InputError("is an input, too, and would be lost; write the output to another file", path=path)
+        if any(identity & other for _, other in written[:k]):
+            raise InputError("is given for two outputs; one would replace the other", path=path)
+
+
+def _identity(path: str | Path) -> frozenset[object] | None:
+    """What tells that two paths are one file: the resolved path, and device and inode of a file that exists."""
+    if str(path) == STDIN:
+        return None
+    try:
+        place = Path(path).resolve()
+        status = place.stat()
+    except FileNotFoundError:
+        return frozenset({str(place)})
+    except (OSError, ValueError, RuntimeError):  # what cannot be opened is said when it is opened
+        return None
+    return frozenset({str(place), (status.st_dev, status.st_ino)}) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

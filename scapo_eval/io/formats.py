@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
+from ..answers import first_word
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..types import Answer
@@ -29,6 +30,8 @@ from .fields import (
     required,
     text_in,
 )
+from .files import parse_json
+from .records import Readable
 
 AnswerOf = Callable[[Record, int], Answer]
 
@@ -43,6 +46,8 @@ class ForeignCaption:
         caption: the model's text.
         model: who wrote it, where the file says so.
         prompt: what was asked, where the file says so.
+        id: explicit id of the caption, where it has one.
+        objects: inline truth, where the caption carries it.
     """
 
     line: int
@@ -50,6 +55,8 @@ class ForeignCaption:
     caption: str
     model: str | None = None
     prompt: str | None = None
+    id: str | int | None = None
+    objects: list[str] | None = None
 
 
 CaptionsOf = Callable[[Record, int], Iterator[ForeignCaption]]
@@ -84,7 +91,7 @@ class Source:
     rows: Rows
 
 
-def recognize(path: str | Path) -> Format:
+def recognize(path: Readable) -> Format:
     """The layout of a file, by its content.
 
     Raises:
@@ -93,11 +100,11 @@ def recognize(path: str | Path) -> Format:
     return open_source(path, warn=lambda message: None).format
 
 
-def open_source(path: str | Path, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
+def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
     """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         on_error: called with each unreadable record; without it they are raised together.
         warn: told of damage that does not prevent reading.
 
@@ -119,6 +126,26 @@ def layout_of(rows: Rows) -> Format | None:
     """The first layout that the first record fits."""
     keys = set(rows.first)
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
+
+
+def kind_of(source: Source) -> Literal["captions", "answers"]:
+    """What a layout that may hold either holds here, by the first record.
+
+    Answers where it has a label, says yes or no, or names no image; captions otherwise.
+    """
+    layout = source.format
+    if layout.answer is None or layout.captions is None:
+        return "captions" if layout.captions else "answers"
+    try:
+        answer = layout.answer(source.rows.first, 1)
+        if answer.label is not None or first_word(answer.response) is not None:
+            return "answers"
+    except ValueError:
+        pass
+    try:
+        return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
+    except ValueError:
+        return "answers"
 
 
 def _listed(keys: list[str]) -> str:
@@ -173,9 +200,28 @@ def _own_captions(key: str) -> CaptionsOf:
         except ValueError as error:
             raise ValueError(str(error) if "image_id" not in row else f"'image_id' {error}") from None
         model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
-        yield ForeignCaption(line, image, text_in(row, key), model, prompt)
+        text = text_in(row, key)
+        if key == "response":  # a rollout's id is its prompt's, and several samples share it
+            yield ForeignCaption(line, image, text, model, prompt)
+        else:
+            identity = row.get("id")
+            identity = identity if isinstance(identity, int) else optional_text(identity)
+            yield ForeignCaption(line, image, text, model, prompt, identity, _objects(row))
 
     return captions
+
+
+def _objects(row: Record) -> list[str] | None:
+    """Inline truth; in the cell of a table it is a JSON list, or nothing."""
+    value = row.get("objects")
+    if isinstance(value, str):
+        try:
+            value = parse_json(value.encode()) if value.strip() else None
+        except ValueError:
+            raise ValueError("'objects' must be a JSON list of strings") from None
+    if value is None or (isinstance(value, list) and all(isinstance(label, str) for label in value)):
+        return value
+    raise ValueError("'objects' must be a list of strings")
 
 
 def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:

@@ -1,21 +1,26 @@
-"""Truths in COCO's ``instances_*.json``."""
+"""Truths in COCO's ``instances_*.json`` and in LVIS's files, which have COCO's form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InputError
-from .truth_columns import TruthColumns, refuse_duplicates
+from .truth_columns import TruthColumns, columns_of_cells, refuse_duplicates
 
 
 class _Image(msgspec.Struct, gc=False):
     id: int
+    neg_category_ids: list[int] | None = None
 
 
 class _Category(msgspec.Struct, gc=False):
     id: int
     name: str
+    synonyms: list[str] | None = None
 
 
 class _Annotation(msgspec.Struct, gc=False):
@@ -33,11 +38,16 @@ class _Instances(msgspec.Struct, gc=False):
 
 def is_coco(data: bytes) -> bool:
     """Whether JSON data is COCO's."""
-    return data.lstrip()[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data
+    return data[:64].lstrip()[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data
 
 
 def read_coco(data: bytes, source: str) -> TruthColumns:
-    """Reads COCO instances: closed over the file's categories.
+    """Reads COCO instances, closed over the file's categories, or LVIS, which is partial.
+
+    LVIS searched an image for some categories only: those annotated are present, those in ``neg_category_ids`` are
+    absent, any other is unknown. ``not_exhaustive_category_ids`` are present, not every instance being marked. A
+    category goes by its name and its synonyms, ``_`` read as a space; one with a remark in parentheses
+    (``bat_(animal)``) is found by its synonyms without one only.
 
     Args:
         data: the file.
@@ -51,29 +61,50 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
     except msgspec.DecodeError as error:
         raise InputError(f"not a valid COCO instances file: {error}", path=source) from None
     labels = [category.name for category in coco.categories]
-    position = {category.id: k for k, category in enumerate(coco.categories)}
     refuse_duplicates("category", labels, source)
-    row_of = {image: k for k, image in enumerate(dict.fromkeys(image.id for image in coco.images))}
-    try:
-        cells = np.fromiter(
-            (row_of[a.image_id] * len(labels) + position[a.category_id] for a in coco.annotations),
-            dtype=np.int64,
-            count=len(coco.annotations),
-        )
-    except KeyError as error:
-        raise InputError(
-            f"an annotation names the image or category {error}, which the file does not list", path=source
-        ) from None
-    if not row_of:
-        raise InputError("the truth has no images", path=source)
-    cells = np.unique(cells)
-    rows = cells // max(1, len(labels))
-    return TruthColumns(
-        source=source,
-        world="closed",
-        image_ids=tuple(map(str, row_of)),
-        labels=tuple(labels),
-        indptr=np.searchsorted(rows, np.arange(len(row_of) + 1)),
-        label_ids=(cells % max(1, len(labels))).astype(np.int32),
-        unknown=np.zeros((0, 2), dtype=np.int64),
+    images, categories = [image.id for image in coco.images], [category.id for category in coco.categories]
+    present = _cells(
+        np.fromiter((a.image_id for a in coco.annotations), np.int64, len(coco.annotations)),
+        np.fromiter((a.category_id for a in coco.annotations), np.int64, len(coco.annotations)),
+        images,
+        categories,
+        "an annotation",
+        source,
     )
+    listed = [(image.id, category) for image in coco.images for category in image.neg_category_ids or ()]
+    is_lvis = any(image.neg_category_ids is not None for image in coco.images)
+    pairs = np.array(listed, dtype=np.int64).reshape(-1, 2)
+    absent = _cells(pairs[:, 0], pairs[:, 1], images, categories, "'neg_category_ids'", source) if is_lvis else None
+    return columns_of_cells(
+        source,
+        "partial" if is_lvis else "closed",
+        list(map(str, dict.fromkeys(images))),
+        labels,
+        present,
+        absent,
+        [_names(category) for category in coco.categories] if is_lvis else None,
+    )
+
+
+def _cells(
+    image_ids: NDArray[np.int64],
+    category_ids: NDArray[np.int64],
+    images: Sequence[int],
+    categories: Sequence[int],
+    what: str,
+    source: str,
+) -> NDArray[np.int64]:
+    """Positions of (image, category) pairs on the file's axes."""
+    row_of = {image: k for k, image in enumerate(dict.fromkeys(images))}
+    position = {category: k for k, category in enumerate(categories)}
+    try:
+        rows = np.fromiter(map(row_of.__getitem__, image_ids.tolist()), np.int64, len(image_ids))
+        columns = np.fromiter(map(position.__getitem__, category_ids.tolist()), np.int64, len(category_ids))
+    except KeyError as error:
+        reason = f"{what} names the image or category {error}, which the file does not list"
+        raise InputError(reason, path=source) from None
+    return rows * len(categories) + columns
+
+
+def _names(category: _Category) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.replace("_", " ") for name in (category.name, *(category.synonyms or ()))))

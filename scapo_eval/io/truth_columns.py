@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..ids import canonical_image_id
+from ..reprs import fields_in_short
 from ..types import LabelSet
 from .files import FaultList, json_type
+
+MAX_CELLS = 2**31
+"""Cells of a matrix that is built in memory (2 GiB)."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class TruthColumns:
             ``label_ids[indptr[i]:indptr[i + 1]]``, sorted.
         unknown: (image, label) positions of explicit unknown cells, shape (cells, 2).
         vocabulary_fingerprint: of the vocabulary a matrix was made for, if it says so.
+        absent: positions of explicit absent cells, shape (cells, 2), where most cells are unknown: any other cell that
+            is not present is unknown then, and ``unknown`` is empty. None: any other cell is absent.
+        names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
+            labels by its aliases. None: labels are joined with a vocabulary's by equality.
     """
 
     source: str
@@ -38,6 +46,17 @@ class TruthColumns:
     label_ids: NDArray[np.int32]
     unknown: NDArray[np.int64]
     vocabulary_fingerprint: str | None = None
+    absent: NDArray[np.int64] | None = None
+    names: tuple[tuple[str, ...], ...] | None = None
+
+    @property
+    def n_unknown(self) -> int:
+        """Unknown cells of the axis."""
+        if self.absent is None:
+            return len(self.unknown)
+        return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
+
+    __repr__ = fields_in_short
 
     @property
     def owner(self) -> NDArray[np.int64]:
@@ -45,8 +64,18 @@ class TruthColumns:
         return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
 
     def matrix(self) -> NDArray[np.int8]:
-        """(images, labels) of 1 present, 0 absent, -1 unknown."""
-        states = np.zeros((len(self.image_ids), len(self.labels)), dtype=np.int8)
+        """(images, labels) of 1 present, 0 absent, -1 unknown.
+
+        Raises:
+            InputError: the matrix would not fit into memory.
+        """
+        shape = len(self.image_ids), len(self.labels)
+        if shape[0] * shape[1] > MAX_CELLS:
+            reason = f"a matrix of {shape[0]:,} images and {shape[1]:,} labels is too large; keep a vocabulary's labels"
+            raise InputError(f"{reason} (--vocabulary, restricted_to)", path=self.source)
+        states = np.full(shape, 0 if self.absent is None else -1, dtype=np.int8)
+        if self.absent is not None:
+            states[self.absent[:, 0], self.absent[:, 1]] = 0
         states[self.owner, self.label_ids] = 1
         states[self.unknown[:, 0], self.unknown[:, 1]] = -1
         return states
@@ -89,6 +118,8 @@ def columns_of_matrix(
     refuse_duplicates("image", ids, source)
     refuse_duplicates("label", names, source)
     rows, columns = np.nonzero(matrix == 1)
+    n_unknown = int((matrix == -1).sum())
+    mostly_unknown = 2 * n_unknown > matrix.size - len(rows)
     return TruthColumns(
         source=source,
         world="total",
@@ -96,8 +127,53 @@ def columns_of_matrix(
         labels=names,
         indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
         label_ids=columns.astype(np.int32),
-        unknown=np.argwhere(matrix == -1),
+        unknown=np.zeros((0, 2), dtype=np.int64) if mostly_unknown else np.argwhere(matrix == -1),
         vocabulary_fingerprint=fingerprint or None,
+        absent=np.argwhere(matrix == 0) if mostly_unknown else None,
+    )
+
+
+def columns_of_cells(
+    source: str,
+    world: LabelSet,
+    image_ids: Sequence[str],
+    labels: Sequence[str],
+    present: NDArray[np.int64],
+    absent: NDArray[np.int64] | None = None,
+    names: Sequence[tuple[str, ...]] | None = None,
+) -> TruthColumns:
+    """The columns of listed cells.
+
+    Args:
+        source: name for messages.
+        world: how cells that are not listed are read.
+        image_ids: canonical ids, each once.
+        labels: the axis.
+        present: positions of the present cells, ``row * len(labels) + column``, in any order and number.
+        absent: positions of the verified absent cells, for ``partial``; a cell that is also present is present.
+        names: see :class:`TruthColumns`.
+
+    Raises:
+        InputError: no images, or a label that appears twice.
+    """
+    if not len(image_ids):
+        raise InputError("the truth has no images", path=source)
+    refuse_duplicates("label", labels, source)
+    width = max(1, len(labels))
+    present = np.unique(present)
+    rows = present // width
+    if absent is not None:
+        absent = np.setdiff1d(absent, present)
+    return TruthColumns(
+        source=source,
+        world=world,
+        image_ids=tuple(image_ids),
+        labels=tuple(labels),
+        indptr=np.searchsorted(rows, np.arange(len(image_ids) + 1)),
+        label_ids=(present % width).astype(np.int32),
+        unknown=np.zeros((0, 2), dtype=np.int64),
+        absent=None if absent is None else np.stack([absent // width, absent % width], axis=1),
+        names=None if names is None else tuple(names),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     text = data.lstrip()
     first_line = text.split(b"\n", 1)[0].strip()
     if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
-        return _read_records(data, source)
+        faults = FaultList()
+        return read_truth_records(records_of(data, source, on_error=faults.add), source, faults)
     try:
         document = parse_json(data)
     except ValueError as error:
@@ -32,6 +34,7 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         raise InputError(
             f"not a valid truth file: expected an object or a list, found {json_type(document)}", path=source
         )
+    _refuse_captions(document, source)
     labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
     objects = document["objects"] if isinstance(document.get("objects"), dict) else document
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
@@ -46,12 +49,21 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     return rows.columns(labels)
 
 
-def _read_records(data: bytes, source: str) -> TruthColumns:
-    faults = FaultList()
+def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
+    """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+
+    Args:
+        records: number, from 1, and record.
+        source: name for messages.
+        faults: takes the faults of records, and may hold some already.
+
+    Raises:
+        InputErrors: the faults by number; InputError: no image.
+    """
     rows = TruthRows(source, faults)
     hallucinated: set[str] = set()  # AMBER's words for what its images do not show
     is_amber = False
-    for number, record in records_of(data, source, on_error=faults.add):
+    for number, record in records:
         if "image_id" in record and "objects" in record:
             rows.add(number, record["image_id"], record["objects"])
         elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
@@ -64,10 +76,17 @@ def _read_records(data: bytes, source: str) -> TruthColumns:
                 else:
                     faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
         else:
+            _refuse_captions(record, source)
             found = ", ".join(map(str, list(record)[:6]))
             missing = "'objects'" if "image_id" in record else "'image_id'"
             faults.add(InputError(f"missing key {missing} (found: {found})", path=source, line=number))
     return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
+
+
+def _refuse_captions(document: dict[str, Any], source: str) -> None:
+    if {"images", "annotations"} <= document.keys():
+        hint = "COCO's captions are joined with its instances by scapo-eval oracle chair"
+        raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
 
 
 def write_json(truth: TruthColumns, path: str | Path) -> None:
@@ -97,5 +116,5 @@ def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
 
 
 def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
-    if len(truth.unknown):
+    if truth.n_unknown:
         raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))

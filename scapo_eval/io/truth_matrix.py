@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import InputError, MissingExtra
 from .files import atomic_write, dump_json, parse_json
 from .truth_columns import TruthColumns, columns_of_matrix
+from .truth_table import read_frame
 
 MATRIX_VERSION = "1"
 
@@ -78,7 +79,7 @@ def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_parquet(data: bytes, source: str) -> TruthColumns:
-    """Reads a column ``image_id`` and an int8 column for every label.
+    """Reads a column ``image_id`` and an int8 column for every label, or the rows of :func:`read_frame`.
 
     Args:
         data: the file.
@@ -92,6 +93,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
     try:
         table = pq.read_table(pa.BufferReader(data))
         names = table.column_names
+        if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
+            return read_frame(table, source)
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
     except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
@@ -121,6 +124,13 @@ def write_parquet(truth: TruthColumns, path: str | Path) -> None:
     table = pa.table(columns).replace_schema_metadata({"scapo": dump_json(metadata)})
     with atomic_write(path) as stream:
         pq.write_table(table, stream)
+
+
+def _is_state(kind: Any) -> bool:
+    """Whether a column is a label's states, not a list of labels."""
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_boolean(kind))
 
 
 def _pyarrow(needed_for: str) -> tuple[Any, Any]:

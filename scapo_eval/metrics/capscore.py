@@ -19,14 +19,17 @@ from ..benchmark import Benchmark
 from ..claims import Claims, cue_words, find_claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
-from ..io.captions import Captions, captions_of, iter_blocks
-from ..io.files import STDIN, FaultList, display_name
+from ..io.captions import Captions, caption_blocks
+from ..io.files import FaultList, display_name, is_stream
+from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
 from ..signature import Signature, digest
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..vocabulary import Vocabulary
 
 COLUMNS = (
@@ -85,6 +88,9 @@ def _set_formulas(suffix: str) -> dict[str, Formula]:
 
 DAGGER = "_dagger"
 
+SET_BOUNDS = (("hallucinated", "generated"), ("covered", "truth"), ("hallucinated_mentions", "mentions"))
+"""Columns of which the first cannot exceed the second."""
+
 
 def capscore_metrics(*, dagger: bool = False) -> MetricSet:
     """The metric set; with ``dagger`` also the set metrics against a second vocabulary and matrix (DOPA)."""
@@ -97,12 +103,14 @@ def capscore_metrics(*, dagger: bool = False) -> MetricSet:
         formulas |= _set_formulas(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
     better = {name: name.startswith(("cover", "cap")) for name in formulas}
-    return MetricSet("capscore", columns, formulas, better)
+    at_most = tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", DAGGER)[: 1 + dagger] for a, b in SET_BOUNDS)
+    return MetricSet("capscore", columns, formulas, better, at_most=(*at_most, ("hallucinated_captions", "captions")))
 
 
 BENCHMARK = Benchmark(
     name="capscore",
     verb="score",
+    headline=("hal_rate", "cover_rate", "cap_score"),
     metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
     frontiers=(
         ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
@@ -150,6 +158,8 @@ class CaptionScorer(Scorer):
     """
 
     claims: Claims = "all"
+
+    __repr__ = fields_in_short
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
@@ -221,7 +231,7 @@ class CaptionScores(Run):
 
 
 def score_file(
-    path: str | Path,
+    path: Readable,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     options: ScoringOptions | None = None,
@@ -235,7 +245,8 @@ def score_file(
     """Scores a caption file of any length in memory that grows with images only.
 
     Args:
-        path: JSON Lines (or a JSON array) of captions, compressed or not, ``-`` for standard input.
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
         vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
@@ -252,15 +263,47 @@ def score_file(
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     scorer = _scorer(oracle, vocabulary, options, dagger)
+    damage: list[str] = []
     found = tally(
-        lambda on_error: iter_blocks(path),
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
         source=source,
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return _scores(found, scorer, name or source, resampling)
+    return _scores(found, scorer, name or source, resampling, damage)
+
+
+def worst_captions(
+    path: str | Path, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
+) -> list[tuple[dict[str, Any], CaptionScorer]]:
+    """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
+
+    Args:
+        path, vocabulary, oracle, options: as for :func:`score_file`.
+        n: number of captions; what the truth cannot judge at all is passed over.
+
+    Raises:
+        InputErrors, InputError: as :func:`score_file`.
+    """
+    worst: list[tuple[tuple[int, float, int], dict[str, Any], CaptionScorer]] = []
+    formula = _cap_score("")
+
+    def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+        sums = {name: block.counts[:, k].astype(np.float64) for k, name in enumerate(COLUMNS)}
+        score = np.nan_to_num(formula(sums), nan=1.0)
+        known = sums["generated"] + sums["truth"] > 0
+        order = np.lexsort((score, -sums["hallucinated"], ~known))[:n]
+        chosen = {k: (-int(sums["hallucinated"][k]), float(score[k])) for k in order.tolist() if known[k]}
+        for k, record in enumerate(scorer.records(block)):
+            if k in chosen:
+                worst.append(((*chosen[k], record["line"]), record, scorer))
+        worst.sort(key=lambda each: each[0])
+        del worst[n:]
+
+    score_file(path, vocabulary, oracle, options, resampling=Resampling(0), on_block=keep)
+    return [(record, scorer) for _, record, scorer in worst]
 
 
 def _with_scorer(
@@ -276,10 +319,10 @@ def score_captions(
     *,
     skip_unknown_images: bool = False,
     claims: Claims = "all",
-    resamples: int | None = None,
-    seed: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
 ) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory.
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions in memory; :func:`scapo_eval.score` takes files, too.
 
     Args:
         records: mappings with ``image_id`` and ``caption`` (and ``objects`` where there is no oracle).
@@ -292,33 +335,14 @@ def score_captions(
     Raises:
         InputErrors: faulty records, named by position.
     """
-    if not isinstance(vocabulary, Vocabulary):
-        vocabulary = Vocabulary.load(vocabulary)
-    faults = FaultList()
-    captions = captions_of("records", enumerate(records, 1), faults)
-    faults.raise_if_any()
-    if oracle is None:
-        oracle = _oracle_of([captions], "records")
-    elif not isinstance(oracle, PresenceOracle):
-        oracle = PresenceOracle.load(oracle)
-    options = ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error")
-    scorer = _scorer(oracle, vocabulary, options, None)
-    default = Resampling()
-    resampling = Resampling(
-        default.resamples if resamples is None else resamples, default.seed if seed is None else seed
+    return score_file(
+        Records("records", list(records)),
+        vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary),
+        oracle if oracle is None or isinstance(oracle, PresenceOracle) else PresenceOracle.load(oracle),
+        ScoringOptions(claims=claims, on_unknown_image="skip" if skip_unknown_images else "error"),
+        name="captions",
+        resampling=Resampling(resamples, seed),
     )
-    found = tally(lambda on_error: [_InMemory(captions)], scorer, options, source="records")
-    return _scores(found, scorer, "captions", resampling)
-
-
-@dataclass(frozen=True, slots=True)
-class _InMemory:
-    captions: Captions
-    name: str = "records"
-    size: int = 0
-
-    def parse(self, faults: FaultList) -> Captions:
-        return self.captions
 
 
 def _scorer(
@@ -329,7 +353,9 @@ def _scorer(
     return CaptionScorer(truths, options.on_unknown_image == "skip", options.claims)
 
 
-def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None) -> CaptionScores:
+def _scores(
+    found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+) -> CaptionScores:
     first, *rest = scorer.truths
     signature = Signature.of(
         "capscore",
@@ -343,7 +369,7 @@ def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampli
         ids=digest(found.table.image_ids),
         skip=found.left_out,
     )
-    notes = (*truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
+    notes = (*damage, *truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
     return CaptionScores(
         name=name,
         signature=signature,
@@ -356,12 +382,13 @@ def _scores(found: Tally, scorer: CaptionScorer, name: str, resampling: Resampli
     )
 
 
-def _inline_oracle(path: str | Path, source: str, skip_bad: bool) -> PresenceOracle:
+def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if str(path) == STDIN or Path(path).is_fifo():
+    if is_stream(path):
         raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
     faults = FaultList()
-    parsed = (block.parse(faults) for block in iter_blocks(path))
+    blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
+    parsed = (block.parse(faults) for block in blocks)
     try:
         return _oracle_of(parsed, source)
     finally:  # a faulty line goes before what it leads to, such as no caption at all
@@ -375,7 +402,7 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     for captions in blocks:
         for image, present, number in zip(captions.image_ids, captions.objects, captions.numbers, strict=True):
             if present is None:
-                reason = "no truth: give --truth FILE, or 'objects' in every record"
+                reason = "no truth: give --truth FILE (in Python truth=), or 'objects' in every record"
                 faults.add(InputError(reason, path=source, line=number))
             elif set(objects.setdefault(image, present)) != set(present):
                 reason = f"image {image} has other 'objects' than in an earlier record"

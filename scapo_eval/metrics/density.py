@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountTable
-from ..io.captions import Captions
+from ..io.captions import Captions, caption_blocks
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
-from ..io.rollouts import rollout_blocks
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, tally
@@ -52,10 +52,16 @@ def density_metrics() -> MetricSet:
     shown = COLUMNS[1:8]
     formulas = {name: ratio(name, "responses") for name in shown}
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
-    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown))
+    bounds = tuple((name, name.split("_")[0]) for name in shown if "_" in name)
+    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown), bounds)
 
 
-BENCHMARK = Benchmark(name="density", metric_set=lambda columns: density_metrics(), several=False)
+BENCHMARK = Benchmark(
+    name="density",
+    metric_set=lambda columns: density_metrics(),
+    several=False,
+    headline=("objects", "objects_supported", "objects_hallucinated"),
+)
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
@@ -99,6 +105,8 @@ class DensityScorer(Scorer):
 
     rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
 
+    __repr__ = fields_in_short
+
     @property
     def columns(self) -> tuple[str, ...]:
         """See :class:`~scapo_eval.scoring.Scorer`."""
@@ -123,7 +131,7 @@ def score_density(
     """The density of every annotation under every rule, in one pass over the responses.
 
     Args:
-        path: rollouts, see :func:`~scapo_eval.io.rollouts.rollout_blocks`.
+        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
         annotations: vocabulary and truth of each.
         rules: how responses are cut.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
@@ -150,7 +158,12 @@ def score_density(
     truths = tuple(reward.truth for reward in rewards[:: len(rules)])
     scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
     source = display_name(path)
-    found = tally(lambda on_error: rollout_blocks(path, on_error=on_error, warn=warn), scorer, options, source=source)
+    found = tally(
+        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
+        scorer,
+        options,
+        source=source,
+    )
     runs = []
     for k, reward in enumerate(rewards):
         vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle

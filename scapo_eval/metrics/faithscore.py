@@ -20,6 +20,7 @@ from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
 from ..io.files import FaultList, display_name, json_type
 from ..metric import Formula, MetricSet, divide, ratio
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature
 from .judged import digest_of, judged_records, raise_faults
@@ -53,6 +54,8 @@ class Facts:
     facts: int
     verified: int
     setting: str | None = None
+
+    __repr__ = fields_in_short
 
 
 def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
@@ -150,6 +153,11 @@ def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
         formulas=formulas,
         higher_is_better=dict.fromkeys(formulas, True),
         plain_numbers=frozenset(name for name in formulas if name.endswith("avg_facts")),
+        at_most=tuple(
+            (f"{p}{few}", f"{p}{all_}")
+            for p in prefixes
+            for few, all_ in (("scored", "answers"), ("verified", "facts"))
+        ),
     )
 
 
@@ -215,4 +223,4 @@ def faithscore_run(
     )
 
 
-BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of)
+BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of, headline=("faithscore", "avg_facts"))

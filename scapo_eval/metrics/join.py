@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..answers import Parser, Said, contains, parse_label
 from ..errors import InputError
+from ..reprs import fields_in_short
 from ..types import Answer
 from .provenance import benchmark_of, hint
 from .questions import Key, Question, image_key, plain_key
@@ -27,6 +28,8 @@ class Graded:
     question: Question
     answer: Answer
     said: Said | None
+
+    __repr__ = fields_in_short
 
     @property
     def correct(self) -> bool:
@@ -51,6 +54,8 @@ class JoinedAnswers:
     duplicate: int
     unknown: int
     notes: tuple[str, ...]
+
+    __repr__ = fields_in_short
 
     @property
     def counts(self) -> dict[str, int]:

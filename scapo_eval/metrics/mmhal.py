@@ -20,6 +20,7 @@ from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import FaultList, display_name, iter_records, json_type
 from ..metric import MetricSet, ratio
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature
 from .judged import digest_of, judged_records, raise_faults
@@ -54,6 +55,8 @@ class Rating:
     rating: int | None
     question_type: str | None
     judge: str | None = None
+
+    __repr__ = fields_in_short
 
 
 def parse_rating(text: str) -> int | None:
@@ -158,6 +161,7 @@ def _of_type(question_type: str, column: str) -> str:
 
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
 COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
+HEADLINE = ("mmhal_score", "mmhal_hal")
 METRICS = MetricSet(
     name="mmhal",
     columns=COLUMNS,
@@ -168,6 +172,7 @@ METRICS = MetricSet(
     | {_of_type(t, "score"): True for t in TYPES}
     | {_of_type(t, "hal"): False for t in TYPES},
     plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
+    at_most=(("hallucinated", "rated"), *((_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES)),
 )
 
 
@@ -240,4 +245,4 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
 
 
-BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, prompts=_prompts)
+BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, headline=HEADLINE, prompts=_prompts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..answers import Parser, Said
@@ -18,6 +17,7 @@ from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.containers import Warn, warn_user
 from ..io.files import FaultList, display_name, iter_records
+from ..io.records import Readable
 from ..metric import Floats, Formula, MetricSet, harmonic_mean
 from ..prompts import with_context
 from ..types import Answer
@@ -35,7 +35,7 @@ def phd_index(c: Cells) -> Floats:
     return harmonic_mean(recall(c), no_recall(c))
 
 
-def read_phd(path: str | Path) -> list[Question]:
+def read_phd(path: Readable) -> list[Question]:
     """The questions of PhD's ``data.json`` in all modes, with the prompts to send.
 
     Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``; the second record of an image is ``IMAGE.2`` and so on,
@@ -136,7 +136,7 @@ def parse_mode(value: str) -> str:
 
 
 def read_phd_answers(
-    path: str | Path,
+    path: Readable,
     questions: Sequence[Question] | None,
     parse: Parser,
     *,
@@ -146,7 +146,7 @@ def read_phd_answers(
     """One system's answers, joined.
 
     Args:
-        path: answers in any understood layout.
+        path: answers in any understood layout, or records in memory.
         questions: as of :func:`read_phd`; None takes the answers' own labels, modes and tasks.
         parse: how answers are read.
         model: the one to score where the file mixes several.
@@ -250,12 +250,13 @@ def prompt_record(question: Question) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value is not None}
 
 
-def _read_questions(paths: Sequence[str | Path]) -> list[Question]:
+def _read_questions(paths: Sequence[Readable]) -> list[Question]:
     return [question for path in paths for question in read_phd(path)]
 
 
 BENCHMARK = YesNoBenchmark(
     name="phd",
+    headline=("phd_base", "phd_sec", "phd_icc", "phd_ccs", "phd_all"),
     metrics_of=phd_metrics,
     group_of=mode_and_task,
     read_questions=_read_questions,

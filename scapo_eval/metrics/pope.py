@@ -15,6 +15,7 @@ from ..answers import Parser
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name, iter_records
+from ..io.records import Readable
 from ..metric import MetricSet
 from ..types import Answer
 from .join import JoinedAnswers, join
@@ -29,7 +30,7 @@ LLAVA_CATEGORIES = ("adversarial", "random", "popular")
 """LLaVA numbers all questions through: an official id plus 0, 10,000,000 or 20,000,000."""
 
 
-def read_pope_questions(paths: Iterable[str | Path]) -> list[Question]:
+def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
     """All questions of the given files, ids ``category/question_id``.
 
     The category is the record's own, or the one in the file's name.
@@ -40,7 +41,7 @@ def read_pope_questions(paths: Iterable[str | Path]) -> list[Question]:
     """
     questions: dict[str, Question] = {}
     for path in paths:
-        for question in read_questions(path, _category_in(Path(path).name)):
+        for question in read_questions(path, _category_in(Path(str(path)).name)):
             if question.id in questions:
                 raise InputError(
                     f"the id {question.id!r} is in an earlier question file, too; score each data set on its own, and "
@@ -56,7 +57,7 @@ def _category_in(text: str) -> str | None:
 
 
 def read_pope(
-    path: str | Path,
+    path: Readable,
     questions: Sequence[Question] | None,
     parse: Parser,
     *,
@@ -66,7 +67,7 @@ def read_pope(
     """One system's answers, joined.
 
     Args:
-        path: answers in any understood layout.
+        path: answers in any understood layout, or records in memory.
         questions: as of :func:`read_pope_questions`; None takes the answers' own labels and categories.
         parse: how answers are read.
         model: the one to score where the file mixes several.
@@ -166,6 +167,7 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
 
 BENCHMARK = YesNoBenchmark(
     name="pope",
+    headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,
     read_answers=read_pope,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..benchmark import SUMMARIES, benchmarks
 from ..errors import InputError, ScapoError
@@ -13,17 +12,18 @@ from ..io.answers import answers_of, read_answers
 from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, display_name
 from ..io.formats import open_source
+from ..io.records import Readable
 from ..types import Answer
 
 
 def answers_to(
-    benchmark: str | None, path: str | Path, *, model: str | None = None, warn: Warn = warn_user
+    benchmark: str | None, path: Readable, *, model: str | None = None, warn: Warn = warn_user
 ) -> tuple[str, list[Answer]]:
     """All answers of a file, and the file's name for messages.
 
     Args:
         benchmark: what they should answer; None takes any.
-        path: a file in any understood layout.
+        path: a file in any understood layout, or records in memory.
         model: see :func:`read_answers`.
         warn: see :func:`read_answers`.
 
@@ -69,7 +69,7 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
     return "captions (scapo-eval score)" if length > 150 else None
 
 
-def file_looks_like(path: str | Path) -> str | None:
+def file_looks_like(path: Readable) -> str | None:
     """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
     if str(path) == STDIN:
         return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..answers import Said, parse_label
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import FaultList, display_name, iter_records
+from ..io.records import Readable
+from ..reprs import fields_in_short
 from ..types import Answer
 from .provenance import benchmark_of, hint
 
@@ -39,6 +40,8 @@ class Question:
     category: str | None = None
     mode: str | None = None
     task: str | None = None
+
+    __repr__ = fields_in_short
 
     @property
     def part(self) -> str:
@@ -128,12 +131,12 @@ def _own_key(answer: Answer) -> str:
     return "/".join(part for part in (answer.mode, answer.category, plain_id(answer.id)) if part)
 
 
-def read_questions(path: str | Path, category: str | None = None) -> list[Question]:
+def read_questions(path: Readable, category: str | None = None) -> list[Question]:
     """A file of questions with labels: POPE's, or own yes/no records.
 
     Args:
-        path: JSON Lines or a JSON array of ``{"question_id" or "id", "label" or "answer"}`` and optional
-            ``image``, ``text`` or ``question``, ``category`` or ``split``.
+        path: JSON Lines, a JSON array or records in memory of ``{"question_id" or "id", "label" or "answer"}``
+            and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
         category: of every question whose record names none.
 
     Returns:
@@ -165,7 +168,7 @@ def _question(record: Mapping[str, Any], category: str | None) -> Question:
     label = _first(record, "label", "answer")
     if number is None or label is None:
         missing = "question_id' or 'id" if number is None else "label"
-        raise ValueError(f"no question with a label: missing key '{missing}' (found: {', '.join(record) or 'nothing'})")
+        raise ValueError(f"missing key '{missing}' (found: {', '.join(record) or 'nothing'})")
     truth = parse_label(str(label))
     if truth is None:
         raise ValueError(f"the label must be yes or no, not {label!r}")

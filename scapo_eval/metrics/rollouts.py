@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.captions import Captions
+from ..io.captions import Captions, caption_blocks
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
-from ..io.rollouts import rollout_blocks
+from ..reprs import fields_in_short
 from ..reward import SubsentenceReward
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
@@ -27,6 +27,8 @@ class RewardScorer(Scorer):
     """
 
     reward: SubsentenceReward = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ def reward_file(
     """Rewards every response of a file.
 
     Args:
-        path: rollouts, see :func:`~scapo_eval.io.rollouts.rollout_blocks`.
+        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
         reward: of the responses; it decides ``claims`` and ``any_fingerprint``.
         options: what becomes of faulty records and unknown images, and how many processes work.
         write: called with each response's record, in the order of the file.
@@ -95,7 +97,7 @@ def reward_file(
             write(record)
 
     found = tally(
-        lambda on_error: rollout_blocks(path, on_error=on_error, warn=warn),
+        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
         scorer,
         options,
         source=display_name(path),

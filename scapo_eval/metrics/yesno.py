@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -18,7 +17,9 @@ from ..answers import Parser, Said
 from ..benchmark import Benchmark
 from ..counts import CountTable
 from ..io.containers import Warn, warn_user
+from ..io.records import Readable
 from ..metric import Floats, Formula, MetricSet, Sums, divide
+from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature, digest
 from ..types import Answer
@@ -178,7 +179,7 @@ def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
 
 
 def read_yesno(
-    path: str | Path,
+    path: Readable,
     questions: Sequence[Question] | None,
     parse: Parser,
     *,
@@ -188,7 +189,7 @@ def read_yesno(
     """One system's answers to any yes/no questions, joined by plain ids.
 
     Args:
-        path: answers in any understood layout.
+        path: answers in any understood layout, or records in memory.
         questions: as of :func:`read_questions`; None takes the answers' own labels.
         parse: how answers are read.
         model: the one to score where the file mixes several.
@@ -215,7 +216,7 @@ class ReadAnswers(Protocol):
     """Reads and joins one file of answers."""
 
     def __call__(  # noqa: D102
-        self, path: str | Path, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
+        self, path: Readable, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
     ) -> JoinedAnswers: ...
 
 
@@ -233,10 +234,12 @@ class YesNoBenchmark(Benchmark):
 
     metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
     metrics_of: Callable[[Sequence[str]], MetricSet]
-    read_questions: Callable[[Sequence[str | Path]], list[Question]]
+    read_questions: Callable[[Sequence[Readable]], list[Question]]
     read_answers: ReadAnswers
     group_of: GroupOf = part_of
     truth_option: str = "--questions"
+
+    __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         Benchmark.__post_init__(self)
@@ -324,6 +327,7 @@ def _run(
 
 BENCHMARK = YesNoBenchmark(
     name="yesno",
+    headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=yesno_metrics,
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,

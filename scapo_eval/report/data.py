@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from ..io.files import iter_records
 from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics
+from ..metrics.labels import LabelCounts
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Results, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
@@ -42,7 +43,6 @@ SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
-_Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ class CaptionEvidence:
         claimed = np.zeros(self.states.shape, dtype=bool)
         claimed[self.mentions.caption, self.mentions.label_id] = True
         return claimed
+
+    @cached_property
+    def labels(self) -> LabelCounts:
+        """What the captions say and miss, label by label."""
+        mentions = np.bincount(self.mentions.label_id, minlength=self.claimed.shape[1])
+        return LabelCounts.of(self.truth.vocabulary.labels, self.claimed, self.states, mentions)
 
     @cached_property
     def words(self) -> list[list[str]]:
@@ -257,16 +263,19 @@ def planes(report: Report) -> list[Plane]:
         for x, y, title in benchmark(group.metric_set.name).frontiers:
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
+                apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(_plane(title, points, report.trails))
+                    found.append(_plane(title, points, report.trails, apart))
     return found
 
 
-def _plane(title: str, points: list[Point], prefixes: Sequence[str]) -> Plane:
+def _plane(title: str, points: list[Point], prefixes: Sequence[str], apart: Set[str]) -> Plane:
+    """A plane; no arrow leads to systems ``apart``, which share too few images with the baseline."""
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
     passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
-    return Plane(title, tuple(points), tuple(trails), tuple(k for k in range(1, len(points)) if k not in passed))
+    arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
+    return Plane(title, tuple(points), tuple(trails), tuple(arrows))
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:
@@ -324,42 +333,6 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 # Labels
 
 
-def label_rows(run: CaptionEvidence) -> dict[str, list[float | None]]:
-    """Counts and rates of each label of the vocabulary, as columns.
-
-    ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
-    ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
-    that have it; of these ``missed``; ``unknown``: captions that mention it where the truth does not know it.
-    """
-    claimed, states = run.claimed, run.states
-    hallucinated = (claimed & (states == 0)).sum(axis=0)
-    supported = (claimed & (states == 1)).sum(axis=0)
-    truth = (states == 1).sum(axis=0)
-    claims = hallucinated + supported
-    intervals = [wilson(int(k), int(n)) for k, n in zip(hallucinated, claims, strict=True)]
-    return {
-        "mentions": np.bincount(run.mentions.label_id, minlength=claimed.shape[1]).tolist(),
-        "claims": claims.tolist(),
-        "hallucinated": hallucinated.tolist(),
-        "rate": [k / n if n else None for k, n in zip(hallucinated.tolist(), claims.tolist(), strict=True)],
-        "low": [low for low, _ in intervals],
-        "high": [high for _, high in intervals],
-        "truth": truth.tolist(),
-        "missed": (truth - supported).tolist(),
-        "unknown": (claimed & (states == -1)).sum(axis=0).tolist(),
-    }
-
-
-def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
-    """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
-    if not n:
-        return None, None
-    share, z2 = hits / n, _Z_95**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
     """``(surface form, label, mentions, hallucinated, unknown)``, most frequent first."""
     seen: Counter[tuple[str, int]] = Counter()
@@ -377,24 +350,6 @@ def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
         unknown[key] += verdict == -1
     ordered = sorted(seen, key=lambda key: (-seen[key], key))
     return [(*key, seen[key], wrong[key], unknown[key]) for key in ordered]
-
-
-def together(run: CaptionEvidence, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
-    """Which hallucinations occur together, and beside which supported labels.
-
-    Returns:
-        The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
-        ``(hallucinated label, supported label, captions)``.
-    """
-    wrong = (run.claimed & (run.states == 0)).astype(np.int32)
-    right = (run.claimed & (run.states == 1)).astype(np.int32)
-    total = wrong.sum(axis=0)
-    most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
-    counts = wrong[:, most].T @ wrong[:, most]
-    beside = wrong.T @ right
-    flat = np.argsort(-beside, axis=None, kind="stable")[: 3 * top].tolist()
-    pairs = [(*divmod(k, beside.shape[1]), int(beside.flat[k])) for k in flat if beside.flat[k]]
-    return most, counts.tolist(), pairs
 
 
 # Guards

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from ..compare import compare
+from ..comparison import compare
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, input_size

@@ -24,6 +24,9 @@ from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metrics.labels import label_rows, together
+from ..names import metric_name
+from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
 from ..results import Results
 from .data import (
     GUARDS,
@@ -35,16 +38,11 @@ from .data import (
     alias_rows,
     guards,
     iso_curve,
-    label_rows,
     marked,
     planes,
-    together,
 )
 
 THUMBNAIL_PIXELS = 220
-MANY_FIGURES = 8
-"""A table of more metrics than this has them as rows."""
-
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
@@ -122,10 +120,6 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
     return text if float(text) else text.lstrip("+-")
 
 
-def _number(value: float | None, plain: bool, sign: bool = False) -> str:
-    return percent(value if value is None or not plain else value / 100, 2 if plain else 1, sign)
-
-
 # The head
 
 
@@ -134,20 +128,20 @@ def _group(group: Results) -> dict[str, Any]:
     metric, found = group.metric_set, group.to_dict()
     differences = {(row["system"], row["metric"]): row for row in found["comparisons"]}
     names = list(found["systems"][0]["metrics"])
+    sizes = {system["name"]: system["n_images"] for system in found["systems"]}
 
     def cell(system: Mapping[str, Any], name: str) -> dict[str, str]:
         measured, plain = system["metrics"][name], name in metric.plain_numbers
-        made = {"value": _number(measured["value"], plain), "interval": "", "difference": "", "tone": ""}
+        made = {"value": number(measured["value"], plain), "interval": "", "difference": "", "tone": ""}
         if measured["ci_low"] is not None:
-            made["interval"] = f"{_number(measured['ci_low'], plain)} – {_number(measured['ci_high'], plain)}"
-        row = differences.get((system["name"], name))
-        if row and row["difference"] is not None:
-            p = row.get("p_holm", row["p_value"])
-            star = "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
-            made["difference"] = _number(row["difference"], plain, sign=True) + star
-            better = metric.higher_is_better.get(name)
-            if star and better is not None:
-                made["tone"] = "good" if (row["difference"] > 0) == better else "bad"
+            made["interval"] = f"{number(measured['ci_low'], plain)} – {number(measured['ci_high'], plain)}"
+        if row := differences.get((system["name"], name)):
+            change = "" if row["difference"] is None else number(row["difference"], plain, sign=True) + stars(row)
+            mark = " ≠" if row.get("differing") else ""
+            apart = on_shared_images(row, sizes, lambda value: number(value, plain)).replace("->", "→")
+            made["difference"] = "; ".join(filter(None, (change + mark, apart)))
+            better = is_better(row, metric.higher_is_better.get(name))
+            made["tone"] = "" if better is None else "good" if better else "bad"
         return made
 
     arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
@@ -155,8 +149,8 @@ def _group(group: Results) -> dict[str, Any]:
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
         "name": metric.name,
-        "tall": len(names) > MANY_FIGURES,
-        "metrics": [(n, n + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "tall": len(names) > MANY_METRICS,
+        "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
         "systems": [
             {
                 "name": system["name"],
@@ -233,8 +227,8 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
 
 def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
-    rows = label_rows(run)
-    most, counts, pairs = together(run)
+    rows = label_rows(run.labels)
+    most, counts, pairs = together(run.labels)
     used = [k for k in range(len(labels)) if rows["mentions"][k] or rows["truth"][k]]
     return {
         "label": [labels[k] for k in used],

@@ -9,7 +9,9 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InputError, MissingExtra
-from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, label_rows
+from ..metrics.labels import label_rows
+from ..names import metric_name
+from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
 MARKERS = "sD^ovP"
@@ -26,9 +28,7 @@ _RC = {
 }
 
 _CURVES = (
-    ("Hal. Rate, %", ("hal_rate",), 100),
-    ("Cover Rate, %", ("cover_rate",), 100),
-    ("Cap. Score, %", ("cap_score",), 100),
+    *((f"{metric_name(name)}, %", (name,), 100) for name in ("hal_rate", "cover_rate", "cap_score")),
     ("Reward", ("reward",), 1),
     ("Length, tokens", ("length",), 1),
     ("KL to the reference", ("kl",), 1),
@@ -152,7 +152,7 @@ def labels(stream: IO[bytes], form: str, systems: Sequence[CaptionEvidence], top
     """
     if not systems:
         raise InputError("labels are counted in captions: give captions files and --truth")
-    tables = [label_rows(system) for system in systems]
+    tables = [label_rows(system.labels) for system in systems]
     names = systems[0].truth.vocabulary.labels
     total = np.sum([np.array(t["hallucinated"], dtype=np.int64) for t in tables], axis=0)
     most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]][::-1]

@@ -14,7 +14,7 @@ from scapo_eval.cli.main import main
 
 Refusal = Callable[..., str]
 
-LLAVA = [{"question_id": k, "prompt": "Describe.", "text": "A dog.", "model_id": "m"} for k in range(3)]
+LLAVA = [{"question_id": k, "prompt": "Describe.", "text": "No dog.", "model_id": "m"} for k in range(3)]
 POPE = [{"question_id": 1, "prompt": "Is there a dog in the image?", "text": "Yes", "model_id": "m"}]
 AMBER = [{"id": k, "response": "A long description of a picture in which a dog sits beside a tree."} for k in (1, 2)]
 QUESTIONS = [{"question_id": 1, "image": "1.jpg", "text": "Is there a dog in the image?", "label": "yes"}]

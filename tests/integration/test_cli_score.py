@@ -329,7 +329,7 @@ def test_inline_objects(world: Path, tmp_path: Path) -> None:
 
 GOOD = b'{"image_id": 1, "caption": "a dog"}\n'
 BAD: dict[str, tuple[bytes, str]] = {
-    "broken json": (GOOD + b'{"image_id": 1, "capt\n', "bad.jsonl:2: broken JSON"),
+    "broken json": (GOOD + b'{"image_id": 1, "capt\n', "bad.jsonl:2: not valid JSON"),
     "no object": (GOOD + b"[1]\n", "bad.jsonl:2: expected a JSON object, found an array"),
     "missing caption": (GOOD + b'{"image_id": 1}\n', "bad.jsonl:2: missing key 'caption' (found: image_id)"),
     "missing image_id": (b'{"caption": "x"}\n' + GOOD, "bad.jsonl:1: missing key 'image_id' (found: caption)"),
@@ -341,8 +341,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "utf-16": (GOOD.decode().encode("utf-16"), "bad.jsonl:1: is UTF-16"),
     "utf-16 without mark": (GOOD.decode().encode("utf-16-le"), "bad.jsonl:1: is UTF-16"),
     "latin-1": (GOOD + b'{"image_id": 1, "caption": "caf\xe9"}\n', "bad.jsonl:2: not UTF-8"),
-    "nan id": (b'{"image_id": NaN, "caption": "x"}\n', "bad.jsonl:1: broken JSON: NaN is not JSON"),
-    "nan text": (GOOD + b'{"image_id": 1, "caption": NaN}\n', "bad.jsonl:2: broken JSON: NaN is not JSON"),
+    "nan id": (b'{"image_id": NaN, "caption": "x"}\n', "bad.jsonl:1: not valid JSON: NaN is not JSON"),
+    "nan text": (GOOD + b'{"image_id": 1, "caption": NaN}\n', "bad.jsonl:2: not valid JSON: NaN is not JSON"),
     "duplicate id": (b'{"id": 5, "image_id": 1, "caption": ""}\n' * 2, "bad.jsonl:2: the same id appears twice"),
     "unknown image": (
         GOOD + b'{"image_id": 999, "caption": "x"}\n',
@@ -398,7 +398,7 @@ def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, 
         (b'{"1": ["couchs"]}', "did you mean 'couch' for 'couchs'?"),
         (b"{}", "the truth has no images"),
         (b"", "the file is empty"),
-        (b'{"1": ["dog"', "t:1: broken JSON"),
+        (b'{"1": ["dog"', "t:1: not valid JSON"),
         (b"PK\x03\x04" + bytes(50), "npz file"),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError
 from scapo_eval.metric import MetricSet, ratio

@@ -10,7 +10,7 @@ import pytest
 
 import scapo_eval
 
-HEAVY = ["torch", "transformers", "vllm", "spacy", "nltk", "pandas", "inflect"]
+HEAVY = ["torch", "transformers", "vllm", "spacy", "nltk", "pandas", "inflect", "datasets", "torchmetrics"]
 LATER = ["rapidfuzz", "rich", "click", "yaml", "pyarrow", "zstandard", "numpy"]  # used, but not by the import itself
 SPECIFIED = [
     "Vocabulary", "AliasMatcher", "Mention", "Subsentence", "split_subsentences", "PresenceOracle", "RewardConfig",

@@ -128,16 +128,16 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("blank", b"\n \r\n\t\n", ": the file holds no record"),
     ("only a bom", b"\xef\xbb\xbf", ": the file holds no record"),
     ("empty array", b" [ ]\n", ": the file holds no record"),
-    ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: broken JSON: unexpected end of data"),
-    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: broken JSON: unexpected content after document"),
-    ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: broken JSON"),
-    ("lines after an array", b"[]\n" + LINES, ":2: broken JSON"),
-    ("array and lines", b"[1,\n" + LINES, ":3: broken JSON"),
-    ("nan id", b'{"image_id": NaN, "caption": "x"}', r":1: broken JSON: NaN is not JSON \(an id or text is"),
-    ("nan text", LINES + b'{"image_id": 1, "caption": NaN}', ":3: broken JSON: NaN is not JSON"),
-    ("infinity", b'{"image_id": -Infinity, "caption": "x"}', ":1: broken JSON: Infinity is not JSON"),
-    ("NaN said, quote missing", b'{"image_id": 1, "caption": "NaN', ":1: broken JSON: unexpected end of data"),
-    ("nan and surrogate", b'{"image_id": NaN, "caption": "\\ud800"}', ":1: broken JSON: NaN is not JSON"),
+    ("broken", LINES + b'{"image_id": 3, "caption": "x\n', ":3: not valid JSON: unexpected end of data"),
+    ("two on a line", b'{"image_id": 1, "caption": ""}{"a": 1}', ":1: not valid JSON: unexpected content"),
+    ("broken array", b'[\n{"image_id": 1, "caption": ""},\n\n{"image_id": x}]', ":4: not valid JSON"),
+    ("lines after an array", b"[]\n" + LINES, ":2: not valid JSON"),
+    ("array and lines", b"[1,\n" + LINES, ":3: not valid JSON"),
+    ("nan id", b'{"image_id": NaN, "caption": "x"}', r":1: not valid JSON: NaN is not JSON \(an id or text is"),
+    ("nan text", LINES + b'{"image_id": 1, "caption": NaN}', ":3: not valid JSON: NaN is not JSON"),
+    ("infinity", b'{"image_id": -Infinity, "caption": "x"}', ":1: not valid JSON: Infinity is not JSON"),
+    ("NaN said, quote missing", b'{"image_id": 1, "caption": "NaN', ":1: not valid JSON: unexpected end of data"),
+    ("nan and surrogate", b'{"image_id": NaN, "caption": "\\ud800"}', ":1: not valid JSON: NaN is not JSON"),
     ("utf-16", '{"image_id": 1}'.encode("utf-16"), ":1: is UTF-16"),
     ("utf-16-le", '{"image_id": 1}'.encode("utf-16-le"), ":1: is UTF-16"),
     ("utf-16-be", '\ufeff{"image_id": 1}'.encode("utf-16-be"), ":1: is UTF-16"),
@@ -145,8 +145,8 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("latin-1", LINES + '{"caption": "caf\u00e9"}'.encode("latin-1"), r":3: not UTF-8 \(byte 0xe9 at column 17\)"),
     ("latin-1 array", '[\n"caf\u00e9"]'.encode("latin-1"), r":2: not UTF-8 \(byte 0xe9 at column 5\)"),
     ("binary", bytes(range(256)), ":1: "),
-    ("deep", b"[" * 200_000, ":1: broken JSON"),
-    ("deep with surrogate", b'{"a": "\\ud800", "b": ' + b"[" * 200_000, ":1: broken JSON"),
+    ("deep", b"[" * 200_000, ":1: not valid JSON"),
+    ("deep with surrogate", b'{"a": "\\ud800", "b": ' + b"[" * 200_000, ":1: not valid JSON"),
     ("cut gz", gzip.compress(LINES)[:-9], ": damaged or truncated compressed file"),
     ("cut gz header", gzip.compress(LINES)[:5], ": damaged or truncated compressed file"),
     ("broken gz", gzip.compress(LINES)[:20] + b"\0" * 20, ": damaged or truncated compressed file"),
@@ -188,9 +188,9 @@ def test_a_line_of_50_megabytes(tmp_path: Path) -> None:
 
 
 RECORD_FAULTS = [
-    ({}, "missing key 'image_id' (found: nothing)"),
-    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text)"),
-    ({"image_id": 1}, "missing key 'caption' (found: image_id)"),
+    ({}, "missing key 'image_id' (found: nothing); convert with scapo-eval import"),
+    ({"image": 1, "text": 2}, "missing key 'image_id' (found: image, text); convert with scapo-eval import"),
+    ({"image_id": 1}, "missing key 'caption' (found: image_id); convert with scapo-eval import"),
     (
         {"image_id": 1, "response": "x"},
         "missing key 'caption' (found: image_id, response); is it a rollout? use scapo-eval reward",
@@ -235,9 +235,14 @@ def test_a_thousand_faults_are_counted_and_twenty_shown(tmp_path: Path) -> None:
     for reader in (lambda: read_captions(path), lambda: list(iter_lines_as_records(path))):
         with pytest.raises(InputErrors) as caught:
             reader()
-        shown = str(caught.value).splitlines()
-        assert [line.split(": ")[0] for line in shown[:20]] == [f"{path}:{k}" for k in range(1, 21)]
-        assert shown[20:] == ["... and 980 more errors (1000 in total)"]
+        assert str(caught.value).endswith(" (1,000 records, lines 1-1000)")
+        assert "\n" not in str(caught.value)
+    path.write_bytes(b"".join(b'{"image_id": %d, "key%d": 1}\n' % (k, k) for k in range(1000)))
+    with pytest.raises(InputErrors) as caught:
+        read_captions(path)
+    shown = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in shown[:20]] == [f"{path}:{k}" for k in range(1, 21)]
+    assert shown[20:] == ["... and 980 more errors (1000 in total)"]
 
 
 def iter_lines_as_records(path: Path) -> Any:

@@ -93,7 +93,7 @@ def test_array_of_coco_and_amber(tmp_path: Path) -> None:
         (b"PK\x03\x04rest", "no readable xlsx"),
         (b"PAR1rest", "damaged parquet"),
         (b"a\tb\n\xff\xfe\n", "neither JSON nor UTF-8"),
-        (b"a\ta\n1\t2\n", "column 'a' occurs twice"),
+        (b"a\ta\n1\t2\n", "column 'a' appears twice"),
         (b"index\tprediction\n1\tYes\textra\n", "3 cells under 2 columns"),
         (b'{\n "logs": [1]\n}', "list of samples"),
         ('{"id": 1, "response": "x"}'.encode("utf-16"), "UTF-16"),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.cli.main import main
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.errors import InputError, InputErrors, ScapoError
 from scapo_eval.metrics.faithscore import (
     SHARE_UNIT,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scapo_eval.answers import first_word
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.errors import InputError
 from scapo_eval.metrics.join import join
 from scapo_eval.metrics.questions import Question

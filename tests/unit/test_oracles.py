@@ -65,6 +65,10 @@ def kinds(folder: Path) -> dict[str, Any]:
         "dict of values": {image: dict(zip(LABELS, row, strict=True)) for image, row in zip(TRUTH, table, strict=True)},
         "DataFrame": pandas.DataFrame(table, index=list(TRUTH), columns=LABELS),
         "DataFrame of floats": pandas.DataFrame(table, index=list(TRUTH), columns=LABELS, dtype=float),
+        "list of present labels": pandas.DataFrame(
+            [(image, label) for image, present in TRUTH.items() for label in present or [""]],
+            columns=["image_id", "label"],
+        ),
         "function": ask,
         "object": Verifier(),
         "judge": JudgedOracle(ask, folder / "answers.jsonl"),

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
 from scapo_eval.metric import MetricSet, ratio
 from scapo_eval.metrics.capscore import capscore_metrics
+from scapo_eval.metrics.labels import label_rows, together, wilson
+from scapo_eval.render import render
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
@@ -32,12 +34,9 @@ from scapo_eval.report.data import (
     density,
     guards,
     iso_curve,
-    label_rows,
     marked,
     planes,
     read_training_log,
-    together,
-    wilson,
 )
 from scapo_eval.results import Resampling, Results, Run, load_results
 from scapo_eval.scoring import ScoringOptions
@@ -75,7 +74,7 @@ def column(rows: Mapping[str, list[Any]], name: str) -> dict[str, Any]:
 
 
 def test_labels_count_claims_hallucinations_and_misses(tmp_path: Path) -> None:
-    rows = label_rows(a_run(tmp_path))
+    rows = label_rows(a_run(tmp_path).labels)
     assert column(rows, "mentions") == {"dog": 3, "cat": 3, "car": 2, "sky": 1}
     assert column(rows, "claims") == {"dog": 2, "cat": 2, "car": 1, "sky": 0}
     assert column(rows, "hallucinated") == {"dog": 0, "cat": 2, "car": 1, "sky": 0}
@@ -95,7 +94,7 @@ def test_aliases_and_what_stands_together(tmp_path: Path) -> None:
         ("puppy", 0, 1, 0, 0),
         ("sky", 3, 1, 0, 1),
     ]
-    most, counts, beside = together(run)
+    most, counts, beside = together(run.labels)
     assert (most, counts, beside) == ([1, 2], [[2, 1], [1, 1]], [(1, 0, 1)])
 
 
@@ -218,30 +217,30 @@ AMBER = amber_group(
 
 
 def test_table_4_is_laid_out_as_in_the_paper() -> None:
-    text = tables.render(tables.table(Report((AMBER,)), "4"), "latex")
+    text = render(tables.table(Report((AMBER,)), "4"), "latex")
     assert "Configuration & Acc. $\\uparrow$ & Pre. $\\uparrow$ & Rec. $\\uparrow$ & F1 $\\uparrow$ \\\\" in text
     assert "Qwen2.5-VL & 83.9 & 84.5 & 92.6 & 88.4 \\\\" in text
-    assert "+ SCAPO & \\textbf{87.4}{\\scriptsize\\,\\textcolor{red}{(+3.5)}}" in text
+    assert "+ SCAPO & 87.4{\\scriptsize\\,\\textcolor{red}{(+3.5)}}" in text
 
 
 def test_table_1_joins_benchmarks_by_name_and_leaves_gaps() -> None:
-    text = tables.render(tables.table(Report((AMBER,)), "1"), "latex")
+    text = render(tables.table(Report((AMBER,)), "1"), "latex")
     assert "& \\multicolumn{2}{c}{AMBER} & \\multicolumn{2}{c}{MS COCO} & \\multicolumn{5}{c}{PhD} \\\\" in text
     assert "\\cmidrule(lr){2-3}\\cmidrule(lr){4-5}\\cmidrule(lr){6-10}" in text
     assert "Qwen2.5-VL & 76.5 & 83.9 & -- & -- & -- & -- & -- & -- & -- \\\\" in text
-    assert "+ SCAPO & \\textbf{82.8} & \\textbf{87.4} & --" in text
+    assert "+ SCAPO & 82.8 & 87.4 & --" in text
 
 
 def test_tables_escape_names_in_every_format(tmp_path: Path) -> None:
     run = a_run(tmp_path, 'a|b_c & <i>,\n"100%"')
     report = Report((compare([run.scores], resampling=Resampling(0)),), (run,))
-    latex = tables.render(tables.table(report, "scores"), "latex")
-    assert 'a|b\\_c \\& \\textless{}i\\textgreater{}, "100\\%" &' in latex
-    markdown = tables.render(tables.table(report, "scores"), "markdown")
+    latex = render(tables.table(report, "scores"), "latex")
+    assert 'a|b\\_c \\& \\(<\\)i\\(>\\), "100\\%" &' in latex
+    markdown = render(tables.table(report, "scores"), "markdown")
     assert markdown.splitlines()[2].startswith('| a\\|b\\_c & \\<i\\>, "100%" | ')
-    rows = list(csv.reader(io.StringIO(tables.render(tables.table(report, "scores"), "csv"))))
+    rows = list(csv.reader(io.StringIO(render(tables.table(report, "scores"), "csv"))))
     assert rows[1][0] == run.name
-    assert float(rows[1][rows[0].index("hal_rate")]) == run.scores.hal_rate
+    assert float(rows[1][rows[0].index("Hal. Rate")]) == run.scores.hal_rate
 
 
 def test_table_3_needs_captions() -> None:

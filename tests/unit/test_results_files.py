@@ -13,7 +13,7 @@ import pytest
 
 from scapo_eval import InputError
 from scapo_eval.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.metric import MetricSet
 from scapo_eval.metrics.amber.formulas import METRICS as AMBER
@@ -47,6 +47,9 @@ each_metric_set = pytest.mark.parametrize("metrics", METRIC_SETS, ids=lambda m: 
 
 def a_run(name: str = "a", metrics: MetricSet = CHAIR, images: int = 40, seed: int = 0, **others: Any) -> Run:
     rows = np.random.default_rng(seed).integers(1, 9, (images, len(metrics.columns)))
+    position = {name: k for k, name in enumerate(metrics.columns)}
+    for few, many in metrics.at_most:
+        rows[:, position[few]] = np.minimum(rows[:, position[few]], rows[:, position[many]])
     table = CountTable(metrics.columns, tuple(f"i{k:02}" for k in range(images)), rows)
     signature = others.pop("signature", Signature.of(metrics.name, vocab="v@1", n=images))
     return Run(name=name, signature=signature, metric_set=metrics, table=table, n_records=images, **others)
@@ -232,12 +235,36 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     [
         (lambda d: d.pop("per_image"), "carries no counts per image"),
         (lambda d: d.update(metric="cider"), "does not know the metrics of 'cider'"),
-        (lambda d: d["per_image"][0].update(columns=["a"]), r"damaged results file|not those of 'chair'"),
-        (lambda d: d["per_image"].pop(), "damaged results file"),
-        (lambda d: d["systems"][0].pop("n_captions"), "damaged results file"),
+        (lambda d: d["per_image"][0].update(columns=["a"]), r"rows\[0\] \(image i00\): 10 counts for 1 columns"),
+        (lambda d: d["per_image"].pop(), "per_image: 0 entries for 1 systems"),
+        (lambda d: d["systems"][0].pop("n_captions"), r"systems\[0\].n_captions: must be a whole number of 0 or more"),
         (lambda d: d["systems"][0].update(signature="chair|n"), "not a valid signature"),
-        (lambda d: d["systems"][0].update(signature=7), "damaged results file"),
-        (lambda d: d.update(systems=7), "damaged results file"),
+        (lambda d: d["systems"][0].update(signature=7), r"systems\[0\].signature: must be a string, not a number"),
+        (lambda d: d.update(systems=7), "systems: must be an array, not a number"),
+        (lambda d: d.update(systems=[], per_image=[]), "systems: empty"),
+        (lambda d: d["per_image"][0]["rows"][3].__setitem__(2, -1), r"per_image\[0\].rows\[3\].hallucinated .*got -1"),
+        (lambda d: d["per_image"][0]["rows"][3].__setitem__(2, 1.5), r"rows\[3\].hallucinated .*got 1.5"),
+        (lambda d: d["per_image"][0]["rows"][3].__setitem__(2, True), r"rows\[3\].hallucinated .*got True"),
+        (lambda d: d["per_image"][0]["rows"][3].__setitem__(2, 2**70), r"rows\[3\].hallucinated"),
+        (
+            lambda d: d["per_image"][0]["rows"][3].__setitem__(3, 99),
+            r"per_image\[0\].rows\[3\] \(image i03\): covered 99 is more than truth \d",
+        ),
+        (lambda d: d["per_image"][0]["rows"][3].pop(), r"rows\[3\] \(image i03\): 9 counts for 10 columns"),
+        (lambda d: d["per_image"][0]["rows"].pop(), r"39 rows for 40 image_ids"),
+        (
+            lambda d: d["per_image"][0]["image_ids"].__setitem__(1, "i00"),
+            r"image_ids: 'i00' appears twice \(at 0 and 1\)",
+        ),
+        (lambda d: d["per_image"][0]["image_ids"].__setitem__(1, 7), r"image_ids\[1\]: must be a string"),
+        (
+            lambda d: d["per_image"][0].update(verdicts={"accuracy": {"q": 1}}),
+            "verdicts.accuracy.q: must be true or false",
+        ),
+        (lambda d: d["systems"][0]["counts"].update(truth=3), r"systems\[0\].counts.truth: 3, but the rows add up to"),
+        (lambda d: d["systems"][0]["counts"].update(skipped=-3), r"systems\[0\].counts.skipped: must be a whole"),
+        (lambda d: d["systems"][0].update(notes=[1]), r"systems\[0\].notes"),
+        (lambda d: d["systems"].__setitem__(0, None), r"systems\[0\]: must be an object"),
     ],
 )
 def test_damaged_files_are_named(tmp_path: Path, change: Any, reason: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scapo_eval.compare import compare
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountBuilder, CountTable
 from scapo_eval.errors import InputError
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio

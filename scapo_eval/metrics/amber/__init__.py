@@ -16,6 +16,7 @@ from ...answers import Parser, Said
 from ...benchmark import Benchmark
 from ...counts import CountBuilder
 from ...errors import InputError
+from ...reprs import fields_in_short
 from ...results import Resampling, Run
 from ...signature import Signature, digest
 from .data import KINDS, AmberData, Description, Query
@@ -53,6 +54,7 @@ __all__ = [
 BENCHMARK = Benchmark(
     name="amber",
     metric_set=lambda columns: METRICS,
+    headline=("chair", "cover", "hal", "cog", "accuracy", "f1"),
     frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
     recognizes_file=recognize,
 )
@@ -79,6 +81,8 @@ class Verdict:
     nouns: int | None = None
     said: Said | None = None
 
+    __repr__ = fields_in_short
+
     def record(self) -> dict[str, Any]:
         """As one line of evidence; descriptions with the names of the official script's lists."""
         found: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
@@ -98,6 +102,8 @@ class ScoredResponses:
 
     run: Run
     verdicts: Sequence[Verdict]
+
+    __repr__ = fields_in_short
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Evidence, one record per answer."""

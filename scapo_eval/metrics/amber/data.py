@@ -11,6 +11,7 @@ from ...answers import Said
 from ...errors import InputError
 from ...ids import canonical_image_id
 from ...io.files import dump_json, json_type, read_bytes, read_json
+from ...reprs import fields_in_short
 from ...signature import digest
 
 OFFICIAL = "https://github.com/junyangwang0410/AMBER"
@@ -55,6 +56,8 @@ class Description:
     supported: Mapping[str, int]
     expected: Mapping[str, int]
 
+    __repr__ = fields_in_short
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -84,6 +87,8 @@ class AmberData:
     safe: frozenset[str]
     images: tuple[str, ...] | None
     fingerprint: str
+
+    __repr__ = fields_in_short
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -81,8 +81,19 @@ def _metrics() -> MetricSet:
     for dimension, kinds in DIMENSIONS.items():
         formulas |= _yes_no_formulas(kinds, f"{dimension}_")
     lower = {"chair", "hal", "cog"}
+    pairs = ((CORRECT, QUESTIONS), (TRUE_NO, QUESTIONS), (RIGHT_NO, TRUE_NO), (RIGHT_NO, SAID_NO))
     return MetricSet(
-        "amber", COLUMNS, formulas, {name: name not in lower for name in formulas}, frozenset({"amber_score"})
+        name="amber",
+        columns=COLUMNS,
+        formulas=formulas,
+        higher_is_better={name: name not in lower for name in formulas},
+        plain_numbers=frozenset({"amber_score"}),
+        at_most=(
+            ("hallucinated_mentions", "mentions"),
+            ("hallucinated_captions", "descriptions"),
+            ("covered", "truth"),
+            *((f"{kind}_{few}", f"{kind}_{more}") for kind in KINDS for few, more in pairs),
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...reprs import fields_in_short
 from .data import Description
 
 Near = Mapping[str, frozenset[str]]
@@ -26,6 +27,8 @@ class Credit:
     flags: list[int]
     cover: list[int]
     cog: list[int]
+
+    __repr__ = fields_in_short
 
 
 def credit(item: Description, mentions: Sequence[str], safe: frozenset[str], near: Near) -> Credit:

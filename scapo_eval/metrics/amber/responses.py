@@ -14,6 +14,8 @@ from ...ids import canonical_image_id
 from ...io.fields import split_by_import
 from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
 from ...io.formats import AMBER_DESCRIPTIONS
+from ...io.records import Readable, Records
+from ...reprs import fields_in_short
 from ...types import Answer
 from .data import AmberData, Description, Item
 
@@ -52,6 +54,8 @@ class Response:
     item: Item
     text: str
 
+    __repr__ = fields_in_short
+
 
 @dataclass(slots=True)
 class Responses:
@@ -72,12 +76,14 @@ class Responses:
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
+    __repr__ = fields_in_short
 
-def read_responses(path: str | Path, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:
+
+def read_responses(path: Readable, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:
     """Reads ``{"id", "response"}`` records: a JSON array or JSON Lines, plain or compressed.
 
     Args:
-        path: file or ``-``.
+        path: file, ``-``, or records in memory.
         data: the benchmark.
         official: read as the official script does wherever it gets through: repeated items count repeatedly,
             ids 0, -1... count from the end, true is 1, a null answers a question wrongly, an empty list is a run.
@@ -115,7 +121,9 @@ def _skip(found: Responses) -> None:
     found.skipped += 1
 
 
-def _is_empty_list(path: str | Path) -> bool:
+def _is_empty_list(path: Readable) -> bool:
+    if isinstance(path, Records):
+        return not path.rows
     small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
     return small and b"".join(read_bytes(path).split()) == b"[]"
 
@@ -201,7 +209,7 @@ def _whole_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _hint(path: str | Path) -> str:
+def _hint(path: Readable) -> str:
     """What the file looks like instead, as far as that can be told."""
     from ..provenance import file_looks_like
 

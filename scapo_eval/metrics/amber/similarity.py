@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, MissingExtra
 from ...io.files import atomic_write, read_json
+from ...reprs import fields_in_short
 from ...signature import digest
 from .generative import Near
 
@@ -38,6 +39,8 @@ class Similarity:
 
     name: str = "none"
     near: Near = field(default_factory=dict)
+
+    __repr__ = fields_in_short
 
     @classmethod
     def load(cls, source: str, words: Sequence[str]) -> Similarity:
@@ -129,7 +132,7 @@ def _fingerprint(model: str, words: Sequence[str]) -> str:
         folder = Path(model)
     else:
         get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
-        raise InputError(f"no spaCy model '{model}'; {get}")
+        raise InputError(f"spaCy model '{model}' not found; {get}")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
     states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     return digest([spacy_version, str(folder.resolve()), *states, *words])

@@ -1,12 +1,15 @@
 """CHAIR (Rohrbach et al. 2018): how many mentioned objects are not in the image, per mention and per caption."""
 
 from ...benchmark import Benchmark
+from .choice import profile
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
 from .scoring import METRICS, ChairScorer, score_chair
 from .synonyms import Synonyms
 
-BENCHMARK = Benchmark(name="chair", metric_set=lambda columns: METRICS)
+BENCHMARK = Benchmark(
+    name="chair", metric_set=lambda columns: METRICS, headline=("chair_s", "chair_i", "recall", "len")
+)
 
 __all__ = [
     "BENCHMARK",
@@ -18,5 +21,6 @@ __all__ = [
     "Profile",
     "Reference",
     "Synonyms",
+    "profile",
     "score_chair",
 ]

@@ -21,6 +21,7 @@ from ...claims import Claims, cue_words, find_claims
 from ...columns import MentionColumns
 from ...matcher import AliasMatcher
 from ...matcher_batch import BATCH
+from ...reprs import fields_in_short
 from ...vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader
@@ -39,6 +40,8 @@ class ObjectColumns(MentionColumns):
     """
 
     lengths: NDArray[np.int64]
+
+    __repr__ = fields_in_short
 
     @classmethod
     def of_words(cls, captions: Sequence[tuple[list[int], int]]) -> ObjectColumns:

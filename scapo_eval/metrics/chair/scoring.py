@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...counts import CountTable
-from ...io.captions import Captions, iter_blocks
+from ...io.captions import Captions, caption_blocks
 from ...io.files import display_name
+from ...io.records import Readable
 from ...metric import MetricSet, ratio
 from ...oracle import PresenceOracle, Truth
+from ...reprs import fields_in_short
 from ...results import Resampling, Run
 from ...scoring import ScoredBlock, Scorer, ScoringOptions, tally, truth_notes
 from ...signature import Signature, digest
 from ...stats import values
-from ..capscore import COLUMNS, caption_counts
+from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
 from .profiles import Profile
 
 METRICS = MetricSet(
@@ -34,6 +35,7 @@ METRICS = MetricSet(
     },
     higher_is_better={"chair_s": False, "chair_i": False, "recall": True, "hal_rate": False},
     plain_numbers=frozenset({"len"}),
+    at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
 )
 """``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot."""
 
@@ -50,6 +52,8 @@ class ChairScorer(Scorer):
     """
 
     profile: Profile = field(kw_only=True)
+
+    __repr__ = fields_in_short
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ class ChairScorer(Scorer):
 
 
 def score_chair(
-    path: str | Path,
+    path: Readable,
     profile: Profile,
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,
@@ -94,7 +98,8 @@ def score_chair(
     """CHAIR of one caption file.
 
     Args:
-        path: JSON Lines (or a JSON array) with ``image_id`` and ``caption``, compressed or not; ``-``: standard input.
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
         profile: how captions are read.
         oracle: the truth.
         options: see :class:`~scapo_eval.scoring.ScoringOptions`.
@@ -109,9 +114,10 @@ def score_chair(
     options = options or ScoringOptions()
     source = display_name(path)
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
+    damage: list[str] = []
     scorer = ChairScorer((truth,), options.on_unknown_image == "skip", profile=profile)
     found = tally(
-        lambda on_error: iter_blocks(path),
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
         options,
         source=source,
@@ -136,7 +142,7 @@ def score_chair(
         n_records=found.n_records,
         other_counts=found.other_counts,
         printed=printed_digits(found.table, profile.name),
-        notes=tuple(truth_notes(truth, found.mentioned)),
+        notes=(*damage, *truth_notes(truth, found.mentioned)),
         resampling=resampling or Resampling(),
     )
 

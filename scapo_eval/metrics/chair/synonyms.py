@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...io.files import display_name, iter_lines
+from ...reprs import fields_in_short
 from ...signature import digest
 from ...vocabulary import Vocabulary
 
@@ -49,6 +50,8 @@ class Synonyms:
 
     source: str
     words: Mapping[str, str]
+
+    __repr__ = fields_in_short
 
     @classmethod
     def load(cls, path: str | Path) -> Synonyms:

@@ -1,0 +1,89 @@
+"""The one way in which the results of a scoring verb are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..comparison import compare
+from ..errors import InputError
+from ..io.files import dump_json
+from ..render import chosen_metrics, latex, markdown
+from ..results import Results, Run
+from .gates import check_gates
+from .options import Format, Output
+from .tables import show_table
+from .tsv import tsv
+
+
+def emit(runs: Sequence[Run], output: Output, *, allow_different: bool = False) -> int:
+    """Computes intervals and differences, prints them, writes the results file, checks the gates.
+
+    Args:
+        runs: the first is the baseline.
+        output: the options.
+        allow_different: whether the verb itself sets different readings side by side.
+
+    Returns:
+        The exit code: 0, or 3 where a gate is missed.
+    """
+    metric_set = runs[0].metric_set
+    for gate in output.gates:
+        gate.check(metric_set)
+    try:
+        shown = chosen_metrics([metric_set], output.metrics or tuple(metric_set.formulas))[0]
+    except InputError as error:
+        raise click.UsageError(f"--metrics: {error}") from None
+    results = compare(
+        runs,
+        resampling=output.resampling,
+        test=output.test,
+        allow_different=allow_different or output.allow_different,
+    )
+    if output.output:
+        results.save(output.output)
+    for run in runs:
+        for note in run.notes:
+            output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
+    found = results.to_dict()
+    _print(results, _only(found, shown), output)
+    return check_gates(found, output.gates)
+
+
+def output_format(form: Format | None, *, as_json: bool, width: int | None) -> str:
+    """The format of results: the one asked for, a table on a terminal (or for a given width), TSV elsewhere.
+
+    Raises:
+        click.UsageError: ``--json`` beside another ``--format``.
+    """
+    if as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} exclude each other")
+    if as_json or form:
+        return "json" if as_json else str(form)
+    return "table" if width or sys.stdout.isatty() else "tsv"  # not rich's view of it: FORCE_COLOR makes no terminal
+
+
+def _print(results: Results, found: dict[str, Any], output: Output) -> None:
+    form = output_format(output.form, as_json=output.as_json, width=output.width)
+    if form == "json":
+        click.echo(dump_json(found))
+    elif form == "tsv":
+        sys.stdout.write(tsv(found, results.metric_set.plain_numbers))
+    elif form == "table":
+        show_table(output.console(), found, results.metric_set, resamples=output.resamples)
+    else:
+        render = latex if form == "latex" else markdown
+        sys.stdout.write(render(results, intervals=output.intervals, metrics=output.metrics))
+
+
+def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
+    """The results with these metrics only, in this order."""
+    place = {name: k for k, name in enumerate(metrics)}
+    systems = [{**each, "metrics": {name: each["metrics"][name] for name in metrics}} for each in found["systems"]]
+    rows = [row for row in found["comparisons"] if row["metric"] in place]
+    order = {system["name"]: k for k, system in enumerate(found["systems"])}
+    rows.sort(key=lambda row: (order[row["system"]], place[row["metric"]]))
+    return {**found, "systems": systems, "comparisons": rows}

@@ -1,0 +1,18 @@
+"""Groups of verbs whose help pages say every line in full."""
+
+from __future__ import annotations
+
+import click
+
+_WHOLE = 10_000  # characters of a line of help: no line is cut
+
+
+class Group(click.Group):
+    """A group whose help page wraps the lines about its verbs instead of cutting them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(_WHOLE)) for name, each in found if each is not None]
+        with formatter.section("Verbs"):
+            formatter.write_dl(rows)

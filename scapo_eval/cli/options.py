@@ -1,0 +1,230 @@
+"""What the scoring verbs share: their options, and the files of captions and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar, get_args
+
+import click
+
+from ..claims import CLAIMS
+from ..errors import InputError, ScapoError
+from ..io.files import STDIN, atomic_write, dump_json
+from ..results import Resampling
+from ..scoring import ScoringOptions
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
+from .files import OUTPUT
+from .gates import Gate
+from .screen import Screen
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Format = Literal["table", "tsv", "json", "markdown", "latex"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Screen):
+    """The options of :func:`output_options`."""
+
+    form: Format | None
+    as_json: bool
+    metrics: tuple[str, ...] | None
+    intervals: bool
+    output: str | None
+    resamples: int
+    seed: int
+    test: Test
+    allow_different: bool
+    fail_under: tuple[Gate, ...]
+    fail_above: tuple[Gate, ...]
+
+    @property
+    def resampling(self) -> Resampling:
+        """How intervals are drawn."""
+        return Resampling(self.resamples, self.seed)
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The bounds that metrics must keep."""
+        return self.fail_under + self.fail_above
+
+
+def format_options(command: Command) -> Command:
+    """Adds ``--format`` and ``--json``, without the formats that only tables of metrics have."""
+    options = [
+        click.option("--format", "form", type=click.Choice(["table", "tsv", "json"]), help=_FORMAT_HELP),
+        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_FORMAT_HELP = "How results are printed.  [default: a table on a terminal, tsv elsewhere]"
+
+
+def _gates(under: bool) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Gate, ...]]:
+    return lambda ctx, param, texts: tuple(Gate.parse(text, under=under) for text in texts)
+
+
+def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """Callback of ``--metrics``."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise click.UsageError("--metrics takes names separated by commas, for example hal_rate,chair_s")
+    return names
+
+
+def output_options(command: Command) -> Command:
+    """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
+    options = [
+        click.option("--format", "form", type=click.Choice(get_args(Format)), help=_FORMAT_HELP),
+        click.option("--json", "as_json", is_flag=True, help="The same as --format json: one object, unrounded."),
+        click.option("--metrics", metavar="A,B", callback=metric_names, help="Show these metrics only, in this order."),
+        click.option("--intervals", is_flag=True, help="With markdown and latex: intervals beside the values."),
+        click.option(
+            "-o",
+            "--output",
+            type=OUTPUT,
+            metavar="FILE",
+            help="Also write a results file (JSON with counts per image) for compare and report.",
+        ),
+        click.option(
+            "--resamples",
+            type=click.IntRange(0, 1_000_000),
+            default=DEFAULT_RESAMPLES,
+            show_default=True,
+            help="Bootstrap resamples; 0 for no intervals.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
+        ),
+        click.option(
+            "--test",
+            type=click.Choice(get_args(Test)),
+            default="approximate_randomization",
+            show_default=True,
+            help="Test of differences to the first system.",
+        ),
+        click.option(
+            "--allow-different",
+            is_flag=True,
+            help="Compare systems that were scored differently (truth, vocabulary, claims...), and mark it.",
+        ),
+        click.option(
+            "--fail-under",
+            multiple=True,
+            callback=_gates(under=True),
+            metavar="METRIC=VALUE",
+            help="Exit with 3 if a system's metric (a fraction, 0.70) is below VALUE.",
+        ),
+        click.option(
+            "--fail-above",
+            multiple=True,
+            callback=_gates(under=False),
+            metavar="METRIC=VALUE",
+            help="Exit with 3 if a system's metric is above VALUE.",
+        ),
+        click.option("--width", type=click.IntRange(40), help="Width of the table in characters."),
+        click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too)."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
+    ]
+    return with_options(command, options, "output", Output)
+
+
+def scoring_options(command: Command) -> Command:
+    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
+    options = [
+        click.option(
+            "--claims",
+            type=click.Choice(CLAIMS),
+            default="all",
+            show_default=True,
+            help="Mentions that count: all (the paper); asserted: without negated ones; certain: nor hedged ones.",
+        ),
+        click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature."),
+        click.option(
+            "--on-unknown-image",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="Captions of images that the truth does not have.",
+        ),
+        click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary."),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="Processes that parse and match.  [default: 1; CHAIR's 'opera' one each]",
+        ),
+    ]
+    return with_options(command, options, "scoring", ScoringOptions)
+
+
+@contextmanager
+def evidence_file(path: str | None) -> Iterator[Callable[[Iterable[dict[str, Any]]], None] | None]:
+    """Yields what writes records of evidence as JSON Lines, None without a path."""
+    if path is None:
+        yield None
+        return
+    with atomic_write(path) as stream:
+        yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
+
+
+def with_options(
+    command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
+) -> Command:
+    """Adds options to a command, which receives them together as one dataclass.
+
+    Args:
+        command: the function to decorate, with its own options already on it.
+        options: click options, one per field of the record, in the order of the help text.
+        argument: name under which the command takes the record.
+        record: the dataclass.
+    """
+
+    def wrapper(**kwargs: Any) -> Any:
+        values = {field.name: kwargs.pop(field.name) for field in fields(record)}
+        return command(**{argument: record(**values)}, **kwargs)
+
+    wrapper.__name__ = command.__name__
+    wrapper.__doc__ = command.__doc__
+    wrapper.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+    decorated: Any = wrapper
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+@contextmanager
+def caption_file(path: str) -> Iterator[None]:
+    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    try:
+        yield
+    except ScapoError as error:
+        if found := _no_captions(path):
+            raise InputError(found, path=path) from error
+        raise
+
+
+def _no_captions(path: str) -> str | None:
+    from ..io.formats import kind_of, open_source
+    from ..metrics.provenance import file_looks_like
+
+    try:
+        source = None if path == STDIN else open_source(path, warn=lambda _: None)
+    except ScapoError:
+        return None
+    if source is None or kind_of(source) == "captions":
+        return None
+    layout = source.format
+    looks = file_looks_like(path) or ""
+    reason = f"no captions (image_id, caption) but {layout.title}"
+    if "(scapo-eval" in looks and not looks.startswith("captions"):
+        return f"{reason}; they look like {looks}"
+    if layout.captions:
+        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+    return f"{reason}; {layout.use}" if layout.use else reason

@@ -1,0 +1,77 @@
+"""Where people read: consoles, warnings, the progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """Consoles for results and for everything else."""
+
+    width: int | None = None
+    no_color: bool = False
+    quiet: bool = False
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A console for results (or, with ``stderr``, for everything else)."""
+        return Console(
+            stderr=stderr,
+            width=self.width,
+            no_color=self.no_color or None,
+            highlight=False,
+            quiet=stderr and self.quiet,
+        )
+
+    def warn(self, text: str) -> None:
+        """One warning on standard error, unless ``--quiet``."""
+        if not self.quiet:
+            click.echo(f"scapo-eval: warning: {text}", err=True)
+
+    def note(self, text: str) -> None:
+        """One line on standard error that is worth knowing, unless ``--quiet``."""
+        if not self.quiet:
+            click.echo(f"scapo-eval: note: {text}", err=True)
+
+
+@contextmanager
+def progress(screen: Screen, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error that appears after a second; yields ``advance(bytes)``."""
+    console = screen.console(stderr=True)
+    if screen.quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    import time
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(Text(description).plain.replace("[", "\\["), total=total)
+    began = time.monotonic()
+    visible = False
+
+    def advance(size: int) -> None:
+        nonlocal visible
+        bar.advance(task, size)
+        if not visible and time.monotonic() - began > 1:
+            visible = True
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        if visible:
+            bar.stop()

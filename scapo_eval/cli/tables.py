@@ -1,0 +1,269 @@
+"""Results as a table on a terminal, in the layout that fits its width, with a legend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from string import ascii_uppercase
+from textwrap import wrap
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from ..metric import MetricSet
+from ..names import DAGGER_SUFFIX, MEANINGS
+from ..render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
+
+GAP = 2
+LONG_NAME = 12
+"""Characters; longer names of systems are shortened where a table would not fit otherwise."""
+
+DIFFERENT = "≠"
+COUNTS = ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate", "dropped")
+"""Counts that a reader of the values should see, where there are any."""
+
+
+def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet, *, resamples: int) -> None:
+    """Prints systems side by side: values, intervals, differences to the first, then what a reader must know.
+
+    Args:
+        console: its width decides about the layout: systems as rows, as columns, or one block per metric.
+        found: ``systems`` and ``comparisons``.
+        metric_set: of the systems.
+        resamples: number of resamples, for the legend.
+    """
+    table = _Table(found, metric_set)
+    for lines in table.layouts():
+        width = max(map(_width, lines), default=0)
+        if width <= console.width:
+            break
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    console.print()
+    for text in table.legend(resamples):
+        for part in wrap(text, console.width):
+            console.print(Text(part, style="dim"))
+    for names, sizes, signature in table.signatures():
+        console.print()
+        for part in wrap(f"{', '.join(names)}: {sizes}", console.width):
+            console.print(Text(part))
+        for part in folded(signature, console.width):
+            console.print(Text(part, style="dim"), soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Table:
+    found: Mapping[str, Any]
+    metric_set: MetricSet
+
+    @cached_property
+    def systems(self) -> dict[str, Mapping[str, Any]]:
+        return {system["name"]: system for system in self.found["systems"]}
+
+    @cached_property
+    def rows(self) -> dict[tuple[str, str], Mapping[str, Any]]:
+        return {(row["system"], row["metric"]): row for row in self.found["comparisons"]}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return {name: system["n_images"] for name, system in self.systems.items()}
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Those that have a value."""
+        every = list(self.found["systems"][0]["metrics"])
+        named = [m for m in every if any(s["metrics"][m]["value"] is not None for s in self.systems.values())]
+        return named or every
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """Long names of systems -> the letters that stand for them where there is no room."""
+        letters = [*ascii_uppercase, *(f"{a}{b}" for a in ascii_uppercase for b in ascii_uppercase)]
+        if all(cell_len(name) <= LONG_NAME for name in self.systems) or len(self.systems) > len(letters):
+            return {name: name for name in self.systems}
+        return dict(zip(self.systems, letters, strict=False))
+
+    def layouts(self) -> Iterator[list[Text]]:
+        """The table in all its layouts, the one to prefer first; the last is the narrowest."""
+        full = {name: name for name in self.systems}
+        apart = any(on_shared_images(row, self.sizes, str) for row in self.rows.values())
+        if not apart:
+            if len(self.metrics) <= MANY_METRICS:
+                yield self._wide(full)
+            yield self._tall(full)
+            if self.short != full:
+                yield self._tall(self.short)
+        yield self._blocks(full)
+        if self.short != full:
+            yield self._blocks(self.short)
+
+    def _heading(self, metric: str) -> str:
+        better = self.metric_set.higher_is_better.get(metric)
+        return metric if better is None else f"{metric} {'↑' if better else '↓'}"
+
+    def _number(self, metric: str) -> Callable[[float | None], str]:
+        plain = metric in self.metric_set.plain_numbers
+        return lambda value: number(value, plain)
+
+    def _value(self, system: str, metric: str) -> Text:
+        return Text(self._number(metric)(self.systems[system]["metrics"][metric]["value"]), style="bold")
+
+    def _interval(self, system: str, metric: str) -> Text:
+        value, show = self.systems[system]["metrics"][metric], self._number(metric)
+        low, high = value["ci_low"], value["ci_high"]
+        return Text("" if low is None else f"[{show(low)}, {show(high)}]", style="dim")
+
+    def _difference(self, system: str, metric: str) -> Text:
+        row = self.rows.get((system, metric))
+        if row is None:
+            return Text()
+        mark = f" {DIFFERENT}" if row.get("differing") else ""
+        text = ""
+        if row["difference"] is not None:
+            plain = metric in self.metric_set.plain_numbers
+            text = number(row["difference"], plain, sign=True) + stars(row)
+        better = is_better(row, self.metric_set.higher_is_better.get(metric))
+        shared = on_shared_images(row, self.sizes, self._number(metric))
+        return Text(
+            "  ".join(filter(None, (text + mark, shared))),
+            style="dim" if better is None else "green" if better else "red",
+        )
+
+    def _with_names(self, names: Mapping[str, str], lines: list[Text]) -> list[Text]:
+        told = [Text(f"{short} = {name}", style="dim") for name, short in names.items() if short != name]
+        return [*lines, Text(), *told] if told else lines
+
+    def _wide(self, names: Mapping[str, str]) -> list[Text]:
+        """Systems as rows, of three lines each: value, interval, difference."""
+        cells = [[Text("system", style="bold"), *(Text(self._heading(m), style="bold") for m in self.metrics)]]
+        for name, short in names.items():
+            cells.append([Text(short), *(self._value(name, m) for m in self.metrics)])
+            for make in (self._interval, self._difference):
+                line = [make(name, m) for m in self.metrics]
+                if any(line):
+                    cells.append([Text(), *line])
+        return self._with_names(names, aligned(cells, right=range(1, len(self.metrics) + 1)))
+
+    def _tall(self, names: Mapping[str, str]) -> list[Text]:
+        """Metrics as rows, systems as columns."""
+        makers = (self._value, self._interval, self._difference)
+        columns = [aligned([[make(n, m) for make in makers] for m in self.metrics], right=range(3)) for n in names]
+        cells = [[Text("metric", style="bold"), *(Text(short, style="bold") for short in names.values())]]
+        for k, metric in enumerate(self.metrics):
+            cells.append([Text(self._heading(metric), style="bold"), *(column[k] for column in columns)])
+        return self._with_names(names, aligned(cells))
+
+    def _blocks(self, names: Mapping[str, str]) -> list[Text]:
+        """One block per metric, systems as rows: room for both values on the shared images."""
+        makers = (self._value, self._interval, self._difference)
+        cells: list[list[Text]] = []
+        for metric in self.metrics:
+            cells.append([Text(self._heading(metric), style="bold"), Text(), Text(), Text()])
+            cells += [[Text(f"  {short}"), *(make(name, metric) for make in makers)] for name, short in names.items()]
+        return self._with_names(names, aligned(cells, right=(1, 2)))
+
+    def legend(self, resamples: int) -> Iterator[str]:
+        """What the columns and marks mean, one sentence or two each."""
+        known = MEANINGS.get(self.metric_set.name, {})
+        meanings = [
+            f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
+            for name in self.metrics
+            if (plain := name.removesuffix(DAGGER_SUFFIX)) in known
+        ]
+        if meanings:
+            yield "; ".join(meanings) + "."
+        percent = "Percent" if not self.metric_set.plain_numbers.issuperset(self.metrics) else "Values"
+        if resamples:
+            yield f"{percent} with 95 % intervals (bootstrap by image, {resamples:,} resamples)."
+        yield from self._differences(resamples)
+        absent = len(self.found["systems"][0]["metrics"]) - len(self.metrics)
+        if absent:
+            yield f"{absent} more without a value (--json lists them)."
+
+    def _differences(self, resamples: int) -> Iterator[str]:
+        rows = list(self.rows.values())
+        if not rows:
+            return
+        baseline = rows[0]["baseline"]
+        shared = sorted({row["n_images"] for row in rows})
+        images = " to ".join(f"{n:,}" for n in dict.fromkeys((shared[0], shared[-1])))
+        apart = any(on_shared_images(row, self.sizes, str) for row in rows)
+        where = (
+            f"on shared images only ({images}): baseline -> system there; none below 30"
+            if apart
+            else f"on the same {images} images"
+        )
+        if any(row["difference"] is not None for row in rows):
+            yield f"Signed numbers: difference to {baseline}, {where}."
+        elif apart:
+            yield f"Too few images are shared with {baseline} to compare on (fewer than 30)."
+        if tests := test_of(rows):
+            yield (
+                f"* p < 0.05, ** p < 0.01: {tests} by image ({resamples:,} resamples), p after Holm's correction: "
+                "several systems get several chances, so the bound is stricter."
+            )
+        elif resamples and not apart:
+            yield "No test: it takes 30 shared images."
+        differing = {row["system"]: ", ".join(row["differing"]) for row in rows if row.get("differing")}
+        for system, fields in differing.items():
+            yield f"{DIFFERENT} {system} was scored differently from {baseline} in: {fields}."
+
+    def signatures(self) -> Iterator[tuple[list[str], str, str]]:
+        """``(systems, sizes, signature)``, once for neighbors that share both."""
+
+        def key(system: Mapping[str, Any]) -> tuple[str, str]:
+            counts = system["counts"]
+            extra = ", ".join(f"{counts[key]:,} {key.replace('_', ' ')}" for key in COUNTS if counts.get(key))
+            sizes = f"{system['n_captions']:,} scored, {system['n_images']:,} images"
+            return f"{sizes}{'; ' + extra if extra else ''}", system["signature"]
+
+        ordered = sorted(
+            self.systems.values(), key=lambda system: list(map(key, self.systems.values())).index(key(system))
+        )
+        for (sizes, signature), members in groupby(ordered, key=key):
+            yield [system["name"] for system in members], sizes, signature
+
+
+def _width(line: Text) -> int:
+    return cell_len(line.plain.rstrip())
+
+
+def _widths(cells: Sequence[Sequence[Text]]) -> list[int]:
+    """Of the columns; the only cell of its line does not count in them."""
+    counted = [line for line in cells if any(line[1:])] or cells
+    return [max(_width(line[k]) for line in counted) for k in range(len(cells[0]))]
+
+
+def aligned(cells: Sequence[Sequence[Text]], *, right: Sequence[int] = ()) -> list[Text]:
+    """Lines of cells in columns; those of ``right`` are flush right."""
+    widths = _widths(cells)
+    lines = []
+    for row in cells:
+        line = Text()
+        for k, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - _width(cell))
+            if k in right:
+                line.append(space)
+            line.append_text(cell)
+            if k not in right:
+                line.append(space)
+            if width:
+                line.append(" " * GAP)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def folded(signature: str, width: int) -> Iterator[str]:
+    """A signature in lines that end after a ``|``."""
+    line = ""
+    for part in signature.replace("|", "|\n").split("\n"):
+        if line and len(line) + len(part) > width:
+            yield line
+            line = ""
+        line += part
+    yield line

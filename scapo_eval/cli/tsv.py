@@ -1,0 +1,67 @@
+"""Results as tab-separated values: one row per system and metric, for scripts and spreadsheets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..render import number
+
+COLUMNS = (
+    "system",
+    "metric",
+    "value",
+    "ci_low",
+    "ci_high",
+    "system_value",
+    "baseline_value",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p_value",
+    "p_holm",
+    "n_images",
+    "signature",
+    "baseline",
+    "shared_images",
+    "test",
+    "differing",
+)
+"""``n_images`` are the system's; the values of a difference, and it, are on ``shared_images``."""
+
+
+def tsv(found: Mapping[str, Any], plain_numbers: frozenset[str]) -> str:
+    """The table as text; a baseline's columns of a difference are empty, ``n/a`` says that there is no value."""
+    rows = {(row["system"], row["metric"]): row for row in found["comparisons"]}
+    lines: list[tuple[str, ...]] = [COLUMNS]
+    for system in found["systems"]:
+        for name, value in system["metrics"].items():
+            plain = name in plain_numbers
+            cells = {
+                "system": system["name"],
+                "metric": name,
+                **{key: number(value[key], plain) for key in ("value", "ci_low", "ci_high")},
+                "n_images": str(system["n_images"]),
+                "signature": system["signature"],
+            }
+            if row := rows.get((system["name"], name)):
+                cells |= {key: number(row[key], plain) for key in ("system_value", "baseline_value", "difference")}
+                cells |= {f"difference_{side}": number(row[f"ci_{side}"], plain) for side in ("low", "high")}
+                cells |= {key: p_text(row[key]) for key in ("p_value", "p_holm")}
+                cells |= {
+                    "baseline": row["baseline"],
+                    "shared_images": str(row["n_images"]),
+                    "test": row["test"] or "n/a",
+                    "differing": ",".join(row.get("differing", ())),
+                }
+            lines.append(tuple(_cell(cells.get(column, "")) for column in COLUMNS))
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
+def p_text(p: float | None) -> str:
+    """A p-value with four digits; ``n/a`` where there is no test."""
+    return "n/a" if p is None else f"{p:.4f}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,111 @@
+"""torchmetrics: Cap. Score, Hal. and Cover Rate and CHAIR while a model is evaluated, on one or many ranks.
+
+The state is one vector of summed counts, so ranks are joined by one sum and memory does not grow. Sums give the
+values and nothing else: for intervals, tests and values per image write the captions to a file and score that
+(:func:`scapo_eval.score`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ..api import oracle_of, vocabulary_of
+from ..claims import Claims
+from ..errors import InputError, MissingExtra
+from ..io.captions import captions_of
+from ..io.files import FaultList
+from ..metrics.capscore import CaptionScorer, capscore_metrics
+from ..oracle import PresenceOracle, Truth
+from ..scoring import ScoringOptions
+from ..signature import Signature
+from ..vocabulary import Vocabulary
+
+try:
+    import torch
+    from torchmetrics import Metric
+except ImportError as error:
+    raise MissingExtra("torchmetrics", "CapScoreMetric") from error
+
+
+class CapScoreMetric(Metric):  # type: ignore[misc]
+    """``hal_rate cover_rate cap_score chair_i chair_s`` of the captions seen so far.
+
+    A sampler that repeats samples to fill the last batch (DistributedSampler does) makes them count twice, as with
+    every metric that sums; give it a data set that the ranks divide evenly, or score a file.
+
+    Args:
+        truth: what is in the images: a file, a PresenceOracle or ``{image id: [labels]}``.
+        vocabulary: labels and their aliases: an object, a shipped name or a file.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        on_unknown_image: what becomes of captions whose image the truth does not know.
+        **settings: of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
+
+    Raises:
+        InputError: the truth or the vocabulary cannot be read, or do not fit.
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    counts: torch.Tensor
+    skipped: torch.Tensor
+
+    def __init__(
+        self,
+        truth: PresenceOracle | str | Path | Mapping[Any, Iterable[str]],
+        vocabulary: Vocabulary | str | Path = "coco80",
+        *,
+        claims: Claims = "all",
+        on_unknown_image: Literal["error", "skip"] = "error",
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        options = ScoringOptions(claims, on_unknown_image=on_unknown_image)
+        seen = Truth.of(oracle_of(truth), vocabulary_of(vocabulary))
+        self.scorer = CaptionScorer((seen,), options.on_unknown_image == "skip", options.claims)
+        self.metric_set = capscore_metrics()
+        self.add_state("counts", torch.zeros(len(self.metric_set.columns), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("skipped", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, image_ids: Sequence[int | str] | torch.Tensor, captions: Sequence[str]) -> None:
+        """Adds a batch.
+
+        Args:
+            image_ids: n ids in any spelling, or an integer tensor (n,).
+            captions: n texts.
+
+        Raises:
+            InputErrors: captions that are not texts, and images that the truth does not know, by position from 1.
+            InputError: another number of ids than of captions.
+        """
+        ids = image_ids.tolist() if isinstance(image_ids, torch.Tensor) else list(image_ids)
+        if isinstance(captions, str) or len(ids) != len(captions):
+            raise InputError(f"{len(ids):,} image ids need as many captions, a list of strings")
+        faults = FaultList()
+        records = [{"image_id": image, "caption": text} for image, text in zip(ids, captions, strict=True)]
+        scored = self.scorer.score(captions_of("captions", enumerate(records, 1), faults), "captions", faults)
+        faults.raise_if_any()
+        self.counts += torch.as_tensor(scored.counts.sum(axis=0), device=self.counts.device)
+        self.skipped += scored.unknown_images
+
+    def compute(self) -> dict[str, torch.Tensor]:
+        """Metric -> its value as a fraction, a tensor of no dimension; NaN where it has none."""
+        values = self.metric_set.score(self.counts.cpu().numpy())
+        return {name: torch.tensor(float(value), device=self.counts.device) for name, value in values.items()}
+
+    @property
+    def signature(self) -> Signature:
+        """What decides the values; without the images' ids, which sums do not keep."""
+        [truth] = self.scorer.truths
+        return Signature.of(
+            "capscore",
+            vocab=truth.vocabulary.identity,
+            oracle=truth.oracle.fingerprint,
+            world=truth.oracle.world,
+            claims=self.scorer.claims,
+            n=int(self.counts[0]),
+            skip=int(self.skipped),
+        )

@@ -1,0 +1,107 @@
+"""Names of metrics for people, in one table: headings of tables for papers, legends, reports and plots."""
+
+from __future__ import annotations
+
+DAGGER_SUFFIX, DAGGER = "_dagger", "†"
+
+NAMES = {
+    "hal_rate": "Hal. Rate",
+    "cover_rate": "Cover Rate",
+    "cap_score": "Cap. Score",
+    "chair_s": "CHAIR_s",
+    "chair_i": "CHAIR_i",
+    "chair": "CHAIR",
+    "cover": "Cover",
+    "hal": "Hal",
+    "cog": "Cog",
+    "recall": "Recall",
+    "len": "Len",
+    "accuracy": "Accuracy",
+    "precision": "Precision",
+    "f1": "F1",
+    "yes_ratio": "Yes ratio",
+    "yes_recall": "Yes recall",
+    "no_recall": "No recall",
+    "amber_score": "AMBER Score",
+    "mmhal_score": "Score",
+    "mmhal_hal": "Hal. Rate",
+    "score": "Score",
+    "faithscore": "FaithScore",
+    "avg_facts": "Avg. Facts",
+    "objects": "Objects",
+    "objects_supported": "Objects, supported",
+    "objects_hallucinated": "Objects, hallucinated",
+    "subsentences": "Subsentences",
+    "subsentences_supported": "Subsentences, supported",
+    "subsentences_hallucinated": "Subsentences, hallucinated",
+    "subsentences_both": "Subsentences, both",
+    "mean_accuracy": "Mean accuracy",
+    "mean_f1": "Mean F1",
+}
+"""Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
+
+_CHAIR_I = "mentions that are hallucinated"
+_CHAIR_S = "captions with a hallucinated mention"
+
+MEANINGS = {
+    "capscore": {
+        "hal_rate": "claimed labels that are absent",
+        "cover_rate": "present labels that are claimed",
+        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
+        "chair_i": _CHAIR_I,
+        "chair_s": _CHAIR_S,
+    },
+    "chair": {
+        "chair_s": _CHAIR_S,
+        "chair_i": _CHAIR_I,
+        "recall": "present objects that are mentioned",
+        "len": "words (or tokens) per caption",
+        "hal_rate": "different objects that are hallucinated",
+    },
+    "amber": {
+        "chair": _CHAIR_I,
+        "cover": "annotated objects that are mentioned",
+        "hal": "responses with a hallucination",
+        "cog": "hallucinations that people tend to, too",
+    },
+}
+"""Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
+
+BENCHMARKS = {
+    "capscore": "Captions",
+    "chair": "CHAIR",
+    "amber": "AMBER",
+    "phd": "PhD",
+    "pope": "POPE",
+    "yesno": "Yes/no",
+    "mmhal": "MMHal-Bench",
+    "faithscore": "FaithScore",
+    "density": "Density",
+    "augmented": "Described",
+}
+"""Metric set -> heading over its columns where several benchmarks share a table."""
+
+
+def metric_name(name: str) -> str:
+    """The name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
+    if name.endswith(DAGGER_SUFFIX):
+        return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
+    if name in NAMES:
+        return NAMES[name]
+    if name.startswith("phd_"):
+        mode, _, task = name.removeprefix("phd_").partition("_")
+        return f"PhD-{mode}" + (" by task" if task == "task" else f" {task.replace('_', ' ')}" if task else "")
+    for known in sorted(NAMES, key=len, reverse=True):
+        if name.endswith(f"_{known}"):
+            part = name.removesuffix(f"_{known}").replace("_", " ")
+            return f"{part[:1].upper()}{part[1:]} {_lowered(NAMES[known])}"
+    return name.replace("_", " ")
+
+
+def _lowered(text: str) -> str:
+    return text if text[1:2].isdigit() or text[:2].isupper() or text == "FaithScore" else text[:1].lower() + text[1:]
+
+
+def benchmark_name(metric_set: str) -> str:
+    """The name of a benchmark over the columns of its metrics."""
+    return BENCHMARKS.get(metric_set, metric_set)

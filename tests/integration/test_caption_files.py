@@ -1,0 +1,227 @@
+"""Captions of every layout go straight into score, chair, show and report, and say the same as own JSON Lines."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval.cli.main import main
+from scapo_eval.errors import InputError
+from scapo_eval.io.captions import Block, Captions, ParsedBlock, caption_blocks
+from scapo_eval.io.files import FaultList
+
+TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
+RECORDS = [{"image_id": image, "caption": text} for image, text in TEXTS.items()]
+TRUTH = {"labels": ["dog", "cat", "car", "person"], "objects": {"1": ["dog"], "2": ["car"], "3": ["dog"]}}
+LMMS = [{"doc_id": k, "doc": {"image_id": k}, "filtered_resps": [text], "target": "x"} for k, text in TEXTS.items()]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def lines(records: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def table(header: str, rows: list[list[object]], delimiter: str) -> bytes:
+    import csv
+
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows([header.split(), *rows])
+    return stream.getvalue().encode()
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def workbook(rows: list[list[object]]) -> bytes:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    stream = io.BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
+VLM = [[k, f"{image}.jpg", text] for k, (image, text) in enumerate(TEXTS.items())]
+LAYOUTS: dict[str, bytes] = {
+    "lines": lines(RECORDS),
+    "array": json.dumps(RECORDS).encode(),
+    "indented array": json.dumps([{**record, "id": k} for k, record in enumerate(RECORDS)], indent=1).encode(),
+    "csv": table("image_id caption", [list(pair) for pair in TEXTS.items()], ","),
+    "tsv": table("image_id caption", [list(pair) for pair in TEXTS.items()], "\t"),
+    "parquet": parquet({"image_id": list(TEXTS), "caption": list(TEXTS.values())}),
+    "rollouts": lines([{"image_id": image, "response": text, "sample": 0} for image, text in TEXTS.items()]),
+    "llava": lines(
+        [
+            {"question_id": image, "prompt": "Describe.", "text": text, "answer_id": "x", "model_id": "m"}
+            for image, text in TEXTS.items()
+        ]
+    ),
+    "lmms-eval": lines(LMMS),
+    "lmms-eval log": json.dumps({"args": {"model": "m"}, "logs": LMMS}, indent=2).encode(),
+    "verl": lines(
+        [{"input": "Describe.", "output": text, "score": 0.0, "image_id": image} for image, text in TEXTS.items()]
+    ),
+    "trl": parquet({"prompt": ["Describe."] * 3, "completion": list(TEXTS.values()), "image_id": list(TEXTS)}),
+    "amber": json.dumps([{"id": image, "response": text} for image, text in TEXTS.items()]).encode(),
+    "vlmevalkit tsv": table("index image_path prediction", VLM, "\t"),
+    "vlmevalkit xlsx": workbook([["index", "image_path", "prediction"], *VLM]),
+    "vlmevalkit json": json.dumps(
+        [dict(zip(("index", "image_path", "prediction"), row, strict=True)) for row in VLM]
+    ).encode(),
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs a verb in a folder with truth.json: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    Path("truth.json").write_text(json.dumps(TRUTH))
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        out, err = capfd.readouterr()
+        return int(leaving.value.code or 0), out, err
+
+    return call
+
+
+def read(path: str | Path, **options: Any) -> Captions:
+    faults = FaultList()
+    found = Captions()
+    for block in caption_blocks(path, **options):
+        for name in Captions.__slots__:
+            getattr(found, name).extend(getattr(block.parse(faults), name))
+    faults.raise_if_any()
+    return found
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_holds_the_same_captions(tmp_path: Path, layout: str, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "x"  # recognized by content, never by name
+    path.write_bytes(pack(LAYOUTS[layout]))
+    found = read(path)
+    assert dict(zip(found.image_ids, found.captions, strict=True)) == {str(k): text for k, text in TEXTS.items()}
+    assert found.numbers == sorted(found.numbers)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_score_and_chair_take_every_layout(run: Run, layout: str) -> None:
+    Path("own.jsonl").write_bytes(LAYOUTS["lines"])
+    Path("x").write_bytes(LAYOUTS[layout])
+    for verb in ("score", "chair"):
+        wanted = json.loads(run(verb, "own.jsonl", "--truth", "truth.json", "--json")[1])["systems"][0]
+        code, out, err = run(verb, "x", "--truth", "truth.json", "--json", "--workers", "2")
+        found = json.loads(out)["systems"][0]
+        assert (code, err) == (0, "")
+        assert {**found, "name": "own"} == {**wanted, "name": "own"}
+        assert found["counts"]["hallucinated"] == 3
+
+
+def test_show_report_check_and_overlap_take_a_table(run: Run) -> None:
+    Path("x.csv").write_bytes(LAYOUTS["csv"])
+    code, out, _ = run("show", "x.csv", "--image", "2", "--truth", "truth.json", "--json")
+    assert code == 0
+    assert json.loads(out)["caption"] == TEXTS[2]
+    code, out, _ = run("report", "x.csv", "--truth", "truth.json", "--format", "csv")
+    assert code == 0
+    assert "cap_score" in out
+    code, out, _ = run("oracle", "check", "truth.json", "--captions", "x.csv")
+    assert code == 0
+    assert "3 images" in out
+    code, out, _ = run("oracle", "overlap", "truth.json", "x.csv", "--json")
+    assert json.loads(out)["evaluation"][0]["shared"] == 3
+
+
+def test_inline_truth_in_parquet_and_in_a_table(run: Run) -> None:
+    objects = [["dog", "cat"], ["car"], ["dog", "person"]]
+    columns = {"image_id": list(TEXTS), "caption": list(TEXTS.values()), "objects": objects}
+    Path("x.parquet").write_bytes(parquet(columns))
+    rows = [[image, text, json.dumps(o)] for (image, text), o in zip(TEXTS.items(), objects, strict=True)]
+    Path("x.csv").write_bytes(table("image_id caption objects", rows, ","))
+    for name in ("x.parquet", "x.csv"):
+        code, out, err = run("score", name, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["systems"][0]["counts"]["covered"] == 5
+
+
+def test_own_lines_travel_unparsed_and_nothing_else_does(tmp_path: Path) -> None:
+    for layout, data in LAYOUTS.items():
+        (tmp_path / "x").write_bytes(data)
+        raw = layout in ("lines", "array", "indented array")
+        assert {type(block) for block in caption_blocks(tmp_path / "x")} == {Block if raw else ParsedBlock}, layout
+
+
+@pytest.mark.parametrize("layout", ["lines", "lmms-eval", "csv", "vlmevalkit tsv"])
+def test_standard_input(tmp_path: Path, layout: str) -> None:
+    (tmp_path / "truth.json").write_text(json.dumps(TRUTH))
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "score", "-", "--truth", "truth.json", "--json"]
+    done = subprocess.run(command, input=LAYOUTS[layout], capture_output=True, cwd=tmp_path, check=True)
+    assert json.loads(done.stdout)["systems"][0]["counts"]["generated"] == 6
+
+
+def test_rollouts_may_say_yes_and_captions_may_not(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(lines([{"input": "Is it?", "output": "Yes, a dog.", "score": 1.0, "image_id": 1}]))
+    assert read(path, rollouts=True).captions == ["Yes, a dog."]
+    with pytest.raises(InputError, match="they seem to be answers to questions, not captions"):
+        read(path)
+
+
+@pytest.mark.parametrize("verb", ["score", "chair"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (table("image_id text", [[1, "A dog."]], ","), "unknown layout: table with the keys image_id, text"),
+        (parquet({"image_id": [1.0, float("nan")], "caption": ["a", "b"]}), "x:2: 'image_id' must be a number"),
+        (parquet({"image_id": [1, 2], "caption": ["a", None]}), "x:2: 'caption' must be a string, not null"),
+        (table("image_id caption", [["", "A dog."]], ","), "x:2: 'image_id' is an empty string"),
+        (table("image_id caption objects", [[1, "A dog.", "dog"]], ","), "x:2: 'objects' must be a JSON list"),
+        (b"image_id,caption\n1,a,b\n", "x:2: 3 cells under 2 columns"),
+        (lines([{**r, "model": "ab"[k % 2]} for k, r in enumerate(RECORDS)]), "several models in one file ('a', 'b')"),
+        (
+            parquet({"image_id": [1, 2], "caption": ["a", "b"], "model": ["a", "b"]}),
+            "several models in one file ('a', 'b'); take one out with: scapo-eval import x --model NAME",
+        ),
+        (
+            lines([{"question_id": 1, "image": "1.jpg", "text": "Is there a dog?", "label": "yes"}]),
+            "yes/no questions with labels",
+        ),
+        (
+            lines([{"question_id": 1, "image": "1.jpg", "prompt": "Is there a dog?", "text": "Yes", "model_id": "m"}]),
+            "LLaVA answers",
+        ),
+    ],
+)
+def test_faults_are_named_by_file_and_place(run: Run, verb: str, data: bytes, said: str) -> None:
+    Path("x").write_bytes(data)
+    code, out, err = run(verb, "x", "--truth", "truth.json")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_show_names_a_file_without_captions(run: Run) -> None:
+    Path("x").write_bytes(table("image_id text", [[1, "A dog."]], ","))
+    code, out, err = run("show", "x", "--truth", "truth.json", "--image", "1")
+    assert (code, out) == (2, "")
+    assert err.startswith("scapo-eval: x: unknown layout: table with the keys image_id, text")

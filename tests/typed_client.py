@@ -1,0 +1,74 @@
+"""A strictly typed program that uses the Python interface; mypy reads it in ``tests/unit/test_typed_client.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import scapo_eval
+from scapo_eval import (
+    CaptionScores,
+    InputError,
+    PresenceOracle,
+    Results,
+    RewardResult,
+    Run,
+    SubsentenceReward,
+    Vocabulary,
+)
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """Records as a generator."""
+    yield {"image_id": 1, "caption": "A dog."}
+
+
+def client(path: Path, frame: pd.DataFrame, dataset: Any) -> None:
+    """Every function, with every kind of input."""
+    vocabulary: Vocabulary = Vocabulary.load("coco80")
+    oracle: PresenceOracle = PresenceOracle.from_objects({1: ["dog"]})
+    scores: CaptionScores = scapo_eval.score(path, truth="truth.json", vocabulary=vocabulary, claims="asserted")
+    rate: float | None = scores.hal_rate
+    runs: list[Run] = [
+        scores,
+        scapo_eval.score(list(rows()), truth=oracle, name="mine", workers=2, resamples=100, seed=1),
+        scapo_eval.score(rows(), truth={1: ["dog"], "2": ("cat",)}, on_unknown_image="skip", skip_bad=True),
+        scapo_eval.score(frame, truth=frame),
+        scapo_eval.score(dataset),
+        scapo_eval.chair(str(path), truth=oracle, profile="opera", synonyms="synonyms.txt"),
+        scapo_eval.amber(path, data="AMBER", mode="parity"),
+        scapo_eval.pope(path, questions=[Path("a.json"), Path("b.json")], parser="pope"),
+        scapo_eval.phd(frame, data=path, unparsed="drop"),
+        scapo_eval.yesno([{"id": 1, "response": "Yes"}], questions=[{"id": 1, "label": "yes"}]),
+    ]
+    value: float | None = runs[0].metrics["hal_rate"].value
+    low: float | None = runs[0].metrics["hal_rate"].low
+    fields: Mapping[str, str] = runs[0].signature.fields
+    differing: dict[str, tuple[str | None, str | None]] = runs[0].signature.differences(runs[1].signature)
+    record: dict[str, Any] = runs[0].per_image()[0]
+    runs[0].save(path)
+    results: Results = scapo_eval.compare(runs, allow_different=True, test="paired_bootstrap", resamples=10)
+    again: Results = scapo_eval.compare(scapo_eval.load_results(path))
+    texts: list[str] = [results.to_markdown(), again.to_latex(["hal_rate"]), str(runs[0].signature)]
+    document: dict[str, Any] = results.to_dict()
+    tidy = results.to_pandas()
+    reward: list[RewardResult] = SubsentenceReward(vocabulary, oracle)([1], ["A dog."])
+    try:
+        scapo_eval.score("nothing.jsonl")
+    except InputError as error:
+        place: tuple[str | None, int | None, str] = (error.path, error.line, error.reason)
+        print(place)
+    print(rate, value, low, fields, differing, record, texts, document, tidy, reward)
+
+
+def mistakes(run: Run, path: Path) -> None:
+    """What mypy must refuse: an ignore that is not needed is an error, too."""
+    scapo_eval.score(7)  # type: ignore[arg-type]
+    scapo_eval.score(path, claims="some")  # type: ignore[arg-type]
+    scapo_eval.score(path, truht="truth.json")  # type: ignore[call-arg]
+    scapo_eval.chair(path)  # type: ignore[call-arg]
+    scapo_eval.compare([path])  # type: ignore[list-item]
+    run.metrics["hal_rate"].valeu  # type: ignore[attr-defined]  # noqa: B018

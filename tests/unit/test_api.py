@@ -1,0 +1,354 @@
+"""The Python interface: what may be handed over, what comes back, and that it equals the command line's figures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import scapo_eval
+from scapo_eval import InputError, PresenceOracle, Results, Run, ScapoError, Vocabulary, compare, load_results
+from scapo_eval.cli.main import cli
+from scapo_eval.errors import MissingExtra
+from scapo_eval.metrics.amber import AmberData
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BASELINE, ALIGNED, TRUTH = (
+    EXAMPLES / name for name in ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
+)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class StandInDataset:
+    """What Hugging Face's Dataset has of use here: rows by iteration, features, columns that can be removed."""
+
+    class Image:
+        def decode_example(self, value: object) -> object:
+            raise AssertionError("an image is decoded")
+
+    def __init__(self, rows: list[dict[str, Any]], features: Mapping[str, object]) -> None:
+        self.rows, self.features = rows, features
+
+    def remove_columns(self, names: list[str]) -> StandInDataset:
+        kept = {name: feature for name, feature in self.features.items() if name not in names}
+        return StandInDataset([{k: v for k, v in row.items() if k in kept} for row in self.rows], kept)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        return {name: [row[name] for row in self.rows] for name in self.features}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self.rows:
+            for name, value in row.items():
+                decode = getattr(self.features[name], "decode_example", lambda value: value)
+                decode(value)
+            yield row
+
+
+def dataset(records: list[dict[str, Any]]) -> StandInDataset:
+    rows = [{**record, "image": b"..."} for record in records]
+    return StandInDataset(rows, {**dict.fromkeys(records[0], "Value"), "image": StandInDataset.Image()})
+
+
+FORMS: list[Callable[[list[dict[str, Any]]], Any]] = [list, iter, tuple, pd.DataFrame, dataset]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_run_of_the_file(form: Callable[[list[dict[str, Any]]], Any]) -> None:
+    from_file = scapo_eval.score(str(BASELINE), truth=TRUTH)
+    run = scapo_eval.score(form(lines(BASELINE)), truth=TRUTH, name="captions_baseline")
+    assert run.to_dict() == from_file.to_dict()
+    assert run.n_records == len(lines(BASELINE))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_worker_processes_read_records_too(form: Callable[[list[dict[str, Any]]], Any]) -> None:
+    captions = lines(BASELINE) * 150
+    one = scapo_eval.score(form(captions), truth=TRUTH, resamples=0)
+    assert one.n_records == 6000
+    if form is list:
+        assert scapo_eval.score(captions, truth=TRUTH, resamples=0, workers=2).counts == one.counts
+
+
+def test_truth_and_vocabulary_as_objects_or_records() -> None:
+    objects = {record["image_id"]: ["dog", "person"] for record in lines(BASELINE)}
+    vocabulary = Vocabulary.load("coco80")
+    by_mapping = scapo_eval.score(BASELINE, truth=objects, vocabulary=vocabulary)
+    rows = [{"image_id": image, "objects": labels} for image, labels in objects.items()]
+    for truth in (PresenceOracle.from_objects(objects), rows, pd.DataFrame(rows)):
+        assert scapo_eval.score(BASELINE, truth=truth).counts == by_mapping.counts
+    inline = [{**record, "objects": np.array(["dog", "person"])} for record in lines(BASELINE)]
+    assert scapo_eval.score(pd.DataFrame(inline)).counts == by_mapping.counts
+    dagger = scapo_eval.score(
+        BASELINE, truth=objects, dopa=objects, dopa_vocabulary=Vocabulary.from_mapping({"dog": ["dog"]})
+    )
+    assert dagger.metrics["cover_rate_dagger"].value is not None
+    assert dagger.hal_rate == by_mapping.hal_rate
+
+
+def test_numbers_as_pandas_and_numpy_write_them() -> None:
+    frame = pd.DataFrame(lines(BASELINE))
+    expected = scapo_eval.score(frame, truth=TRUTH).to_dict()
+    for dtype in ("int32", "float64", "Int64", "string"):
+        assert scapo_eval.score(frame.astype({"image_id": dtype}), truth=TRUTH).to_dict() == expected
+    frame.index = pd.Index(np.arange(len(frame)) + 100)
+    assert scapo_eval.score(frame, truth=TRUTH).to_dict() == expected
+
+
+def with_missing(column: str, value: Any = float("nan")) -> pd.DataFrame:
+    frame = pd.DataFrame(lines(BASELINE)).astype(object)
+    frame.loc[2, column] = value
+    return frame
+
+
+CAPTION_FAULTS: list[tuple[Any, str]] = [
+    (with_missing("caption"), "<DataFrame>:3: 'caption' must be a string, found null"),
+    (with_missing("caption", pd.NA), "<DataFrame>:3: 'caption' must be a string, found null"),
+    (with_missing("caption", 7), "<DataFrame>:3: 'caption' must be a string, found a number"),
+    (with_missing("image_id"), "<DataFrame>:3: 'image_id' must be a number or a string, not null"),
+    (with_missing("image_id", 999), "<DataFrame>:3: unknown image id '999'"),
+    (pd.DataFrame({"image_id": [1]}), "<DataFrame>:1: missing key 'caption' (found: image_id)"),
+    (pd.DataFrame({0: [1], 1: ["a"]}), "<DataFrame>:1: missing key 'image_id' (found: 0, 1)"),
+    (pd.DataFrame(), "<DataFrame>: the frame has no columns"),
+    (pd.DataFrame([[1, "a", "b"]], columns=["image_id", "caption", "caption"]), "column 'caption' appears twice"),
+    (pd.DataFrame({"image_id": [], "caption": []}), "<DataFrame>: no caption is left to score"),
+    ([], "<list>: no caption is left to score"),
+    ([{"image_id": 1, "caption": "a"}, ["x"]], "<list>:2: expected a JSON object, found an array"),
+    ([{"image_id": 1, "caption": float("nan")}], "<list>:1: 'caption' must be a string, found null"),
+    ({"train": []}, "one mapping (keys: train), not records"),
+    (b"captions.jsonl", "found bytes"),
+    (7, "expected a path, a list of records, a DataFrame or a Dataset, found int"),
+    (None, "found NoneType"),
+    ("nothing.jsonl", "nothing.jsonl: file not found"),
+    (Path("nothing.jsonl"), "nothing.jsonl: file not found"),
+]
+
+
+@pytest.mark.parametrize(("captions", "reason"), CAPTION_FAULTS)
+@pytest.mark.parametrize("verb", [scapo_eval.score, scapo_eval.chair])
+def test_captions_that_cannot_be_scored(verb: Callable[..., Run], captions: Any, reason: str) -> None:
+    with pytest.raises(ScapoError) as caught:
+        verb(captions, truth=TRUTH)
+    assert reason in str(caught.value)
+
+
+def test_faulty_rows_can_be_skipped_and_are_counted() -> None:
+    run = scapo_eval.score(with_missing("caption"), truth=TRUTH, skip_bad=True)
+    assert (run.n_records, run.counts["skipped"], run.signature.fields["skip"]) == (len(lines(BASELINE)) - 1, 1, "1")
+    run = scapo_eval.score(with_missing("image_id", 999), truth=TRUTH, on_unknown_image="skip")
+    assert (run.n_records, run.counts["unknown_images"]) == (len(lines(BASELINE)) - 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"claims": "some"}, "claims must be one of all, "),
+        ({"on_unknown_image": "ignore"}, "on_unknown_image must be one of error, skip"),
+        ({"workers": 0}, "workers must be a whole number of at least 1"),
+        ({"resamples": -1}, "resamples must be a whole number of at least 0"),
+        ({"seed": "a"}, "seed must be a whole number of at least 0, got 'a'"),
+        ({"vocabulary": "coco81"}, "unknown vocabulary 'coco81'"),
+        ({"truth": "nothing.json"}, "nothing.json: file not found"),
+        ({"truth": {1: "dog"}}, "expected a list of labels"),
+        ({"truth": [{"image_id": 1}]}, "<list>:1: missing key 'objects'"),
+        ({"truth": 5}, "found int"),
+    ],
+)
+def test_settings_that_are_not_valid(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ScapoError) as caught:
+        scapo_eval.score(BASELINE, **{"truth": TRUTH, **settings})
+    assert reason in str(caught.value)
+
+
+def test_chair_profiles() -> None:
+    assert scapo_eval.chair(BASELINE, truth=TRUTH).metrics["chair_s"].value == pytest.approx(
+        scapo_eval.score(BASELINE, truth=TRUTH).chair_s
+    )
+    with pytest.raises(InputError, match="the profile 'reference' needs --synonyms FILE \\(in Python synonyms=\\)"):
+        scapo_eval.chair(BASELINE, truth=TRUTH, profile="reference")
+    with pytest.raises(InputError, match="profile must be one of native, reference, opera, got 'best'"):
+        scapo_eval.chair(BASELINE, truth=TRUTH, profile="best")  # type: ignore[arg-type]
+
+
+def test_yesno_of_records() -> None:
+    answers = [{"id": 1, "response": "Yes."}, {"id": 2, "response": "No"}, {"id": 3, "response": "Perhaps"}]
+    questions = [{"id": k, "label": label} for k, label in ((1, "yes"), (2, "yes"), (3, "no"))]
+    run = scapo_eval.yesno(pd.DataFrame(answers), questions=pd.DataFrame(questions))
+    assert run.metrics["accuracy"].value == 1 / 3
+    assert run.counts["unparsed"] == 1
+    dropped = scapo_eval.yesno(answers, questions=questions, unparsed="drop")
+    assert dropped.metrics["accuracy"].value == 1 / 2
+    own = [{**answer, "label": question["label"]} for answer, question in zip(answers, questions, strict=True)]
+    assert scapo_eval.yesno(own).values == run.values
+    assert scapo_eval.yesno(answers, questions=questions, parser="contains", name="x").signature.fields["parser"] == (
+        "contains"
+    )
+
+
+ANSWER_FAULTS: list[tuple[Any, dict[str, Any], str]] = [
+    ([{"id": 1, "response": "Yes"}], {}, "<list>:1: 1 of 1 answers have no label yes or no"),
+    ([{"id": 1, "response": None, "label": "yes"}], {}, "<list>:1: 'response' must be a string"),
+    (pd.DataFrame({"id": [None], "response": ["Yes"], "label": ["yes"]}), {}, "<DataFrame>:1: 'id' must be"),
+    ([], {}, "<list>: there are no records"),
+    ([{"a": 1}], {}, "<list>: unknown layout: records with the keys a"),
+    ([{"id": 1, "response": "Yes", "label": "yes"}], {"parser": "mine"}, "parser must be one of default, pope,"),
+    ([{"id": 1, "response": "Yes", "label": "yes"}], {"unparsed": "right"}, "unparsed must be one of wrong, drop"),
+    ([{"id": 1, "response": "Yes"}], {"questions": [{"id": 1}]}, "<list>:1: no question with a label"),
+    ([{"id": 1, "response": "Yes"}], {"questions": ["nothing.json"]}, "nothing.json: file not found"),
+]
+
+
+@pytest.mark.parametrize(("answers", "settings", "reason"), ANSWER_FAULTS)
+def test_answers_that_cannot_be_scored(answers: Any, settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ScapoError) as caught:
+        scapo_eval.yesno(answers, **settings)
+    assert reason in str(caught.value)
+
+
+def by_command(*arguments: object) -> dict[str, Any]:
+    done = CliRunner().invoke(cli, [*map(str, arguments), "--json", "--resamples", "50", "-q"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_figures_are_those_of_the_verbs(shared: Path) -> None:
+    data = shared / "data"
+    pope_answers, pope_questions = (
+        data / "pope" / "llava-v1.5-13b.answers.jsonl",
+        [data / "pope" / f"coco_pope_{category}.json" for category in ("adversarial", "popular", "random")],
+    )
+    phd_answers, phd_data = data / "phd" / "phd_synthetic_answers.jsonl", data / "phd" / "phd_synthetic.json"
+    amber = data / "amber"
+    responses = amber / "responses" / "gen_instructblip_agla_small.json.gz"
+    few = {"resamples": 50}
+    runs = {
+        ("score", BASELINE, "--truth", TRUTH): scapo_eval.score(BASELINE, truth=TRUTH, **few),
+        ("chair", BASELINE, "--truth", TRUTH): scapo_eval.chair(BASELINE, truth=TRUTH, **few),
+        ("amber", responses, "--data", amber): scapo_eval.amber(responses, data=AmberData.load(amber), **few),
+        ("pope", pope_answers, *(part for path in pope_questions for part in ("--questions", path))): scapo_eval.pope(
+            pope_answers, questions=pope_questions, **few
+        ),
+        ("phd", phd_answers, "--data", phd_data): scapo_eval.phd(phd_answers, data=phd_data, **few),
+    }
+    for command, run in runs.items():
+        assert run.to_dict() == by_command(*command)["systems"][0]
+    in_memory = scapo_eval.amber(
+        json.loads(gzip.decompress(responses.read_bytes())), data=amber, name="gen_instructblip_agla_small", **few
+    )
+    assert in_memory.to_dict() == runs["amber", responses, "--data", amber].to_dict()
+    answers = scapo_eval.pope(pd.DataFrame(lines(pope_answers)), questions=pope_questions, **few)
+    assert answers.values == scapo_eval.pope(pope_answers, questions=pope_questions, **few).values
+
+
+# ---- results ----
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return compare([scapo_eval.score(path, truth=TRUTH, resamples=50) for path in (BASELINE, ALIGNED)])
+
+
+def test_compare_equals_the_verb(results: Results, tmp_path: Path) -> None:
+    assert results.to_dict() == by_command("score", BASELINE, ALIGNED, "--truth", TRUTH)
+    results.save(tmp_path / "results.json")
+    again = compare(load_results(tmp_path / "results.json"), resamples=50)
+    assert again.to_dict() == results.to_dict()
+    assert compare(load_results(tmp_path / "results.json"), resamples=0).comparisons[0]["p_value"] is None
+
+
+def test_runs_of_one_name_are_numbered() -> None:
+    captions = [lines(BASELINE), lines(ALIGNED)]
+    found = compare([scapo_eval.score(each, truth=TRUTH, resamples=0) for each in captions])
+    assert [run.name for run in found.runs] == ["captions#1", "captions#2"]
+
+
+def test_what_cannot_be_compared() -> None:
+    first = scapo_eval.score(BASELINE, truth=TRUTH, resamples=0)
+    other = scapo_eval.score(ALIGNED, truth=TRUTH, claims="asserted", resamples=0)
+    with pytest.raises(InputError, match=r"scored differently.*claims: asserted against all.*allow_different=True"):
+        compare([first, other])
+    assert len(compare([first, other], allow_different=True).comparisons) == 5
+    with pytest.raises(InputError, match="is a run of chair"):
+        compare([first, scapo_eval.chair(ALIGNED, truth=TRUTH, resamples=0)], allow_different=True)
+    with pytest.raises(InputError, match="there are no runs"):
+        compare([])
+    with pytest.raises(InputError, match=r"expected runs \(of score, chair, ... or load_results\), found str"):
+        compare(["results.json"])  # type: ignore[list-item]
+
+
+def test_per_image_adds_up() -> None:
+    run = scapo_eval.score(BASELINE, truth=TRUTH, resamples=0)
+    frame = pd.DataFrame(run.per_image())
+    assert len(frame) == run.n_images
+    assert list(frame.columns) == ["image_id", *run.table.columns, *run.values]
+    assert frame["generated"].sum() == run.counts["generated"]
+    record = run.per_image()[0]
+    assert record["hal_rate"] == (record["hallucinated"] / record["generated"] if record["generated"] else None)
+    silent = scapo_eval.score([{"image_id": 1, "caption": "Nothing."}], truth=TRUTH, resamples=0)
+    assert silent.per_image()[0]["hal_rate"] is None
+
+
+def test_frames_are_tidy(results: Results) -> None:
+    frame = results.to_pandas()
+    columns = "system metric value ci_low ci_high difference p_value p_holm n_images signature"
+    assert list(frame.columns) == columns.split()
+    assert len(frame) == 2 * len(results.metric_set.formulas)
+    assert frame.groupby("system")["difference"].count().to_dict() == {"captions_aligned": 5, "captions_baseline": 0}
+    assert {str(frame[name].dtype) for name in columns.split()[2:8]} == {"float64"}
+    row = frame[(frame.system == "captions_aligned") & (frame.metric == "hal_rate")].iloc[0]
+    assert row.value == results.runs[1].metrics["hal_rate"].value
+    assert row.signature == str(results.runs[1].signature)
+    assert list(results.runs[0].to_pandas().columns) == columns.split()
+
+
+def test_frames_need_pandas(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'scapo\[pandas\]'"):
+        results.to_pandas()
+
+
+def test_tables_of_all_kinds(results: Results) -> None:
+    markdown, latex, page = results.to_markdown(), results.to_latex(["cap_score"]), results._repr_html_()
+    baseline = results.runs[0].metrics["cap_score"]
+    assert "captions\\_baseline" in markdown
+    assert str(results.runs[0].signature) in markdown
+    assert f"{100 * baseline.value:.1f}" in latex
+    assert "Hal. Rate" not in latex
+    assert f"{100 * baseline.value:.1f} [{100 * baseline.low:.1f}, {100 * baseline.high:.1f}]" in page
+    assert f"{100 * baseline.value:.1f} \\[" in results.to_markdown(["cap_score"], intervals=True)
+    with pytest.raises(InputError, match="unknown metric 'bleu'; known: hal_rate"):
+        results.to_markdown(["bleu"])
+
+
+def test_a_page_escapes_and_says_what_a_reader_must_know() -> None:
+    truth = PresenceOracle.from_objects({1: ["dog", "unicorn"]}, source="my <truth>")
+    found = scapo_eval.score([{"image_id": 1, "caption": "a dog"}], truth=truth, resamples=0, name="<b>a & b</b>")
+    page = found._repr_html_()
+    assert "<b>a &" not in page
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;: my &lt;truth&gt;: 1 truth label(s) outside the vocabulary" in page
+
+
+def test_bold_is_what_the_test_supports() -> None:
+    """40 images, of which the second system hallucinates on none and the third on all but one."""
+    truth = PresenceOracle.from_objects({k: ["dog"] for k in range(40)}, labels=["dog", "cat"])
+
+    def run(name: str, wrong: int) -> Run:
+        captions = [{"image_id": k, "caption": "a dog" + " and a cat" * (k < wrong)} for k in range(40)]
+        return scapo_eval.score(captions, truth=truth, name=name)
+
+    found = compare([run("base", 40), run("clean", 0), run("same", 39)])
+    page = found._repr_html_()
+    assert "<td>clean</td><td><b>0.0</b>** [0.0, 0.0]</td>" in page
+    assert page.split("<td>same</td>")[1].split("</tr>")[0].count("<b>") == 0
+    frame = found.to_pandas().query("metric == 'hal_rate'")
+    assert frame.p_holm.tolist()[1] == 2 * frame.p_value.tolist()[1]

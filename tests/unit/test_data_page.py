@@ -1,0 +1,98 @@
+"""Every example of docs/data.md is read by the reader of the verb that the page names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sized
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval.io.answers import read_answers
+from scapo_eval.io.captions import caption_blocks
+from scapo_eval.io.files import FaultList
+from scapo_eval.io.truth_table import read_open_images
+from scapo_eval.metrics.chair import Reference, Synonyms
+from scapo_eval.metrics.chair.truth import joined_truth
+from scapo_eval.metrics.faithscore import read_facts
+from scapo_eval.metrics.mmhal import read_ratings
+from scapo_eval.metrics.phd import read_phd
+from scapo_eval.metrics.questions import read_questions
+from scapo_eval.results import load_results
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"<!-- reader: (.+?) \| (\S+) \| (\d+)(?: (\S+))? -->\n```(\w*)\n(.*?)```", re.DOTALL)
+EXAMPLES = {found[1]: found for found in EXAMPLE.findall(PAGE)}
+
+
+def captions(path: Path, **options: bool) -> list[str]:
+    faults = FaultList()
+    found = [text for block in caption_blocks(path, **options) for text in block.parse(faults).captions]
+    faults.raise_if_any()
+    return found
+
+
+def prompts(path: Path) -> Sized:
+    from scapo_train.data import read_prompts
+
+    return read_prompts(path)
+
+
+def coco_captions(path: Path) -> Sized:
+    """Joined with the page's instances, by the page's synonyms."""
+    write(path.parent, "instances.json")
+    reader = Reference(Synonyms.load(write(path.parent, "synonyms.txt")))
+    joined = joined_truth([path.parent / "instances.json"], [path], reader, warn=lambda _: None)
+    assert joined.objects() == {"226988": ["dog", "person"]}
+    return joined.image_ids
+
+
+def classes(path: Path) -> Sized:
+    """Names for the page's labels."""
+    return read_open_images([write(path.parent, "labels.csv")], path).labels
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "captions": captions,
+    "rollouts": lambda path: captions(path, rollouts=True),
+    "answers": lambda path: list(read_answers(path)),
+    "ratings": read_ratings,
+    "facts": read_facts,
+    "truth": lambda path: PresenceOracle.load(path).image_ids,
+    "classes": classes,
+    "coco captions": coco_captions,
+    "synonyms": lambda path: Synonyms.load(path).vocabulary.labels,
+    "questions": read_questions,
+    "phd": read_phd,
+    "vocabulary": lambda path: Vocabulary.load(path).labels,
+    "prompts": prompts,
+    "results": load_results,
+}
+
+
+def write(folder: Path, name: str) -> Path:
+    _, _, _, _, language, text = EXAMPLES[name]
+    if language == "python":
+        exec(compile(text, name, "exec"), {})
+    else:
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    reader, _, number, world, _, text = EXAMPLES[name]
+    path = write(tmp_path, name)
+    assert len(READERS[reader](path)) == int(number)
+    assert text.count("\n") <= 5
+    if world:
+        assert PresenceOracle.load(path).world == world
+
+
+def test_the_page_has_no_example_that_is_not_read() -> None:
+    fences = re.findall(r"^```(\w*)$", PAGE, re.MULTILINE)[::2]
+    assert len(fences) == len(EXAMPLES) + fences.count("bash")
+    assert {reader for reader, *_ in EXAMPLES.values()} == READERS.keys()

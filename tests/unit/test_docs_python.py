@@ -1,0 +1,54 @@
+"""Every Python block of ``docs/python.md`` and of the README's "From Python" runs, in order, on the example's files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("torchmetrics")
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run_blocks(sources: list[str], page: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    for number, source in enumerate(sources, 1):
+        exec(compile(source, f"{page}, block {number}", "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "examples").mkdir()
+    for name in EXAMPLES:
+        shutil.copy(ROOT / "examples" / name, tmp_path / name)
+        shutil.copy(ROOT / "examples" / name, tmp_path / "examples" / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_blocks(blocks("docs/python.md"), "docs/python.md")
+    shown = capsys.readouterr().out
+    assert "<DataFrame>:2: 'caption' must be a string, found null" in shown
+    assert "{'claims': ('all', 'asserted')}" in shown
+    assert "\\begin{tabular}" in shown
+    assert (folder / "results.json").is_file()
+    assert set(found["metric"].compute()) == set(found["baseline"].values)
+
+
+def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_blocks(blocks("README.md"), "README.md")
+    assert "Mention(start=4, end=8, label='dog', surface='dogs')" in capsys.readouterr().out
+    assert found["results"].comparisons
+    assert found["result"].parts
