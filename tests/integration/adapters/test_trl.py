@@ -291,3 +291,33 @@ def test_the_example_trains(
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("reward|vocab:toy@")
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_pairs_pass_through_trl_s_dpo_data_path(
+    tokenizer: Any, truth_file: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    """scapo-eval pairs -> JSON Lines -> datasets -> DPOTrainer's collator for vision -> token ids and masks."""
+    from datasets import Image, List, load_dataset
+    from PIL import Image as Picture
+    from trl.trainer.dpo_trainer import DataCollatorForVisionPreference
+
+    (tmp_path / "images").mkdir()
+    for k in (1, 2):
+        Picture.fromarray(np.full((84, 84, 3), 40 * k, dtype=np.uint8)).save(tmp_path / "images" / f"{k}.png")
+    sampled = [("1", "A dog is near the tree."), ("1", "A cat is on the table."), ("2", "A cat."), ("2", "A car.")]
+    rollouts, pairs = tmp_path / "rollouts.jsonl", tmp_path / "pairs.jsonl"
+    rollouts.write_text("".join(json.dumps({"image_id": image, "response": text}) + "\n" for image, text in sampled))
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "pairs", str(rollouts), "--truth", str(truth_file)]
+    command += ["--vocabulary", str(vocabulary_file), "--images", str(tmp_path / "images"), "--format", "trl"]
+    subprocess.run([*command, "--prompt", "Describe this image.", "-o", str(pairs)], check=True)
+    data = load_dataset("json", data_files=str(pairs), split="train", cache_dir=str(tmp_path / "cache"))
+    assert len(data) == 2
+    data = data.cast_column("images", List(Image()))
+    _, processor = vision_language(tokenizer, tmp_path)
+    batch = DataCollatorForVisionPreference(processor)([data[0], data[1]])
+    texts = [
+        tokenizer.decode(ids[mask.bool()], skip_special_tokens=True).strip()
+        for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
+    ]
+    assert texts == ["A dog is near the tree.", "A cat.", "A cat is on the table.", "A car."]  # chosen, then rejected
+    assert len(batch["image_grid_thw"]) == 4
