@@ -9,14 +9,10 @@ hands those rewards on unchanged. The estimator registers itself when verl is im
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from ..errors import InputError, MissingExtra
-from ..oracle import PresenceOracle
-from ..reward import RewardColumns, RewardConfig, SubsentenceReward
-from ..vocabulary import Vocabulary
-from .loop import log_metrics
+from .loop import load_reward, row_metrics
 
 try:
     import torch
@@ -26,26 +22,6 @@ except ImportError as error:
 
 IMAGE_ID = "image_id"
 """The key of ``extra_info`` that names each prompt's image."""
-
-MOST_FAULTY = 64
-"""How many faulty rows in a row end a training run: verl scores row by row, so no call sees that all are faulty."""
-
-_faulty_in_a_row = 0
-
-
-@lru_cache(maxsize=8)
-def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
-    """The reward of a truth file and a vocabulary, loaded once per process.
-
-    A faulty row gives no reward and is logged: it must not end a run of many machines (see :func:`row_metrics`).
-
-    Args:
-        truth: see :meth:`PresenceOracle.load`.
-        vocabulary: see :meth:`Vocabulary.load`.
-        settings: fields of :class:`~scapo_eval.reward.RewardConfig`.
-    """
-    config = RewardConfig(**settings)
-    return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
 
 
 def image_id_of(extra_info: Any) -> object:
@@ -81,23 +57,10 @@ def compute_score(
     (reward models) is not used.
 
     Returns:
-        ``score``, and what :func:`row_metrics` gives, which verl logs.
+        ``score``, and what :func:`~scapo_eval.integrations.loop.row_metrics` gives, which verl logs.
     """
     columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
     return {"score": float(columns.total[0]), **row_metrics(columns)}
-
-
-def row_metrics(columns: RewardColumns) -> dict[str, float]:
-    """What verl logs of one response: see :func:`~scapo_eval.integrations.loop.log_metrics`.
-
-    Raises:
-        InputError: so many rows in a row were faulty in this process that the truth must be another data set's.
-    """
-    global _faulty_in_a_row
-    _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
-    if _faulty_in_a_row >= MOST_FAULTY:
-        raise InputError(f"{MOST_FAULTY} rows in a row get no reward; the last: {columns.errors[0]}")
-    return log_metrics(columns)
 
 
 def compute_scapo_advantage(

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import MissingExtra
 from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch
-from .verl import image_id_of, load_reward, row_metrics
+from .loop import advantages_for_batch, load_reward, row_metrics
+from .verl import image_id_of
 
 try:
     import torch

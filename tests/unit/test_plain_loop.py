@@ -161,24 +161,6 @@ def test_openrlhf_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["extra_logs"]["hallucinated"].tolist() == [0, 1, 0]
 
 
-@pytest.mark.usefixtures("world")
-def test_ms_swift_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    class ORM:
-        """ms-swift's base class."""
-
-        def __init__(self, args: Any = None, **kwargs: Any) -> None:
-            self.args = args
-
-    orms: dict[str, Any] = {}
-    monkeypatch.setitem(sys.modules, "swift", ModuleType("swift"))
-    monkeypatch.setitem(sys.modules, "swift.rewards", SimpleNamespace(ORM=ORM, orms=orms))  # type: ignore[arg-type]
-    recipe("ms_swift_plugin")
-    reward = orms["scapo"](args="the trainer's")
-    assert reward.args == "the trainer's"
-    found = reward(["A dog.", "A cat."], image_id=["1", "1"], solution=["", ""], trainer_state=None)
-    assert found == [1.0, 0.0]
-
-
 def test_easyr1_recipe(world: Path) -> None:
     module = recipe("easyr1_reward")
     rows = [{"response": "A dog.", "response_length": 3, "ground_truth": "1"}]

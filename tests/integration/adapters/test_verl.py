@@ -26,6 +26,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from scapo_eval import InputError
+from scapo_eval.integrations import loop
 from scapo_eval.integrations import verl as adapter
 from scapo_eval.tokens import decode_with_offsets
 
@@ -198,8 +199,8 @@ def test_a_truth_of_another_data_set_ends_the_run(
     truth_file: Path, vocabulary_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """verl scores row by row, so the rows of a process are counted; a good row between them starts the count anew."""
-    monkeypatch.setattr(adapter, "MOST_FAULTY", 3)
-    monkeypatch.setattr(adapter, "_faulty_in_a_row", 0)
+    monkeypatch.setattr(loop, "MOST_FAULTY", 3)
+    monkeypatch.setattr(loop, "_faulty_in_a_row", 0)
 
     def score(image: str) -> float:
         given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
