@@ -37,20 +37,22 @@ class InputErrors(ScapoError):
     Args:
         errors: the faults in reading order.
         total: how many there were, if more than ``errors`` holds.
+        said: how many of them ``errors`` stands for, where one of it stands for several.
     """
 
     SHOWN = 20
 
-    def __init__(self, errors: Iterable[InputError], total: int | None = None) -> None:
+    def __init__(self, errors: Iterable[InputError], total: int | None = None, said: int | None = None) -> None:
         self.errors = list(errors)
         self.total = max(total or 0, len(self.errors))
+        self.said = said if said is not None else min(len(self.errors), self.SHOWN)
         lines = [str(error) for error in self.errors[: self.SHOWN]]
-        if self.total > len(lines):
-            lines.append(f"... and {self.total - len(lines)} more errors ({self.total} in total)")
+        if self.total > self.said:
+            lines.append(f"... and {self.total - self.said} more errors ({self.total} in total)")
         super().__init__("\n".join(lines))
 
-    def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int]]:
-        return type(self), (self.errors, self.total)
+    def __reduce__(self) -> tuple[type[InputErrors], tuple[list[InputError], int, int]]:
+        return type(self), (self.errors, self.total, self.said)
 
 
 class MissingExtra(ScapoError):

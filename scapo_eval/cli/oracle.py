@@ -50,10 +50,20 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
 
 @command.command("chair")
 @click.option(
-    "--instances", required=True, multiple=True, metavar="FILE", help="COCO's instances_*.json; may be repeated."
+    "--instances",
+    type=INPUT,
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="COCO's instances_*.json; may be repeated.",
 )
 @click.option(
-    "--captions", required=True, multiple=True, metavar="FILE", help="COCO's captions_*.json of the same images."
+    "--captions",
+    type=INPUT,
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="COCO's captions_*.json of the same images.",
 )
 @click.option(
     "--profile",
@@ -62,9 +72,13 @@ def convert(truth: str, output: str, vocabulary: str | None) -> None:
     show_default=True,
     help="How captions are read, as in scapo-eval chair.",
 )
-@click.option("--synonyms", metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
-@click.option("--vocabulary", metavar="NAME|FILE", help="For 'native': labels and their aliases.  [default: coco80]")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl.")
+@click.option("--synonyms", type=INPUT, metavar="FILE", help="For 'reference' and 'opera': CHAIR's synonyms.txt.")
+@click.option(
+    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="For 'native': labels and their aliases.  [default: coco80]"
+)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz, .parquet, .json or .jsonl."
+)
 def chair_truth(
     instances: tuple[str, ...],
     captions: tuple[str, ...],
@@ -80,10 +94,12 @@ def chair_truth(
 
 
 @command.command("open-images")
-@click.argument("files", nargs=-1, required=True)
-@click.option("--classes", required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
-@click.option("--vocabulary", metavar="NAME|FILE", help="Keep this vocabulary's labels only, found by their aliases.")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
+@click.argument("files", type=INPUT, nargs=-1, required=True)
+@click.option("--classes", type=INPUT, required=True, metavar="FILE", help="Class descriptions: rows of code and name.")
+@click.option(
+    "--vocabulary", type=INPUT, metavar="NAME|FILE", help="Keep this vocabulary's labels only, found by their aliases."
+)
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
 def open_images(files: tuple[str, ...], classes: str, vocabulary: str | None, output: str) -> None:
     """Joins Open Images' FILES (image-level labels, boxes) with the names of its classes."""
     oracle = PresenceOracle.of_columns(read_open_images(files, classes))
@@ -212,7 +228,9 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
     metavar="NAME|FILE",
     help="The labels to be scored.",
 )
-@click.option("--captions", multiple=True, metavar="FILE", help="Caption files whose images the truth must have.")
+@click.option(
+    "--captions", type=INPUT, multiple=True, metavar="FILE", help="Caption files whose images the truth must have."
+)
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
 def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprint: bool) -> None:
     """Says whether TRUTH fits a vocabulary and the images of caption files; exits with 2 if it does not."""

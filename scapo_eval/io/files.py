@@ -357,13 +357,13 @@ class FaultList:
         first, last, count = self._lines[error.path, error.reason]
         if count == 1 or not error.line:
             return error
-        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path)
+        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
 
     def raise_if_any(self) -> None:
         """Raises InputErrors when faults were collected."""
         if self._first:
             said = sum(self._lines[error.path, error.reason][2] for error in self._first)
-            raise InputErrors(self.errors, len(self._first) + self.total - said)
+            raise InputErrors(self.errors, self.total, said)
 
 
 def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:

@@ -16,7 +16,7 @@ from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
 from .containers import Row, table_rows
 from .files import FaultList, display_name, json_type, read_bytes
-from .truth_columns import TruthColumns, TruthRows, columns_of_cells
+from .truth_columns import TruthColumns, TruthRows, columns_of_cells, sorted_unique
 
 _PRESENT = {
     **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
@@ -64,7 +64,7 @@ class _Cells:
     def keys(self, state: int) -> Any:
         """(cells,) positions of the cells of one state, each once."""
         rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
-        return np.unique(rows * len(self.labels) + labels)
+        return sorted_unique(rows * len(self.labels) + labels)
 
 
 def read_table_truth(data: bytes, source: str) -> TruthColumns:
@@ -157,7 +157,8 @@ def _read_cells(rows: Iterable[Row], source: str, found: set[str]) -> TruthColum
         cells.add(row, label.strip(), state)
     cells.faults.raise_if_any()
     present, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
-    for twice in (np.intersect1d(present, absent), np.intersect1d(np.union1d(present, absent), unknown)):
+    for one, other in ((present, absent), (present, unknown), (absent, unknown)):
+        twice = np.intersect1d(one, other, assume_unique=True)
         if len(twice):
             image, label = (
                 list(cells.images)[twice[0] // len(cells.labels)],
@@ -224,8 +225,8 @@ def read_open_images(
     if not cells.images:
         raise InputError("no label that people verified (only Source 'machine', or no row)", path=source)
     present, absent = cells.keys(1), cells.keys(0)
-    disputed = np.intersect1d(present, absent)
-    present, absent = np.setdiff1d(present, disputed), np.setdiff1d(absent, disputed)
+    disputed = np.intersect1d(present, absent, assume_unique=True)
+    present, absent = (np.setdiff1d(keys, disputed, assume_unique=True) for keys in (present, absent))
     codes = list(cells.labels)
     if classes is None:
         return columns_of_cells(source, "partial", list(cells.images), codes, present, absent)

@@ -130,7 +130,7 @@ def test_score_and_chair_take_every_layout(run: Run, layout: str) -> None:
     Path("x").write_bytes(LAYOUTS[layout])
     for verb in ("score", "chair"):
         wanted = json.loads(run(verb, "own.jsonl", "--truth", "truth.json", "--json")[1])["systems"][0]
-        code, out, err = run(verb, "x", "--truth", "truth.json", "--json", "--workers", "2")
+        code, out, err = run(verb, "x", "--truth", "truth.json", "--json", "--workers", "2", "-q")
         found = json.loads(out)["systems"][0]
         assert (code, err) == (0, "")
         assert {**found, "name": "own"} == {**wanted, "name": "own"}

@@ -327,9 +327,9 @@ def test_show_without_an_image_shows_the_worst(run: ScapoEval, tmp_path: Path) -
 def test_identical_errors_are_said_once(run: ScapoEval, world: Path) -> None:
     code, _, err = run("a.jsonl")
     assert code == 2
-    assert err.splitlines() == [
-        "scapo-eval: a.jsonl: no truth: give --truth FILE, or 'objects' in every record (60 records, lines 1-60)"
-    ]
+    (line,) = err.splitlines()
+    assert line.startswith("scapo-eval: a.jsonl:1: no truth: give --truth FILE")
+    assert line.endswith("(60 records, lines 1-60)")
     write(world / "other.jsonl", [{"image_id": k, "txt": "x"} for k in range(30)])
     code, _, err = run("other.jsonl", "--truth", "truth.json")
     assert code == 2

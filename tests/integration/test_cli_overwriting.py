@@ -75,6 +75,7 @@ COMMANDS = {
     "vocab mine": f"vocab mine {P} -o {P}",
     "vocab build": f"vocab build {P} -o {P}",
     "oracle convert": "oracle convert precious.npz -o precious.npz",
+    "oracle chair": f"oracle chair --instances {P} --captions truth.json -o {P}",
     "describe": f"describe {P} -o {P} --model m",
     "answer": f"answer {P} -o {P} --model m",
     "judge mmhal": f"judge mmhal {P} -o {P} --model m",

@@ -58,7 +58,7 @@ def test_a_page_and_a_table_go_to_standard_output_too(world: Path) -> None:
     assert page.returncode == 0
     assert page.stdout.startswith(b"<!DOCTYPE html>")
     table = run("report", "results.json", "--format", "markdown", cwd=world)
-    assert table.stdout.decode().splitlines()[0].startswith("| System | hal\\_rate ↓ | cover\\_rate ↑ |")
+    assert table.stdout.decode().splitlines()[0].startswith("| System | Hal. Rate ↓ | Cover Rate ↑ |")
     assert table.stdout.decode().splitlines()[2].startswith("| base | ")
 
 

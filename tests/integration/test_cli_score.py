@@ -144,7 +144,7 @@ def test_piped_output_is_plain_tsv(world: Path) -> None:
     done = run("a.jsonl", "b.jsonl", *OPTIONS, cwd=world, environment={"COLUMNS": "40"})
     rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
     assert rows[0][:5] == ["system", "metric", "value", "ci_low", "ci_high"]
-    assert {len(row) for row in rows} == {10}
+    assert {len(row) for row in rows} == {18}
     assert [row[:2] for row in rows[1:6]] == [
         ["a", m] for m in ("hal_rate", "cover_rate", "cap_score", "chair_i", "chair_s")
     ]
@@ -371,14 +371,21 @@ def test_bad_captions(world: Path, tmp_path: Path, name: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.jsonl", "e.jsonl", "truth.json", "v.yaml"]
 
 
-def test_the_first_twenty_faults_are_shown_in_order_and_all_counted(world: Path, tmp_path: Path) -> None:
+def test_twenty_different_faults_are_shown_in_order_and_all_counted(world: Path, tmp_path: Path) -> None:
     faults = [b'{"image_id": 999, "caption": "x"}\n', b"{}\n", b"xx\n"]
     (tmp_path / "bad.jsonl").write_bytes(GOOD + b"".join(faults[k % 3] for k in range(50)))
     for workers in (1, 2):
         done = run(tmp_path / "bad.jsonl", *OPTIONS, "--workers", workers, cwd=world)
         shown = refused(done).splitlines()
-        assert [line.split(":")[1] for line in shown[:20]] == [str(k) for k in range(2, 22)]
-        assert shown[20:] == ["... and 30 more errors (50 in total)"]
+        assert [line.split(":")[1] for line in shown] == ["2", "3", "4"]  # each kind once, with its count
+        assert [line.rpartition(" (")[2] for line in shown] == [
+            "17 records, lines 2-50)", "17 records, lines 3-51)", "16 records, lines 4-49)",
+        ]  # fmt: skip
+    lines = b"".join(b'{"image_id": %d, "caption": "x"}\n' % k for k in range(1000, 1050))
+    (tmp_path / "bad.jsonl").write_bytes(GOOD + lines)
+    shown = refused(run(tmp_path / "bad.jsonl", *OPTIONS, cwd=world)).splitlines()
+    assert [line.split(":")[1] for line in shown[:20]] == [str(k) for k in range(2, 22)]
+    assert shown[20:] == ["... and 30 more errors (50 in total)"]
 
 
 def test_bad_lines_can_be_skipped_and_are_counted_in_the_signature(world: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
     pytest.mark.usefixtures("quiet_loggers"),
 ]
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)  # a third agrees and costs two minutes
 UNWATCHED = (
     "run.samples=0", "run.evaluate_every=0", "run.export=false", "data.evaluation=", "data.evaluation_oracle=",
 )  # fmt: skip
@@ -82,8 +82,8 @@ def rollouts(
 
 @pytest.fixture(scope="module")
 def before(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """What the model before alignment says: 1,536 responses, at a learning rate of all but 0."""
-    return rollouts(start, tmp_path_factory.mktemp("before"), "scapo", steps=12, last=12, seeds=[9], lr=1e-12)
+    """What the model before alignment says: 1,024 responses, at a learning rate of all but 0."""
+    return rollouts(start, tmp_path_factory.mktemp("before"), "scapo", steps=8, last=8, seeds=[9], lr=1e-12)
 
 
 def test_the_model_before_alignment_omits_and_invents(before: Said) -> None:

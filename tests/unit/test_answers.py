@@ -74,7 +74,7 @@ def test_words_of_other_languages() -> None:
 @pytest.mark.parametrize(
     ("name", "words", "reason"),
     [
-        ("defualt", {}, "there are default"),
+        ("defualt", {}, "known: default"),
         ("pope", {"yes": ["oui"]}, "has its own words"),
         ("default", {"yes": ["bien sûr"]}, "not one word"),
         ("default", {"yes": ["no"]}, "cannot mean both"),

@@ -202,7 +202,7 @@ ANSWER_FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     ([{"a": 1}], {}, "<list>: unknown layout: records with the keys a"),
     ([{"id": 1, "response": "Yes", "label": "yes"}], {"parser": "mine"}, "parser must be one of default, pope,"),
     ([{"id": 1, "response": "Yes", "label": "yes"}], {"unparsed": "right"}, "unparsed must be one of wrong, drop"),
-    ([{"id": 1, "response": "Yes"}], {"questions": [{"id": 1}]}, "<list>:1: no question with a label"),
+    ([{"id": 1, "response": "Yes"}], {"questions": [{"id": 1}]}, "<list>:1: missing key 'label' (found: id)"),
     ([{"id": 1, "response": "Yes"}], {"questions": ["nothing.json"]}, "nothing.json: file not found"),
 ]
 

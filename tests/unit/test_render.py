@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scapo_eval.compare import compare
 
 from scapo_eval import InputError
 from scapo_eval.benchmark import SUMMARIES, benchmark, benchmarks
+from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.metric import MetricSet
 from scapo_eval.metrics.amber.formulas import METRICS as AMBER
