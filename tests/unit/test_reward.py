@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import random
@@ -13,7 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+from scapo_eval import (
+    AliasMatcher,
+    InputError,
+    InputErrors,
+    PresenceOracle,
+    RewardConfig,
+    SubsentenceReward,
+    Vocabulary,
+)
 from scapo_eval.reward import Part
 from scapo_eval.segment import split_subsentences
 
@@ -456,13 +465,13 @@ def test_truth_labels_outside_the_vocabulary_are_reported_once(
 
 def test_pickles_and_serves_threads(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     reward = SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g="sqrt"), on_error="zero")
-    copy = pickle.loads(pickle.dumps(reward))
-    assert copy.signature == reward.signature
-    assert copy.on_error == "zero"
+    again = pickle.loads(pickle.dumps(reward))
+    assert again.signature == reward.signature
+    assert again.on_error == "zero"
     rng = random.Random(5)
     texts = [random_text(rng) for _ in range(300)]
     ids = [rng.choice([7, 8, 226988]) for _ in texts]
-    expected = copy(ids, texts)
+    expected = again(ids, texts)
     with ThreadPoolExecutor(4) as pool:
         for results in pool.map(lambda _: reward(ids, texts), range(8)):
             assert [result.parts for result in results] == [result.parts for result in expected]
@@ -511,6 +520,26 @@ def test_subclasses_and_callables_survive_pickle_deepcopy_and_spawn(tmp_path) ->
     program.write_text(SUBCLASS)
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+class Marked(AliasMatcher):
+    """A matcher with something of its own."""
+
+    def __init__(self, vocabulary: Vocabulary, *, mark: int) -> None:
+        super().__init__(vocabulary)
+        self.mark = mark
+
+
+def test_a_matcher_of_one_s_own_survives_in_a_reward(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")  # what Ray sends objects with
+    reward = SubsentenceReward(vocabulary, oracle)
+    reward.matcher = Marked(vocabulary, mark=7)
+    for found in (pickle.loads(cloudpickle.dumps(reward)), copy.deepcopy(reward)):
+        assert type(found.matcher).__name__ == "Marked"
+        assert found.matcher.mark == 7
+        assert found([7], ["A cat."])[0].covered == 1
+    doubled = SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: 2.0 * n))
+    assert pickle.loads(cloudpickle.dumps(doubled))([7], ["A cat."])[0].total == 2.0
 
 
 def test_signature_names_what_decides_the_reward(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
