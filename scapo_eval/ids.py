@@ -18,7 +18,8 @@ def canonical_image_id(value: object) -> str:
     in one of them all give ``"226988"``; ``"AMBER_7.jpg"`` gives ``"7"``. Any other string is its own name.
 
     Args:
-        value: a JSON value: an integer, a float without fraction (as pandas writes ids), or a string.
+        value: a JSON value: an integer, a float without fraction (as pandas writes ids), or a string; or one of
+            these as a numpy scalar or a tensor without dimensions.
 
     Raises:
         ValueError: not a valid id, with the reason.
@@ -30,6 +31,8 @@ def canonical_image_id(value: object) -> str:
         if not value.strip():
             raise ValueError("is an empty string")
         return value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # numpy's scalars, tensors of any library
+        return canonical_image_id(value.item())
     if isinstance(value, bool) or value is None:
         raise ValueError(f"must be a number or a string, not {'null' if value is None else str(value).lower()}")
     if isinstance(value, (int, Integral)):  # numpy's and pandas' integers, too; int alone is found faster

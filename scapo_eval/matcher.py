@@ -8,6 +8,7 @@ third, slow and obvious search.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .columns import MentionColumns
 from .matcher_batch import BatchMatcher
@@ -30,14 +31,22 @@ class AliasMatcher:
     def __init__(self, vocabulary: Vocabulary, watch: Sequence[str] = ()) -> None:
         self.vocabulary = vocabulary
         self.watch = tuple(watch)
-        self._trie = AliasTrie(vocabulary, self.watch)
-        self._batch = BatchMatcher(self._trie)
+        self._compile()
 
     def __repr__(self) -> str:
         return one_line(self, repr(self.vocabulary))
 
-    def __reduce__(self) -> tuple[type[AliasMatcher], tuple[Vocabulary, tuple[str, ...]]]:
-        return type(self), (self.vocabulary, self.watch)
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tables, which are made faster than they travel; with all that a subclass holds."""
+        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
+
+    def _compile(self) -> None:
+        self._trie = AliasTrie(self.vocabulary, self.watch)
+        self._batch = BatchMatcher(self._trie)
 
     def find(self, text: str) -> list[Mention]:
         """The mentions of one caption in text order.

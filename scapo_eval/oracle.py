@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,6 +336,32 @@ class Truth:
             )
         states = oracle.states_of(vocabulary)
         return cls(oracle, vocabulary, states, (states == 1).sum(axis=1, dtype=np.int64), dropped)
+
+    row_type: ClassVar[type] = np.int64
+
+    @property
+    def index(self) -> Mapping[str, int]:
+        """Canonical image id -> row."""
+        return self.oracle.index
+
+    def row(self, image_id: object) -> int:
+        """Row of an image in any spelling of its id; see :meth:`PresenceOracle.row`."""
+        return self.oracle.row(image_id)
+
+    def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) state of n cells: rows, and positions in the vocabulary."""
+        found: NDArray[Any] = self.states[rows, labels]
+        return found
+
+    def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """(n,) number of present labels of images."""
+        found: NDArray[np.int64] = self.n_present[rows]
+        return found
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Fingerprint and label set of the truth, for a signature."""
+        return self.oracle.fingerprint, self.oracle.world
 
     @property
     def warning(self) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
@@ -23,10 +23,10 @@ from .columns import SpanColumns
 from .errors import InputError, InputErrors, check_choice, short_repr
 from .matcher import AliasMatcher
 from .metric import harmonic_mean
-from .oracle import PresenceOracle, Truth
+from .oracles import AnyOracle, truth_of
 from .reprs import fields_in_short, one_line
 from .segment import RULES
-from .segment_batch import split_batch
+from .segment_batch import split_batch, split_batch_by
 from .signature import Signature
 from .token_credit import Eos, TextCredit, Truncated
 from .types import Rule
@@ -39,6 +39,15 @@ OnError = Literal["raise", "zero"]
 """What a faulty row does: stop the batch, or get no reward and be counted."""
 
 Weighting: TypeAlias = Callable[[int], float]
+
+Cuts: TypeAlias = Callable[[str], Iterable[int]]
+"""A segmentation rule of one's own: text -> the offsets at which a new piece begins, rising, inside the text."""
+
+PieceReward: TypeAlias = "Callable[[RewardResult, Part], float]"
+"""A reward of one's own per piece: the response, and its piece with the reward that Eq. 1 gives it."""
+
+ResponseReward: TypeAlias = "Callable[[RewardResult], float]"
+"""A term of one's own per response."""
 
 LAMBDAS: Mapping[str, Weighting] = {
     "min1": lambda n: min(n, 1),
@@ -64,15 +73,18 @@ class RewardConfig:
         r_h: penalty for hallucinated labels.
         r_reg: penalty of a piece without any label.
         lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
-        rule: how responses are cut.
+        rule: how responses are cut: a name, or a function from a text to the offsets at which a piece begins.
         level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; claiming
             nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
         additive: penalty and gain of a piece are summed, in place of the penalty alone.
         claims: which mentions count: ``all`` (the paper), or without the negated and hedged ones
             (:mod:`scapo_eval.claims`).
+        piece_reward: takes the place of Eq. 1: called with the result and each of its pieces.
+        response_reward: is added to the reward of every piece, and so to every token with text: called with the
+            result.
 
     Raises:
-        InputError: a negative coefficient, or a name that does not exist.
+        InputError: a negative coefficient, a name that does not exist, or a function that is none.
     """
 
     r_g: float = 1.0
@@ -81,10 +93,12 @@ class RewardConfig:
     r_reg: float = 0.1
     lam_g: str | Weighting = "min1"
     lam_h: str | Weighting = "min1"
-    rule: Rule = "subsentence"
+    rule: Rule | Cuts = "subsentence"
     level: Level = "subsentence"
     additive: bool = False
     claims: Claims = "all"
+    piece_reward: PieceReward | None = None
+    response_reward: ResponseReward | None = None
 
     def __post_init__(self) -> None:
         for name in ("r_g", "r_rep", "r_h", "r_reg"):
@@ -95,9 +109,14 @@ class RewardConfig:
             value = getattr(self, name)
             if not callable(value):
                 check_choice(name, value, tuple(LAMBDAS), " or a function")
-        check_choice("rule", self.rule, RULES)
+        if not callable(self.rule):
+            check_choice("rule", self.rule, RULES, " or a function")
         check_choice("level", self.level, get_args(Level))
         check_choice("claims", self.claims, CLAIMS)
+        for name in ("piece_reward", "response_reward"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InputError(f"{name} must be a function, got {short_repr(value)}")
 
     @classmethod
     def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
@@ -115,11 +134,12 @@ class RewardConfig:
 
     def described(self) -> dict[str, object]:
         """The rule and every setting that is not the default, for a signature."""
-        found: dict[str, object] = {"rule": self.rule}
-        for setting in fields(self):
+        found: dict[str, object] = {}
+        for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
             value = getattr(self, setting.name)
-            if setting.name != "rule" and value != setting.default:
-                found[setting.name] = getattr(value, "__qualname__", value)
+            if setting.name == "rule" or value != setting.default:
+                named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
+                found[setting.name] = named
         return found
 
 
@@ -145,11 +165,12 @@ class RewardColumns:
     """The rewards of a batch as columns; response ``i`` owns parts ``indptr[i]:indptr[i + 1]``.
 
     Attributes:
+        image_ids: n ids as they were given.
         responses: the n texts; a faulty row is an empty text.
         indptr: (n + 1,) int64.
         start, end: (parts,) int32 character spans.
         reward: (parts,) float64.
-        new, rep, hal: (parts,) int64 counts of labels.
+        new, rep, hal: (parts,) int64 counts of labels; a label of probability 1/2 or more counts as present.
         generated, hallucinated, covered, unknown: (n,) int64, sizes of label sets per response:
             claimed with a known cell; of these absent and present; claimed with an unknown cell.
         claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
@@ -159,6 +180,7 @@ class RewardColumns:
         errors: row -> its fault, with ``on_error="zero"``.
     """
 
+    image_ids: Sequence[object]
     responses: Sequence[str]
     indptr: NDArray[np.int64]
     start: NDArray[np.int32]
@@ -255,6 +277,11 @@ class RewardResult:
         return type(self), (_row_of(self.columns, self.row), 0)
 
     @property
+    def image_id(self) -> object:
+        """The image's id, as it was given."""
+        return self.columns.image_ids[self.row]
+
+    @property
     def response(self) -> str:
         """The text."""
         return self.columns.responses[self.row]
@@ -342,14 +369,16 @@ class RewardResult:
 class SubsentenceReward:
     """SCAPO's reward of responses to images.
 
-    Immutable, so it can be shared between threads and pickled (a lambda as ``lam_g`` cannot).
+    Immutable, so it can be shared between threads and pickled, subclasses with all that they hold (a lambda as
+    ``lam_g`` takes cloudpickle, as Ray uses it).
 
     Args:
         vocabulary: what counts as an object.
-        oracle: what is in the images.
+        oracle: what is in the images: a PresenceOracle, or what else :mod:`scapo_eval.oracles` names.
         config: the settings of Eq. 1.
         on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
-            a string), or give it no reward, count it and log a warning: one bad row then does not end a run.
+            a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
+            batch of several images without one good row raises all the same: the truth is another data set's.
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
@@ -359,7 +388,7 @@ class SubsentenceReward:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        oracle: PresenceOracle,
+        oracle: AnyOracle,
         config: RewardConfig | None = None,
         *,
         on_error: OnError = "raise",
@@ -369,7 +398,7 @@ class SubsentenceReward:
         self.config = config or RewardConfig()
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
-        self.truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+        self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, cue_words(self.config.claims))
@@ -377,16 +406,12 @@ class SubsentenceReward:
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self.truth.vocabulary, self.truth.oracle, self.config, self.on_error, self.any_fingerprint)
-        return _rebuilt, arguments
-
     @property
     def signature(self) -> Signature:
         """One line that makes the rewards reproducible."""
-        vocab, oracle = self.truth.vocabulary.identity, self.truth.oracle
+        oracle, world = self.truth.identity
         settings = self.config.described()
-        return Signature.of("reward", vocab=vocab, oracle=oracle.fingerprint, world=oracle.world, **settings)
+        return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
         """The rewards of n responses; see :meth:`batch`."""
@@ -401,32 +426,36 @@ class SubsentenceReward:
 
         Raises:
             InputError: the faulty row with its index and value (several: InputErrors), unless
-                ``on_error="zero"``; or the two have different lengths.
+                ``on_error="zero"`` and some row is good; or the two have different lengths.
         """
         if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
             raise InputError("expected a list of image ids and a list of responses, found a single string")
         if len(image_ids) != len(responses):
             raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
-        if errors and self.on_error == "raise":
+        hopeless = len(errors) == len(texts) and len({str(image) for image in image_ids}) > 1
+        if errors and (self.on_error == "raise" or hopeless):
             raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
         if errors:
             _log.warning("%d of %d rows get no reward; %s", len(errors), len(texts), next(iter(errors.values())))
-        return self._rewards(rows, texts, errors)
+        columns = self._rewards(image_ids, rows, texts, errors)
+        if self.config.piece_reward is None and self.config.response_reward is None:
+            return columns
+        return self._with_own_rewards(columns)
 
     def _checked(
         self, image_ids: Sequence[object], responses: Sequence[object]
-    ) -> tuple[NDArray[np.int64], list[str], dict[int, InputError]]:
+    ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
         """Row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
-        index, errors = self.truth.oracle.index, dict[int, InputError]()
-        rows, texts = list[int](), list[str]()
+        index, errors = self.truth.index, dict[int, InputError]()
+        rows, texts = list[Any](), list[str]()
         for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
             kind = type(image)
             # canonical ids are looked up as they are: the pattern behind canonical_image_id costs 2 us
             row = index.get(image) if kind is str else index.get(str(image)) if kind is int else None  # type: ignore[call-overload]
             try:
                 if row is None:
-                    row = self.truth.oracle.row(image.item() if isinstance(image, np.generic) else image)
+                    row = self.truth.row(image)
                 if not isinstance(response, str):
                     raise InputError(f"must be a string, got {short_repr(response)}")
             except InputError as error:
@@ -435,13 +464,20 @@ class SubsentenceReward:
                 row, response = 0, ""
             rows.append(row)
             texts.append(response)
-        return np.array(rows, dtype=np.int64), texts, errors
+        return np.array(rows, dtype=self.truth.row_type), texts, errors
 
-    def _rewards(self, rows: NDArray[np.int64], texts: list[str], errors: dict[int, InputError]) -> RewardColumns:
+    def _rewards(
+        self, image_ids: Sequence[object], rows: NDArray[Any], texts: list[str], errors: dict[int, InputError]
+    ) -> RewardColumns:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
         mentions, cues = self.matcher.find_watched(texts)
         whole = self.config.level != "subsentence"
-        spans = _whole_responses(texts, errors) if whole else split_batch(texts, self.config.rule, mentions)
+        if whole:
+            spans = _whole_responses(texts, errors)
+        elif callable(self.config.rule):
+            spans = split_batch_by(texts, self.config.rule)
+        else:
+            spans = split_batch(texts, self.config.rule, mentions)
         if self.matcher.watch:  # after the cut: no boundary falls inside a mention, claim or not
             mentions = mentions.only(claim_mask_batch(texts, mentions, cues))
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
@@ -457,7 +493,10 @@ class SubsentenceReward:
         claims = claims[distinct]
         piece, label = np.divmod(claims, n_labels)
         caption = owner[piece]
-        state = self.truth.states[rows[caption], label]
+        state = self.truth.values(rows[caption], label)
+        probability = None
+        if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
+            probability, state = state, np.where(state < 0, -1, state >= 0.5)
 
         # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
         # table keeps the first position of every (response, label).
@@ -478,8 +517,17 @@ class SubsentenceReward:
         new, rep, hal = per_piece(supported & first), per_piece(supported & ~first), per_piece(absent)
         covered, hallucinated = per_response(supported & first), per_response(absent & first)
         verdict = np.where(supported, np.where(first, "n", "r"), np.where(absent, "h", "u"))
-        reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
+        if probability is not None and not whole:
+            reward = self._expected_rewards(piece, first, probability, len(owner))
+        elif probability is not None:
+            known = probability >= 0
+            present = np.bincount(piece[known], weights=probability[known], minlength=len(owner))
+            claimed = np.bincount(piece[known], minlength=len(owner))
+            reward = self._response_rewards(present, claimed - present, rows[owner])
+        else:
+            reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
         return RewardColumns(
+            image_ids=image_ids,
             responses=texts,
             indptr=spans.indptr,
             start=spans.start,
@@ -511,24 +559,81 @@ class SubsentenceReward:
         reward[new + rep + hal == 0] = -config.r_reg
         return reward
 
+    def _expected_rewards(
+        self, piece: NDArray[np.int64], first: NDArray[np.bool_], probability: NDArray[np.float64], n: int
+    ) -> NDArray[np.float64]:
+        """The expectation of Eq. 1 where labels are present independently with given probabilities.
+
+        Args:
+            piece, first, probability: (claims,) piece of each claim, whether no earlier piece claims the label, and
+                the probability that it is present, -1 where that is unknown.
+            n: number of pieces.
+        """
+        config = self.config
+        reward = np.full(n, -config.r_reg)
+        known = np.flatnonzero(probability >= 0)  # claims lie in the order of their pieces
+        pieces, starts = np.unique(piece[known], return_index=True)
+        for k, own in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
+            p, is_first = probability[own], first[own]
+            absent = _distribution(1 - p)
+            penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])
+            if config.additive:
+                new, rep = _distribution(p[is_first]), _distribution(p[~is_first])
+                gain = config.r_g * float(new @ self._lam_g[: len(new)])
+                gain += config.r_rep * float(rep @ self._lam_g[: len(rep)])
+            else:
+                n_new = int(is_first.sum())
+                gain = config.r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(own) - n_new]
+                gain *= absent[0]
+            reward[k] = gain - penalty
+        return reward
+
+    def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
+        """With ``piece_reward`` in the place of Eq. 1, and ``response_reward`` added to every piece."""
+        piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
+        rewards = list[float]()
+        for result in columns.results():
+            parts = result.parts
+            own = [part.reward for part in parts]
+            if piece_reward is not None:
+                own = [_number("piece_reward", piece_reward(result, part)) for part in parts]
+            if response_reward is not None and parts:
+                term = _number("response_reward", response_reward(result))
+                own = [reward + term for reward in own]
+            rewards += own
+        return replace(columns, reward=np.array(rewards, dtype=np.float64))
+
     def _response_rewards(
-        self, covered: NDArray[np.int64], hallucinated: NDArray[np.int64], rows: NDArray[np.int64]
+        self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
         """1 - Hal. Rate or Cap. Score of each response."""
         faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
         if self.config.level == "hal":
             return np.asarray(faithful, dtype=np.float64)
-        cover = covered / np.maximum(self.truth.n_present[rows], 1)
+        cover = covered / np.maximum(self.truth.present_counts(rows), 1)
         return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
 
 
 _VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
 
 
-def _rebuilt(
-    vocabulary: Vocabulary, oracle: PresenceOracle, config: RewardConfig, on_error: OnError, any_fingerprint: bool
-) -> SubsentenceReward:
-    return SubsentenceReward(vocabulary, oracle, config, on_error=on_error, any_fingerprint=any_fingerprint)
+def _number(name: str, value: object) -> float:
+    """A finite number that a function of the user's returned."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{name} must return a finite number, got {short_repr(value)}")
+    return number
+
+
+def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n + 1,) probability that 0 ... n of n independent events happen."""
+    found = np.ones(1)
+    for p in probability.tolist():
+        found = np.convolve(found, (1 - p, p))
+    return found
 
 
 def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
@@ -561,6 +666,7 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
     low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
     own = slice(row, row + 1)
     return RewardColumns(
+        image_ids=columns.image_ids[own],
         responses=columns.responses[own],
         indptr=np.array([0, parts.stop - parts.start]),
         **{name: getattr(columns, name)[parts] for name in Part._fields},

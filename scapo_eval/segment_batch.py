@@ -5,7 +5,7 @@ The rest it asks the definition in ``segment.py`` about, which it equals on ever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns, SpanColumns
+from .errors import InputError
 from .segment import (
     ABBREVIATIONS,
     CLOSERS,
@@ -88,6 +89,27 @@ def split_batch(
     else:
         owner, offset = _batch_cuts(texts, lengths, rule, mentions)
     return _spans(owner, offset, lengths)
+
+
+def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -> SpanColumns:
+    """Cuts many texts by a rule of the caller's.
+
+    Args:
+        texts: n strings.
+        cuts: text -> the offsets at which a new piece begins, rising, strictly inside the text.
+
+    Raises:
+        InputError: offsets that are none of these, with the text's index.
+    """
+    found = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
+    for k, (text, offsets) in enumerate(zip(texts, found, strict=True)):
+        whole = all(isinstance(offset, (int, np.integer)) and not isinstance(offset, bool) for offset in offsets)
+        if not whole or list(offsets) != sorted({*offsets}) or not all(0 < offset < len(text) for offset in offsets):
+            reason = f"expected rising offsets inside the text of {len(text)} characters, got {list(offsets)[:8]}"
+            raise InputError(f"response {k}: the rule's cuts: {reason}")
+    owner = np.repeat(np.arange(len(texts)), [len(offsets) for offsets in found])
+    offset = np.concatenate([np.zeros(0, dtype=np.int64), *(offsets.astype(np.int64) for offsets in found)])
+    return _spans(owner, offset, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
 
 
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:

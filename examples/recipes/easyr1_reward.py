@@ -1,4 +1,6 @@
-"""EasyR1: a batch reward function of one number per response (no span credit: EasyR1 writes it on the last token).
+"""EasyR1: a batch reward function of one number per response, which EasyR1 writes on the last token.
+
+For a credit per subsentence start EasyR1 by ``python -m scapo_eval.integrations.easyr1`` with the same arguments.
 
     python -m verl.trainer.main worker.reward.reward_type=batch \
         worker.reward.reward_function=examples/recipes/easyr1_reward.py:compute_score \

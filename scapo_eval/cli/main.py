@@ -40,6 +40,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Build": {
         "import": "Other tools' captions, answers and results into the project's own files.",
+        "pairs": "Preference pairs (DPO) from sampled responses, for TRL, LLaMA-Factory and ms-swift.",
         "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
         "oracle": "Convert, check, describe and compare truth files.",
         "annotate": "Build a presence/absence matrix of your own images with a judge (the DOPA pipeline).",

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..reward import RewardColumns, SubsentenceReward
+from ..oracle import PresenceOracle
+from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..token_credit import Eos, Truncated
 from ..tokens import decode_batch
+from ..vocabulary import Vocabulary
+
+MOST_FAULTY = 64
+"""How many faulty rows in a row end a training run of a library that scores row by row."""
+
+_faulty_in_a_row = 0
 
 
 def rewards_for_batch(
@@ -61,7 +71,7 @@ def advantages_for_batch(
     eos: Eos = "zero",
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
-    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for logging)."""
+    """As :func:`rewards_for_batch`, with the rewards behind the advantages (for :func:`log_metrics`)."""
     rows = [np.asarray(row.cpu() if hasattr(row, "cpu") else row) for row in token_ids]
     places = _places(rows, mask)
     texts, spans = decode_batch(tokenizer, [row[at] for row, at in zip(rows, places, strict=True)])
@@ -74,6 +84,75 @@ def advantages_for_batch(
     owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
     advantages[owner, np.concatenate(places) if places else owner] = flat
     return advantages, columns
+
+
+def log_metrics(columns: RewardColumns) -> dict[str, float]:
+    """What a training log should show of a batch of rewards, by the names that every adapter uses.
+
+    Returns:
+        Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
+        ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
+        the shares of empty responses and of faulty rows. Watch ``scapo/errors``: above 0, data and truth disagree.
+    """
+    n = max(len(columns), 1)
+    sums = {
+        "reward": columns.reward.sum(),
+        "generated": columns.generated.sum(),
+        "hallucinated": columns.hallucinated.sum(),
+        "covered": columns.covered.sum(),
+        "subsentences": len(columns.reward),
+        "empty": columns.n_empty,
+        "errors": columns.n_errors,
+    }
+    return {f"scapo/{name}": float(value) / n for name, value in sums.items()}
+
+
+def row_metrics(columns: RewardColumns) -> dict[str, float]:
+    """:func:`log_metrics` of one response, for libraries that score row by row.
+
+    Raises:
+        InputError: so many rows in a row were faulty in this process that the truth must be another data set's. (A
+            batch without one good row raises by itself; see :class:`~scapo_eval.reward.SubsentenceReward`.)
+    """
+    global _faulty_in_a_row
+    _faulty_in_a_row = _faulty_in_a_row + 1 if columns.errors else 0
+    if _faulty_in_a_row >= MOST_FAULTY:
+        raise InputError(f"{MOST_FAULTY} rows in a row get no reward; the last: {columns.errors[0]}")
+    return log_metrics(columns)
+
+
+@lru_cache(maxsize=8)
+def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
+    """The reward of a truth file and a vocabulary, loaded once per process.
+
+    A faulty row gives no reward and is counted: it must not end a run of many machines (see :func:`log_metrics`).
+
+    Args:
+        truth: see :meth:`PresenceOracle.load`.
+        vocabulary: see :meth:`Vocabulary.load`.
+        settings: fields of :class:`~scapo_eval.reward.RewardConfig`.
+    """
+    config = RewardConfig(**settings)
+    return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
+
+
+def reward_from_environment() -> SubsentenceReward:
+    """The reward that the environment names, for libraries that load a plugin by its path.
+
+    ``SCAPO_TRUTH`` and ``SCAPO_VOCABULARY`` (default ``coco80``) are files or names, ``SCAPO_REWARD`` a JSON object of
+    the fields of :class:`~scapo_eval.reward.RewardConfig`.
+
+    Raises:
+        InputError: ``SCAPO_TRUTH`` is not set, or ``SCAPO_REWARD`` is not a JSON object.
+    """
+    truth = os.environ.get("SCAPO_TRUTH")
+    if not truth:
+        raise InputError("set the environment variable SCAPO_TRUTH to the truth file")
+    try:
+        settings = json.loads(os.environ.get("SCAPO_REWARD") or "{}")
+        return load_reward(truth, os.environ.get("SCAPO_VOCABULARY") or "coco80", **settings)
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InputError(f"SCAPO_REWARD must be a JSON object of settings of the reward: {error}") from None
 
 
 def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:

@@ -7,6 +7,7 @@ one advantage per token; :class:`ScapoTrainer` fills them in.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from ..errors import InputError, MissingExtra
 from ..reward import RewardColumns, SubsentenceReward
 from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch
+from .loop import advantages_for_batch, log_metrics
 
 try:
     import torch
@@ -23,8 +24,8 @@ try:
 except ImportError as error:
     raise MissingExtra("trl", "the TRL adapter") from error
 
-SUPPORTED = ("1.16.0", "1.17")
-"""TRL versions from (included) to (excluded): the two methods that ScapoTrainer extends are not public."""
+SUPPORTED = ">=1.16,<1.17"
+"""TRL versions that this was tested with: the two methods that ScapoTrainer extends are not public."""
 
 IMAGE_ID = "image_id"
 """The dataset column that names each prompt's image."""
@@ -71,25 +72,12 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
         found = reward.batch(_image_ids(columns), [_text(completion) for completion in completions])
         log = columns.get("log_metric")
         if log is not None:
-            for key, value in summary(found).items():
-                log(f"{name}/{key}", value)
-        return [None if k in found.errors else total for k, total in enumerate(found.total.tolist())]
+            for key, value in log_metrics(found).items():
+                log(f"{name}/{key.removeprefix('scapo/')}", value)
+        return _totals(found)
 
     score.__name__ = name
     return score
-
-
-def summary(columns: RewardColumns) -> dict[str, float]:
-    """Per-response means of a batch, for logging: claims, hallucinations, pieces, and rows left out."""
-    n = max(len(columns), 1)
-    return {
-        "generated": columns.generated.sum() / n,
-        "hallucinated": columns.hallucinated.sum() / n,
-        "covered": columns.covered.sum() / n,
-        "subsentences": len(columns.reward) / n,
-        "empty": columns.n_empty / n,
-        "errors": columns.n_errors / n,
-    }
 
 
 class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
@@ -99,9 +87,11 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         reward: the reward that scores the completions. The dataset needs a column ``image_id``.
         eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
         truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        reward_funcs: further rewards that TRL logs and does not train on; None logs the responses' totals.
+        reward_funcs: further rewards, which TRL logs beside the responses' totals and does NOT train on.
         args: see :func:`scapo_config`.
         kwargs: further arguments of GRPOTrainer.
+
+    TRL's log shows what :func:`~scapo_eval.integrations.loop.log_metrics` names, ``scapo/errors`` among them.
 
     Raises:
         InputError: a TRL version that this was not tested with, or an ``args.loss_type`` whose
@@ -123,17 +113,28 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
             raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
         self._advantages = partial(advantages_for_batch, reward=reward, eos=eos, truncated=truncated)
-        super().__init__(reward_funcs=reward_funcs or reward_function(reward), args=args, **kwargs)
+        further = list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else [reward_funcs]
+        further = [function for function in further if function is not None]
+        if further:
+            warnings.warn("ScapoTrainer logs reward_funcs and does not train on them", stacklevel=2)
+
+        def scapo(**_: Any) -> list[float | None]:  # TRL logs a reward under its function's name
+            return _totals(self._scapo_columns)
+
+        super().__init__(reward_funcs=[scapo, *further], args=args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        """Also computes the token advantages, from the generated ids themselves."""
+        """Computes the token advantages from the generated ids themselves; the totals that TRL logs are theirs."""
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._scapo_advantages, _ = self._advantages(
+        self._scapo_advantages, self._scapo_columns = self._advantages(
             _image_ids({IMAGE_ID: [row.get(IMAGE_ID) for row in inputs]}),
             completion_ids_list,
             self._tokenizer,
             finished=[len(ids) > 0 and ids[-1] in ends for ids in completion_ids_list],
         )
+        mode = "train" if self.model.training else "eval"
+        for name, value in log_metrics(self._scapo_columns).items():
+            self._metrics[mode][name].append(value)
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -148,11 +149,15 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 
 def _check_version() -> None:
-    from packaging.version import Version
+    from packaging.specifiers import SpecifierSet
 
-    low, high = SUPPORTED
-    if not Version(low) <= Version(trl.__version__) < Version(high):
-        raise InputError(f"ScapoTrainer was tested with trl>={low},<{high}, not with {trl.__version__}")
+    if not SpecifierSet(SUPPORTED).contains(trl.__version__, prereleases=True):
+        raise InputError(f"ScapoTrainer was tested with trl{SUPPORTED}, not with {trl.__version__}")
+
+
+def _totals(columns: RewardColumns) -> list[float | None]:
+    """The sum of each response's rewards, None for a faulty row."""
+    return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
 
 
 def _image_ids(columns: Any) -> Sequence[object]:

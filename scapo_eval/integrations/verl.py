@@ -9,13 +9,10 @@ hands those rewards on unchanged. The estimator registers itself when verl is im
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from ..errors import InputError, MissingExtra
-from ..oracle import PresenceOracle
-from ..reward import RewardConfig, SubsentenceReward
-from ..vocabulary import Vocabulary
+from .loop import load_reward, row_metrics
 
 try:
     import torch
@@ -25,21 +22,6 @@ except ImportError as error:
 
 IMAGE_ID = "image_id"
 """The key of ``extra_info`` that names each prompt's image."""
-
-
-@lru_cache(maxsize=8)
-def load_reward(truth: str, vocabulary: str = "coco80", **settings: Any) -> SubsentenceReward:
-    """The reward of a truth file and a vocabulary, loaded once per process.
-
-    A faulty row gives no reward and is logged: it must not end a run of many machines.
-
-    Args:
-        truth: see :meth:`PresenceOracle.load`.
-        vocabulary: see :meth:`Vocabulary.load`.
-        settings: fields of :class:`~scapo_eval.reward.RewardConfig`.
-    """
-    config = RewardConfig(**settings)
-    return SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(truth), config, on_error="zero")
 
 
 def image_id_of(extra_info: Any) -> object:
@@ -75,15 +57,10 @@ def compute_score(
     (reward models) is not used.
 
     Returns:
-        ``score``, and the counts behind it, which verl logs.
+        ``score``, and what :func:`~scapo_eval.integrations.loop.row_metrics` gives, which verl logs.
     """
-    result = load_reward(truth, vocabulary, **settings)([image_id_of(extra_info)], [solution_str])[0]
-    return {
-        "score": result.total,
-        "generated": result.generated,
-        "hallucinated": result.hallucinated,
-        "covered": result.covered,
-    }
+    columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
+    return {"score": float(columns.total[0]), **row_metrics(columns)}
 
 
 def compute_scapo_advantage(
@@ -103,10 +80,11 @@ def compute_scapo_advantage(
         InputError: every reward lies on the last token of its response, as verl's own reward functions
             put it: the agent loop ``scapo`` is not in use.
     """
-    rewarded = (token_level_rewards * response_mask) != 0
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask.bool()).amax(dim=1, keepdim=True)
-    if rewarded.any() and not (rewarded & (positions < last)).any() and bool((last > 0).all()):
+    # the only token of a response is its last, too: such a response shows nothing
+    rewarded = ((token_level_rewards * response_mask) != 0) & (response_mask.sum(dim=1, keepdim=True) > 1)
+    if rewarded.any() and not (rewarded & (positions < last)).any():
         raise InputError(
             "adv_estimator=scapo found rewards on last tokens only: set trainer.use_v1=True and, under "
             "actor_rollout_ref.rollout.agent, default_agent_loop=scapo and agent_loop_config_path "

@@ -9,13 +9,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
-from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-
+from ..errors import MissingExtra
 from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch
-from .verl import image_id_of, load_reward
+from .loop import advantages_for_batch, load_reward, row_metrics
+from .verl import image_id_of
+
+try:
+    import torch
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+    from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+except ImportError as error:  # verl's own metadata leaves out what its agent loop imports
+    raise MissingExtra("verl", f"the verl agent loop ({error})") from error
 
 
 class ScapoOutput(AgentLoopOutput):  # type: ignore[misc, unused-ignore]
@@ -73,10 +77,9 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
             extra_info: ``extra_info`` of the dataset row, with ``image_id``.
         """
         advantages, columns = self._advantages([image_id_of(extra_info)], [output.response_ids], self.tokenizer)
-        result = columns.results()[0]
-        counts = {name: getattr(result, name) for name in ("generated", "hallucinated", "covered")}
+        total = float(columns.total[0])
         given = {name: getattr(output, name) for name in output.model_fields_set}
         # verl computes no reward where there is one already
-        scored = ScapoOutput(**{**given, "reward_score": result.total}, token_rewards=advantages[0].tolist())
-        scored.extra_fields["reward_extra_info"] = {"score": result.total, **counts}
+        scored = ScapoOutput(**{**given, "reward_score": total}, token_rewards=advantages[0].tolist())
+        scored.extra_fields["reward_extra_info"] = {"score": total, **row_metrics(columns)}
         return scored

@@ -17,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError, PresenceOracle, SubsentenceReward, Vocabulary
-from scapo_eval.integrations.loop import advantages_for_batch, rewards_for_batch
+from scapo_eval.integrations.loop import advantages_for_batch, log_metrics, rewards_for_batch
 from scapo_eval.tokens import decode_with_offsets
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -66,6 +66,20 @@ def test_a_batch_of_padded_ids(tokenizer: Any, reward: SubsentenceReward, batch:
     assert (advantages[0, len(SENTENCES[0]) :] == 0).all()
     assert advantages[1].tolist() == [1.0] * 6 + [0.0] * (batch.shape[1] - 6)
     assert not advantages[2].any()
+
+
+def test_the_log_counts_faulty_rows(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
+    lenient = SubsentenceReward(reward.truth.vocabulary, reward.truth.oracle, on_error="zero")
+    _, columns = advantages_for_batch([1, 9, 2], batch, tokenizer, lenient)
+    assert log_metrics(columns) == {
+        "scapo/reward": 0.0,
+        "scapo/generated": pytest.approx(2 / 3 + 1 / 3),
+        "scapo/hallucinated": pytest.approx(2 / 3),
+        "scapo/covered": pytest.approx(1 / 3),
+        "scapo/subsentences": pytest.approx(2 / 3),
+        "scapo/empty": pytest.approx(1 / 3),
+        "scapo/errors": pytest.approx(1 / 3),
+    }
 
 
 def test_lists_arrays_tensors_and_masks_agree(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
@@ -145,24 +159,6 @@ def test_openrlhf_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(found) == {"rewards", "scores", "extra_logs"}
     np.testing.assert_allclose(found["rewards"], [1.0, 2 / 3, 0.0], rtol=1e-6)
     assert found["extra_logs"]["hallucinated"].tolist() == [0, 1, 0]
-
-
-@pytest.mark.usefixtures("world")
-def test_ms_swift_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    class ORM:
-        """ms-swift's base class."""
-
-        def __init__(self, args: Any = None, **kwargs: Any) -> None:
-            self.args = args
-
-    orms: dict[str, Any] = {}
-    monkeypatch.setitem(sys.modules, "swift", ModuleType("swift"))
-    monkeypatch.setitem(sys.modules, "swift.rewards", SimpleNamespace(ORM=ORM, orms=orms))  # type: ignore[arg-type]
-    recipe("ms_swift_plugin")
-    reward = orms["scapo"](args="the trainer's")
-    assert reward.args == "the trainer's"
-    found = reward(["A dog.", "A cat."], image_id=["1", "1"], solution=["", ""], trainer_state=None)
-    assert found == [1.0, 0.0]
 
 
 def test_easyr1_recipe(world: Path) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import random
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+from scapo_eval import (
+    AliasMatcher,
+    InputError,
+    InputErrors,
+    PresenceOracle,
+    RewardConfig,
+    SubsentenceReward,
+    Vocabulary,
+)
 from scapo_eval.reward import Part
 from scapo_eval.segment import split_subsentences
 
@@ -366,6 +377,27 @@ def test_bad_rows_stop_the_batch_or_are_counted(
     assert results[0].error is None
 
 
+def test_a_batch_without_a_good_row_raises_even_so(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    """The truth is another data set's. One image alone may be faulty: a group of its samples is one bad row."""
+    reward = SubsentenceReward(vocabulary, oracle, on_error="zero")
+    with pytest.raises(
+        InputErrors, match=r"image_ids\[0\]: unknown image id 998\nimage_ids\[1\]: unknown image id 999"
+    ):
+        reward([998, 999], ["A dog.", "A cat."])
+    assert [result.total for result in reward([999, 999], ["A dog.", "A cat."])] == [0.0, 0.0]
+    assert len(reward([], [])) == 0
+
+
+def test_scalars_of_any_library_are_ids(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    torch = pytest.importorskip("torch")
+    ids = [7, np.int64(7), np.float64(7), np.array(7), np.array("7"), np.str_("7"), torch.tensor(7), torch.tensor(7.0)]
+    assert SubsentenceReward(vocabulary, oracle).batch(ids, ["A cat."] * len(ids)).covered.tolist() == [1] * len(ids)
+    with pytest.raises(InputError, match=r"image_ids\[0\]: image id must be a number or a string, not ndarray"):
+        SubsentenceReward(vocabulary, oracle)([np.array([7])], ["A cat."])
+    with pytest.raises(InputError, match="not true"):
+        SubsentenceReward(vocabulary, oracle)([np.bool_(True)], ["A cat."])
+
+
 def test_levels_give_faulty_rows_nothing(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     reward = SubsentenceReward(vocabulary, oracle, RewardConfig(level="hal"), on_error="zero")
     assert [result.total for result in reward([1, 7], ["A dog.", "A cat."])] == [0.0, 1.0]
@@ -433,13 +465,13 @@ def test_truth_labels_outside_the_vocabulary_are_reported_once(
 
 def test_pickles_and_serves_threads(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     reward = SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g="sqrt"), on_error="zero")
-    copy = pickle.loads(pickle.dumps(reward))
-    assert copy.signature == reward.signature
-    assert copy.on_error == "zero"
+    again = pickle.loads(pickle.dumps(reward))
+    assert again.signature == reward.signature
+    assert again.on_error == "zero"
     rng = random.Random(5)
     texts = [random_text(rng) for _ in range(300)]
     ids = [rng.choice([7, 8, 226988]) for _ in texts]
-    expected = copy(ids, texts)
+    expected = again(ids, texts)
     with ThreadPoolExecutor(4) as pool:
         for results in pool.map(lambda _: reward(ids, texts), range(8)):
             assert [result.parts for result in results] == [result.parts for result in expected]
@@ -451,6 +483,63 @@ def test_pickles_and_serves_threads(vocabulary: Vocabulary, oracle: PresenceOrac
         texts[17],
     )
     assert len(one.columns) == 1
+
+
+SUBCLASS = """
+import copy, multiprocessing, pickle, sys
+import numpy as np
+from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+
+def half(n):
+    return n / 2
+
+class Mine(SubsentenceReward):
+    def __init__(self, bonus):
+        vocabulary = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"]})
+        oracle = PresenceOracle.from_objects({1: ["dog"]}, labels=["dog", "cat"])
+        super().__init__(vocabulary, oracle, RewardConfig(lam_g=half), on_error="zero")
+        self.bonus = bonus
+
+    def _piece_rewards(self, new, rep, hal):
+        return super()._piece_rewards(new, rep, hal) + self.bonus
+
+def score(reward):
+    return type(reward).__name__, reward([1], ["A dog."])[0].total, reward.on_error
+
+if __name__ == "__main__":
+    mine = Mine(bonus=6.5)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        spawned = pool.apply(score, (mine,))
+    copies = [score(each) for each in (mine, pickle.loads(pickle.dumps(mine)), copy.deepcopy(mine), copy.copy(mine))]
+    assert {*copies, spawned} == {("Mine", 7.0, "zero")}, (copies, spawned)
+"""
+
+
+def test_subclasses_and_callables_survive_pickle_deepcopy_and_spawn(tmp_path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text(SUBCLASS)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+class Marked(AliasMatcher):
+    """A matcher with something of its own."""
+
+    def __init__(self, vocabulary: Vocabulary, *, mark: int) -> None:
+        super().__init__(vocabulary)
+        self.mark = mark
+
+
+def test_a_matcher_of_one_s_own_survives_in_a_reward(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")  # what Ray sends objects with
+    reward = SubsentenceReward(vocabulary, oracle)
+    reward.matcher = Marked(vocabulary, mark=7)
+    for found in (pickle.loads(cloudpickle.dumps(reward)), copy.deepcopy(reward)):
+        assert type(found.matcher).__name__ == "Marked"
+        assert found.matcher.mark == 7
+        assert found([7], ["A cat."])[0].covered == 1
+    doubled = SubsentenceReward(vocabulary, oracle, RewardConfig(lam_g=lambda n: 2.0 * n))
+    assert pickle.loads(cloudpickle.dumps(doubled))([7], ["A cat."])[0].total == 2.0
 
 
 def test_signature_names_what_decides_the_reward(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:

@@ -225,9 +225,51 @@ def test_what_cannot_work_says_so(
     plain = settings(tmp_path, sampled_ids, len(tokenizer))
     with pytest.raises(InputError, match="importance_sampling_level='token'"):
         adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, importance_sampling_level="sequence"))
-    monkeypatch.setattr(adapter.trl, "__version__", "1.17.0")
-    with pytest.raises(InputError, match=r"trl>=1.16.0,<1.17, not with 1.17.0"):
-        adapter.ScapoTrainer(reward=reward)
+    for version in ("1.17.0", "1.17.0.dev0", "1.15.2", "1.16.0.dev0"):
+        monkeypatch.setattr(adapter.trl, "__version__", version)
+        with pytest.raises(InputError, match=f"trl>=1.16,<1.17, not with {version}"):
+            adapter.ScapoTrainer(reward=reward)
+    monkeypatch.setattr(adapter.trl, "__version__", "1.16.2.dev0")
+    adapter._check_version()
+
+
+def test_further_rewards_are_logged_and_every_reward_is_computed_once(
+    model: Any, dataset: Dataset, tokenizer: Any, reward: SubsentenceReward, sampled_ids: list[int], tmp_path: Path
+) -> None:
+    class Counted(SubsentenceReward):
+        """Counts its batches."""
+
+        batches = 0
+
+        def batch(self, *given: Any) -> Any:
+            type(self).batches += 1
+            return super().batch(*given)
+
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(text)) for text in completions]
+
+    counted = Counted(reward.truth.vocabulary, reward.truth.oracle, on_error="zero")
+    rows = [{**row, "image_id": "unknown" if k % 4 == 0 else row["image_id"]} for k, row in enumerate(dataset)]
+    with pytest.warns(UserWarning, match="logs reward_funcs and does not train on them"):
+        trainer = Recorder(
+            reward=counted,
+            reward_funcs=length,
+            model=model,
+            args=adapter.scapo_config(**settings(tmp_path, sampled_ids, len(tokenizer), max_steps=4)),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+        )
+    trainer.train()
+    assert Counted.batches == 4  # once a step
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logs) == 4
+    assert all(entry["rewards/length/mean"] > 0 for entry in logs)
+    assert 0 < sum(entry["scapo/errors"] for entry in logs) < 4
+    assert all(
+        entry["scapo/reward"] == pytest.approx(entry["rewards/scapo/mean"])
+        for entry in logs
+        if not entry["scapo/errors"]
+    )
 
 
 def test_the_example_trains(
@@ -249,3 +291,33 @@ def test_the_example_trains(
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("reward|vocab:toy@")
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_pairs_pass_through_trl_s_dpo_data_path(
+    tokenizer: Any, truth_file: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    """scapo-eval pairs -> JSON Lines -> datasets -> DPOTrainer's collator for vision -> token ids and masks."""
+    from datasets import Image, List, load_dataset
+    from PIL import Image as Picture
+    from trl.trainer.dpo_trainer import DataCollatorForVisionPreference
+
+    (tmp_path / "images").mkdir()
+    for k in (1, 2):
+        Picture.fromarray(np.full((84, 84, 3), 40 * k, dtype=np.uint8)).save(tmp_path / "images" / f"{k}.png")
+    sampled = [("1", "A dog is near the tree."), ("1", "A cat is on the table."), ("2", "A cat."), ("2", "A car.")]
+    rollouts, pairs = tmp_path / "rollouts.jsonl", tmp_path / "pairs.jsonl"
+    rollouts.write_text("".join(json.dumps({"image_id": image, "response": text}) + "\n" for image, text in sampled))
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "pairs", str(rollouts), "--truth", str(truth_file)]
+    command += ["--vocabulary", str(vocabulary_file), "--images", str(tmp_path / "images"), "--format", "trl"]
+    subprocess.run([*command, "--prompt", "Describe this image.", "-o", str(pairs)], check=True)
+    data = load_dataset("json", data_files=str(pairs), split="train", cache_dir=str(tmp_path / "cache"))
+    assert len(data) == 2
+    data = data.cast_column("images", List(Image()))
+    _, processor = vision_language(tokenizer, tmp_path)
+    batch = DataCollatorForVisionPreference(processor)([data[0], data[1]])
+    texts = [
+        tokenizer.decode(ids[mask.bool()], skip_special_tokens=True).strip()
+        for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
+    ]
+    assert texts == ["A dog is near the tree.", "A cat.", "A cat is on the table.", "A car."]  # chosen, then rejected
+    assert len(batch["image_grid_thw"]) == 4

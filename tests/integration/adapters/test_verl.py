@@ -26,6 +26,8 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from scapo_eval import InputError
+from scapo_eval.integrations import loop
+from scapo_eval.integrations import verl as adapter
 from scapo_eval.tokens import decode_with_offsets
 
 SENTENCES = {
@@ -94,6 +96,16 @@ def test_plugin_registers_the_estimator_when_verl_is_imported() -> None:
     assert done.stdout.split()[-1] == "scapo_eval.integrations.verl"
 
 
+def test_the_agent_loop_names_what_is_missing() -> None:
+    code = (
+        "import sys; sys.modules['verl.experimental.agent_loop.agent_loop'] = None;"
+        "import scapo_eval.integrations.verl_agent"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert "MissingExtra: the verl agent loop (" in done.stderr
+    assert "needs the extra 'verl': pip install 'scapo[verl]'" in done.stderr
+
+
 def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
     loop_config: Any, tokenizer: Any, reward: Any
 ) -> None:
@@ -107,7 +119,7 @@ def test_token_rewards_pass_from_the_agent_loop_to_the_advantages(
         expected = reward([image], [text])[0]
         assert fields["rm_scores"].tolist() == expected.token_advantages(offsets).tolist()
         assert output.reward_score == expected.total  # so that verl does not compute another one
-        assert output.extra_fields["reward_extra_info"]["covered"] == expected.covered
+        assert output.extra_fields["reward_extra_info"]["scapo/covered"] == expected.covered
         outputs.append(fields)
 
     # the trainer pads what the agent loops give and computes advantages
@@ -177,7 +189,26 @@ def test_custom_reward_function_is_loaded_by_verl(truth_file: Path, vocabulary_f
     found = score(
         data_source="coco", solution_str=SENTENCES["1"], ground_truth=None, extra_info={"image_id": 1, "num_turns": 2}
     )
-    assert found == {"score": -0.5, "generated": 3, "hallucinated": 1, "covered": 2}
+    assert found["score"] == -0.5
+    assert [found[f"scapo/{name}"] for name in ("generated", "hallucinated", "covered", "errors")] == [3, 1, 2, 0]
+    found = score(data_source="coco", solution_str="A dog.", ground_truth=None, extra_info={"image_id": "unknown"})
+    assert (found["score"], found["scapo/errors"]) == (0.0, 1.0)
+
+
+def test_a_truth_of_another_data_set_ends_the_run(
+    truth_file: Path, vocabulary_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl scores row by row, so the rows of a process are counted; a good row between them starts the count anew."""
+    monkeypatch.setattr(loop, "MOST_FAULTY", 3)
+    monkeypatch.setattr(loop, "_faulty_in_a_row", 0)
+
+    def score(image: str) -> float:
+        given = {"truth": str(truth_file), "vocabulary": str(vocabulary_file)}
+        return adapter.compute_score("coco", "A dog.", None, {"image_id": image}, **given)["score"]
+
+    assert [score(image) for image in ("x", "y", "1", "x", "y")] == [0.0, 0.0, 1.0, 0.0, 0.0]
+    with pytest.raises(InputError, match=r"3 rows in a row get no reward; the last: .*unknown image id 'z'"):
+        score("z")
 
 
 def test_rewards_on_last_tokens_only_are_refused() -> None:
@@ -186,6 +217,12 @@ def test_rewards_on_last_tokens_only_are_refused() -> None:
     estimator = core_algos.get_adv_estimator_fn("scapo")
     with pytest.raises(InputError, match="default_agent_loop=scapo"):
         estimator(token_level_rewards=rewards, response_mask=mask, config=None, index=None)
+    one_token = torch.tensor([[1, 0, 0], [1, 1, 0]])  # a response of one token beside such a one excuses nothing
+    last = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+    with pytest.raises(InputError, match="default_agent_loop=scapo"):
+        estimator(token_level_rewards=last, response_mask=one_token)
+    advantages, _ = estimator(token_level_rewards=last[:1], response_mask=one_token[:1])
+    assert advantages.tolist() == [[1.0, 0.0, 0.0]]
     rewards[0, 0] = -1.0
     advantages, _ = estimator(token_level_rewards=rewards, response_mask=mask)
     assert advantages.tolist() == [[-1.0, 0.0, 1.0], [0.0, 0.5, 0.0]]

@@ -1,0 +1,118 @@
+"""``scapo-eval pairs``: preference pairs from sampled responses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from ..errors import InputError
+from ..inference.sources import ImageFolder
+from ..io.files import atomic_write, dump_json
+from ..metrics.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
+from ..oracle import PresenceOracle
+from ..vocabulary import Vocabulary
+from .files import INPUT, OUTPUT
+
+_DEFAULT = PairSettings()
+
+
+@click.command("pairs")
+@click.argument("rollouts", type=INPUT, required=True)
+@click.option("--truth", type=INPUT, required=True, metavar="FILE", help="What is in the images.")
+@click.option(
+    "--vocabulary", default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and their aliases."
+)
+@click.option(
+    "--format", "layout", type=click.Choice(get_args(Format)), required=True, help="Whose data format is written."
+)
+@click.option(
+    "--by",
+    type=click.Choice(get_args(By)),
+    default=_DEFAULT.by,
+    show_default=True,
+    help="What is compared: Cap. Score, Hal. Rate, SCAPO's reward; or the next sentence after the same text.",
+)
+@click.option(
+    "--min-gap",
+    type=float,
+    help="Smallest gap of the two scores.  [default: 10 points of a rate, 1 of a reward]",
+)
+@click.option(
+    "--length-ratio",
+    type=float,
+    default=_DEFAULT.length_ratio,
+    show_default=True,
+    help="The longer text has at most so many times the words of the shorter.",
+)
+@click.option(
+    "--max-pairs",
+    type=int,
+    default=_DEFAULT.max_pairs,
+    show_default=True,
+    help="Pairs per prompt, those with the largest gap.",
+)
+@click.option("--images", required=True, metavar="FOLDER", help="Where the images are: their paths are written.")
+@click.option("--prompt", metavar="TEXT", help="What was asked, where the records do not say.")
+@click.option(
+    "--on-unknown-image",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="Responses to images that the truth does not have.",
+)
+@click.option(
+    "-o", "--output", default="-", type=OUTPUT, metavar="FILE", help="Where the pairs go; standard output by default."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+def command(
+    rollouts: str,
+    truth: str,
+    vocabulary: str,
+    layout: Format,
+    by: By,
+    min_gap: float | None,
+    length_ratio: float,
+    max_pairs: int,
+    images: str,
+    prompt: str | None,
+    on_unknown_image: str,
+    output: str,
+    quiet: bool,
+) -> int:
+    """Writes preference pairs (DPO) from several sampled responses per prompt, one JSON line a pair.
+
+    ROLLOUTS are what scapo-eval reward reads. Responses of one image and prompt are compared; equal scores make no
+    pair, and no text is in two pairs.
+    """
+    settings = PairSettings(by, min_gap, length_ratio, max_pairs)
+    folder = ImageFolder(images)
+
+    def record(pair: Pair) -> bytes:
+        image = folder.find(pair.image_id)
+        if not Path(image).is_file():
+            raise InputError(f"image {pair.image_id}: file not found", path=images)
+        return dump_json(pair_record(pair, layout, by, image)) + b"\n"
+
+    with atomic_write(output) as stream:
+        found = pair_file(
+            rollouts,
+            Vocabulary.load(vocabulary),
+            PresenceOracle.load(truth),
+            settings,
+            prompt=prompt,
+            skip_unknown_images=on_unknown_image == "skip",
+            write=lambda pair: stream.write(record(pair)),
+        )
+    if not quiet:
+        click.echo(
+            f"{found.pairs:,} pairs for {found.paired_prompts:,} of {found.prompts:,} prompts, "
+            f"from {found.responses:,} responses",
+            err=True,
+        )
+        if layout == "llamafactory":
+            entry = json.dumps({"scapo_pairs": {"file_name": Path(output).name, **DATASET_INFO}})
+            click.echo(f"dataset_info.json: {entry}", err=True)
+    return 0

@@ -1,0 +1,96 @@
+"""EasyR1: rewards on every token, and advantages that keep them.
+
+EasyR1 writes a response's reward on its last token, and its trainer accepts only the estimators that it knows.
+:func:`install` therefore replaces ``AutoRewardManager.compute_reward`` and the estimator ``grpo``, in every process of
+the run::
+
+    python -m scapo_eval.integrations.easyr1 config=config.yaml algorithm.adv_estimator=grpo \
+        worker.reward.reward_function=examples/recipes/easyr1_reward.py:compute_score \
+        'worker.reward.reward_function_kwargs={truth: truth.npz, vocabulary: dopa160}' data.answer_key=image_id
+
+The reward function is the one that EasyR1 loads and that these replace; the answer column holds the image id.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ..errors import InputError
+from .loop import advantages_for_batch, load_reward, log_metrics
+
+try:
+    import torch
+    from verl.trainer import core_algos
+    from verl.workers.reward import AutoRewardManager
+except ImportError as error:
+    raise InputError(f"the EasyR1 adapter needs EasyR1 (github.com/hiyouga/EasyR1): {error}") from error
+
+
+def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, list[float]]]:
+    """Takes the place of ``AutoRewardManager.compute_reward``.
+
+    Args:
+        manager: the reward manager: its ``tokenizer``, and ``config.reward_function_kwargs`` with ``truth``,
+            ``vocabulary`` and fields of :class:`~scapo_eval.reward.RewardConfig`.
+        data: a batch with ``responses`` and ``response_mask`` (B, T), and the image ids as ``ground_truth``.
+
+    Returns:
+        (B, T) reward of each token, and what EasyR1 logs (``overall`` is what it validates by).
+    """
+    settings = {"level": "subsentence", **manager.config.reward_function_kwargs}
+    reward = load_reward(**settings)
+    responses, mask = data.batch["responses"], data.batch["response_mask"]
+    images = list(data.non_tensor_batch["ground_truth"])
+    advantages, columns = advantages_for_batch(images, responses, manager.tokenizer, reward, mask=mask)
+    metrics = {name: [value] * len(columns) for name, value in log_metrics(columns).items()}
+    return torch.from_numpy(advantages).to(responses.device), {"overall": columns.total.tolist(), **metrics}
+
+
+def compute_scapo_advantage(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Takes the place of the estimator ``grpo``: the token rewards themselves, without any group statistics.
+
+    Args:
+        token_level_rewards: (B, T) reward of each token.
+        response_mask: (B, T) 1 for tokens of the response.
+
+    Returns:
+        Advantages and returns, both (B, T).
+    """
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+def install() -> None:
+    """Replaces the two in this process.
+
+    Raises:
+        InputError: an EasyR1 whose estimators take other arguments than this was written for.
+    """
+    taken = inspect.signature(core_algos.compute_grpo_outcome_advantage).parameters
+    if not {"token_level_rewards", "response_mask"} <= set(taken):
+        raise InputError(f"this EasyR1's estimator 'grpo' takes {', '.join(taken)}")
+    AutoRewardManager.compute_reward = compute_reward
+    core_algos.register_adv_estimator("grpo")(compute_scapo_advantage)
+
+
+def main() -> None:
+    """Runs EasyR1's own main, with :func:`install` called in every process of the run."""
+    import ray
+    from verl.trainer.main import main as easyr1
+
+    begin = ray.init
+
+    def with_hook(*arguments: Any, runtime_env: dict[str, Any] | None = None, **settings: Any) -> Any:
+        hooked = {**(runtime_env or {}), "worker_process_setup_hook": "scapo_eval.integrations.easyr1.install"}
+        return begin(*arguments, runtime_env=hooked, **settings)
+
+    ray.init = with_hook
+    install()
+    easyr1()
+
+
+if __name__ == "__main__":
+    main()

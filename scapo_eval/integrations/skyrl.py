@@ -1,0 +1,105 @@
+"""SkyRL: a generator that rewards every token, and the advantage estimator ``scapo``.
+
+SkyRL takes ``rewards: list[list[float]]``, one per response token; its own estimators sum them. :class:`ScapoGenerator`
+wraps any generator, and the estimator hands the rewards on unchanged::
+
+    class Experiment(BasePPOExp):
+        def get_generator(self, cfg, tokenizer, inference_engine_client):
+            own = super().get_generator(cfg, tokenizer, inference_engine_client)
+            return ScapoGenerator(own, tokenizer, load_reward("truth.npz", "dopa160"))
+
+with ``trainer.algorithm.advantage_estimator=scapo``. Each row's ``env_extras`` need ``image_id``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InputError
+from ..reward import SubsentenceReward
+from ..token_credit import Eos, Truncated
+from .loop import advantages_for_batch, log_metrics
+
+try:
+    import torch
+    from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
+    from skyrl.train.generators.base import GeneratorInterface
+except ImportError as error:
+    raise InputError(f"the SkyRL adapter needs SkyRL (github.com/NovaSky-AI/SkyRL): {error}") from error
+
+IMAGE_ID = "image_id"
+"""The key of ``env_extras`` that names each prompt's image."""
+
+
+class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
+    """Another generator's responses with SCAPO's token rewards.
+
+    Args:
+        generator: samples the responses.
+        tokenizer: the policy's.
+        reward: the reward that scores them.
+        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+    """
+
+    def __init__(
+        self,
+        generator: Any,
+        tokenizer: Any,
+        reward: SubsentenceReward,
+        *,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+    ) -> None:
+        self.generator = generator
+        self.tokenizer = tokenizer
+        self.reward = reward
+        self.eos: Eos = eos
+        self.truncated: Truncated = truncated
+
+    async def generate(self, input_batch: Any) -> Any:
+        """A GeneratorOutput whose ``rewards`` are one per response token.
+
+        Raises:
+            InputError: no image id, or several outputs per prompt (step-wise training).
+        """
+        output = await self.generator.generate(input_batch)
+        ids = output["response_ids"]
+        extras = input_batch.get("env_extras") or []
+        if len(extras) != len(ids):
+            raise InputError(f"{len(ids)} responses for {len(extras)} env_extras; step-wise training is not supported")
+        if any(not row or row.get(IMAGE_ID) is None for row in extras):
+            raise InputError(f"missing key '{IMAGE_ID}' in env_extras")
+        reasons = output.get("stop_reasons")
+        advantages, columns = advantages_for_batch(
+            [row[IMAGE_ID] for row in extras],
+            ids,
+            self.tokenizer,
+            self.reward,
+            mask=output["loss_masks"],
+            finished=None if reasons is None else [reason != "length" for reason in reasons],
+            eos=self.eos,
+            truncated=self.truncated,
+        )
+        rewards = [row[: len(each)].tolist() for row, each in zip(advantages, ids, strict=True)]
+        metrics = {**(output.get("rollout_metrics") or {}), **log_metrics(columns)}
+        return {**output, "rewards": rewards, "rollout_metrics": metrics}
+
+
+def compute_scapo_advantage(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantage estimator ``scapo``: the token rewards themselves, without any group statistics.
+
+    Args:
+        token_level_rewards: (B, T) reward of each token.
+        response_mask: (B, T) 1 for tokens of the response.
+
+    Returns:
+        Advantages and returns, both (B, T).
+    """
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+register_advantage_estimator("scapo")(compute_scapo_advantage)
