@@ -36,6 +36,9 @@ class Turn:
 class Sampling:
     """Sampling settings: how the next token is chosen.
 
+    Every engine sets all of them, so that no default of a server or a checkpoint (``generation_config.json``) acts
+    unseen. None leaves a setting to these defaults.
+
     Attributes:
         temperature: sampling temperature; 0 always takes the most probable token (greedy).
         top_p: share of the probability mass to sample from, 1 for all of it.
@@ -43,18 +46,32 @@ class Sampling:
         max_tokens: greatest length of a completion, in tokens.
         seed: seed of the random draws; None leaves it to the engine.
         stop: texts that end a completion and are not part of it.
+        min_p: least probability of a token, as a share of the most probable one's; 0 for none.
+        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or completion; 1: none.
+        presence_penalty: subtracted from the logits of tokens that the completion has; 0: none.
+        frequency_penalty: subtracted from a token's logit for each time the completion has it; 0: none.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: float | None = 0.0
+    top_p: float | None = 1.0
+    top_k: int | None = 0
     max_tokens: int = 1024
     seed: int | None = 0
     stop: tuple[str, ...] = ()
+    min_p: float | None = 0.0
+    repetition_penalty: float | None = 1.0
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
 
     def sample(self, number: int) -> Sampling:
         """The settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
         return self if self.seed is None else replace(self, seed=self.seed + number)
+
+
+CHOICES = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+"""Names of the settings that a checkpoint's ``generation_config.json`` may have, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +148,8 @@ class Engine(Protocol):
     Attributes:
         identity: whatever is known to decide the completions: model, weights, processor settings... It is part of
             every request's key.
-        card: further facts for the run card: versions, devices, addresses.
+        card: further facts for the run card: versions, devices, addresses; after :meth:`run` the ``sampling`` that
+            was in force, as the engine spells it.
     """
 
     @property
