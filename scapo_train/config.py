@@ -31,6 +31,13 @@ SCHEMES = ("scapo", "object", "grpo", "dapo", "dr_grpo")
 Form = Literal["paper", "original"]
 """``paper``: schemes differ in their advantages only. ``original``: each with its own normalizer, clip and KL."""
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "grpo": {"normaliser": "sequences"},
+    "dapo": {"normaliser": "tokens", "clip_low": 0.2, "clip_high": 0.28, "kl": 0.0},
+    "dr_grpo": {"normaliser": "constant", "kl": 0.0},
+}
+"""Scheme -> the settings of its loss with ``credit.form = "original"``."""
+
 SHIPPED = Path(__file__).parent / "configs"
 
 
@@ -105,7 +112,9 @@ class Data:
         evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
         evaluation_prompts: number of held-out prompts that are used; 0: all.
         evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
-        max_bad: number of prompts that may be left out because their image cannot be read, before training stops.
+        max_bad: number of prompts that may be left out because their image cannot be read, before training stops;
+            less than 1: as a share of the prompts.
+        on_unknown_image: what to do with prompts whose image the truth does not know: ``error``, or ``skip`` them.
     """
 
     train: str = ""
@@ -119,7 +128,8 @@ class Data:
     evaluation_oracle: str = ""
     evaluation_prompts: int = 0
     evaluation_temperature: float = 0.0
-    max_bad: int = 100
+    max_bad: float = 100.0
+    on_unknown_image: Literal["error", "skip"] = "error"
 
 
 @dataclass(frozen=True)
@@ -278,18 +288,6 @@ class Config:
     optim: Optim = field(default_factory=Optim)
 
     @property
-    def effective_loss(self) -> Loss:
-        """The loss of the scheme: as it stands, or the scheme's published one with ``credit.form = "original"``."""
-        if self.credit.form == "paper":
-            return self.loss
-        published: dict[str, dict[str, Any]] = {
-            "grpo": {"normaliser": "sequences"},
-            "dapo": {"normaliser": "tokens", "clip_high": 0.28, "kl": 0.0},
-            "dr_grpo": {"normaliser": "constant", "kl": 0.0},
-        }
-        return dataclasses.replace(self.loss, **published.get(self.credit.scheme, {}))
-
-    @property
     def updates_per_batch(self) -> int:
         """Optimizer steps per batch of rollouts; 1: the ratio is 1 in value and no old pass is needed."""
         return self.optim.mini_batches * self.optim.inner_epochs
@@ -340,10 +338,37 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
             found[name] = _section(kind, name, values, source, faults)
     if not faults:
         config = Config(**found)
+        if config.credit.form == "original":
+            published = PUBLISHED.get(config.credit.scheme, {})
+            faults += _against_published(config, published, table.get("loss", {}), source)
+            config = dataclasses.replace(config, loss=dataclasses.replace(config.loss, **published))
         faults += _contradictions(config, source)
     if faults:
         raise faults[0] if len(faults) == 1 else InputErrors(faults)
     return config
+
+
+def _against_published(
+    config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
+) -> list[InputError]:
+    """Settings of the loss that were given and are not those of the scheme's published form."""
+    scheme = config.credit.scheme
+    if not published:
+        return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
+    return [
+        InputError(
+            f'loss.{name} = {given[name]} contradicts credit.form = "original" of "{scheme}", which has {value}: '
+            "set it to that, or leave it out",
+            path=source,
+        )
+        for name, value in published.items()
+        if name in given and given[name] != value
+    ]
+
+
+def from_toml(text: str) -> Config:
+    """The configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
+    return from_table(tomllib.loads(text))
 
 
 def to_toml(config: Config) -> str:
@@ -448,6 +473,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.optim.mini_batches > config.data.prompts_per_step:
         found.append("optim.mini_batches is greater than data.prompts_per_step")
+    if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):
+        found.append('credit.overlong is of credit.scheme = "dapo" with credit.form = "original"')
     if credit.overlong > config.rollout.max_new_tokens:
         found.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
@@ -483,4 +510,4 @@ def required(config: Config, source: str | None = None) -> None:
         raise missing[0] if len(missing) == 1 else InputErrors(missing)
 
 
-__all__ = ["SCHEMES", "Config", "Form", "from_table", "load", "required", "to_toml"]
+__all__ = ["SCHEMES", "Config", "Form", "from_table", "from_toml", "load", "required", "to_toml"]

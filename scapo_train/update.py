@@ -98,7 +98,7 @@ class Updater:
         steps: int,
     ) -> None:
         self.config = config
-        self._loss = config.effective_loss
+        self._loss = config.loss
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self._trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self._process_group = process_group

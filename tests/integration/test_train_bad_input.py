@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ pytest.importorskip("transformers")
 from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train import distributed, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
+from scapo_train.data import indices_of_step  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -137,13 +138,89 @@ def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
     assert len(metrics(lab, "other")) >= 1
 
 
+def damage(lab: Any, numbers: Iterable[int]) -> None:
+    for k in numbers:
+        (lab.folder / "images" / f"{k}.png").write_bytes(b"damaged")
+
+
 def test_a_step_without_any_picture_changes_nothing(lab: Any) -> None:
-    shutil.rmtree(lab.folder / "images")
+    first = [index + 1 for index in indices_of_step(0, 12, 5, 0)]
+    damage(lab, first)
     assert main(lab.run("run", "run.steps=2", "optim.mini_batches=2", "run.samples=0")) == 0
-    for line in metrics(lab):
-        assert line["updates_left_out"] == 2.0
-        assert line["length"] is None
-        assert line["loss"] is None
+    before, after = metrics(lab)
+    assert before["updates_left_out"] == 2.0
+    assert before["length"] is None
+    assert before["loss"] is None
+    assert after["loss"] is not None
+
+
+def test_no_picture_at_all_is_an_error_and_nothing_is_exported(
+    lab: Any, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(lab, [index + 1 for step in range(2) for index in indices_of_step(step, 12, 5, 0)])
+    assert "not one update was made: nothing is exported" in refused("run.steps=2", "run.samples=0")
+    damage(lab, range(1, 13))
+    assert main([*lab.run("all", "run.samples=0", "data.prompts_per_step=12")]) == 2
+    assert "nor any other of the 12 pictures: no prompt is left" in capsys.readouterr().err
+    shutil.rmtree(lab.folder / "images")
+    assert main(lab.run("none")) == 2
+    assert "1.png: file not found, nor any other of the 12 pictures: is data.images right?" in capsys.readouterr().err
+    for name in ("run", "all", "none"):
+        assert not (lab.folder / name / "model").exists()
+
+
+def test_the_pictures_that_may_be_bad_as_a_share(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(lab, [3, 7])
+    assert main(lab.run("some", "data.max_bad=0.2", "run.export=false")) == 0
+    assert main(lab.run("few", "data.max_bad=0.1", "run.export=false")) == 2
+    assert "with 1 others: more than data.max_bad = 0.1" in capsys.readouterr().err
+
+
+def test_images_that_the_truth_does_not_know_can_be_skipped(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(lab.folder / "train.jsonl", "a") as stream:
+        stream.write('{"image": "1.png", "image_id": 777, "prompt": "Describe this image ."}\n')
+    assert main(lab.run("run", "data.on_unknown_image=skip", "run.export=false")) == 0
+    assert "train.jsonl: 1 prompts left out: the truth does not know their images" in capsys.readouterr().err
+    assert json.loads((lab.folder / "run" / "card.json").read_text())["prompts"] == 12
+
+
+def test_labels_without_truth_are_counted(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "data.vocabulary=dopa160", "run.steps=1", "run.export=false")) == 0
+    labels = len(json.loads((lab.folder / "truth.json").read_text())["labels"])
+    said = capsys.readouterr().err
+    assert f"{160 - labels} of 160 labels of the vocabulary 'dopa160' have no truth" in said
+
+
+def test_a_prompt_longer_than_the_positions_of_the_model(lab: Any, refused: Callable[..., str]) -> None:
+    said = refused("rollout.max_new_tokens=505")
+    assert "with rollout.max_new_tokens for the response the model has positions for 7" in said
+
+
+def test_a_resumed_run_keeps_its_objective(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=2", "run.export=false")) == 0
+    resumed = [*lab.run("run", "credit.r_h=2.0", "run.seed=1", "run.samples=0"), "--resume", "auto"]
+    before = (lab.folder / "run" / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main(resumed) == 2
+    said = capsys.readouterr().err
+    assert "the resumed run has run.seed = 1 (before: 0); credit.r_h = 2.0 (before: 1.0)" in said
+    assert (lab.folder / "run" / "metrics.jsonl").read_bytes() == before
+    assert main([*resumed, "--accept-changes"]) == 0
+    assert "resumed with another objective than before: run.seed = 1" in capsys.readouterr().err
+    truth = json.loads((lab.folder / "truth.json").read_text())
+    truth["objects"]["1"] = []
+    (lab.folder / "truth.json").write_text(json.dumps(truth))
+    changed = [*lab.run("run", "credit.r_h=2.0", "run.seed=1", "run.steps=5"), "--resume", "auto"]
+    assert main(changed) == 2
+    assert "the resumed run has the reward " in capsys.readouterr().err
+
+
+def test_deleted_checkpoints_are_no_reason_to_begin_again(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.export=false")) == 0
+    shutil.rmtree(lab.folder / "run" / "checkpoints")
+    assert main([*lab.run("run"), "--resume", "auto"]) == 2
+    assert "has 4 steps, but no checkpoint to go on from" in capsys.readouterr().err
+    assert len(metrics(lab)) == 4
 
 
 def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
