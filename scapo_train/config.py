@@ -56,6 +56,9 @@ class Run:
         samples: number of responses of the evaluation (or of the step) that are written each time.
         trackers: further places for the metrics: ``tensorboard``, ``wandb``, ``trackio``.
         export: whether the final weights are written in Hugging Face format.
+        keep_best: held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last;
+            empty: none.
+        patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
     """
 
     output: str = "runs/scapo"
@@ -68,6 +71,8 @@ class Run:
     samples: int = 8
     trackers: tuple[str, ...] = ()
     export: bool = True
+    keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
+    patience: int = 0
 
 
 @dataclass(frozen=True)
@@ -479,6 +484,10 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
+    if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
+        found.append("run.keep_best needs data.evaluation and run.evaluate_every")
+    if config.run.patience and not config.run.keep_best:
+        found.append("run.patience needs run.keep_best")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
         found.append(f"run.trackers: unknown {', '.join(unknown)}; known: {', '.join(_TRACKERS)}")

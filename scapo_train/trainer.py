@@ -22,14 +22,16 @@ from scapo_eval.reward import RewardConfig, SubsentenceReward
 from scapo_eval.tokens import decode_batch
 from scapo_eval.vocabulary import Vocabulary
 
+from .best import Best
 from .checkpoint import Checkpoints, export
 from .config import Config, required, to_toml
 from .credit import CreditedBatch, credit, resamples
 from .data import Prompts, Response, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
+from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
-from .model import Policy, load_policy, loading
+from .model import Policy, load_policy, loading, source_folder
 from .plan.hardware import matrix_rate
 from .resume import check_changes, check_not_deleted
 from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
@@ -109,6 +111,8 @@ class Trainer:
         self.clock = Clock(process_group.device)
         self._has_learned = False
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
+        self.best = Best(config.run.keep_best, config.run.patience)
+        self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step = self._resume(accept_changes) if resume else 0
         self.sampler.sync()
         self.log = self._make_log(oracle) if process_group.main else None
@@ -127,16 +131,19 @@ class Trainer:
                 start = self.evaluate(0)
                 if start and self.log is not None:
                     self.log.metrics(0, self.steps, start)
-            while self.step < self.steps:
+            while self.step < self.steps and not self.best.exhausted:
                 values = self.train_step()
                 self.step += 1
                 values |= self.evaluate(self.step)
                 if self.log is not None:
                     self.log.metrics(self.step, self.steps, values)
+                if self.best.update(self.step, values):
+                    self.best_checkpoint.save(self.step, self.policy, self.optimizer, self._state())
                 stop = bool(self.process_group.max(int(self._stop_requested)))
                 due = config.save_every and self.step % config.save_every == 0
-                saved = self.save() if stop or due or self.step == self.steps else False
-                if stop and self.step < self.steps:
+                last = self.step == self.steps or self.best.exhausted
+                saved = self.save() if stop or due or last else False
+                if stop and not last:
                     place = f"stopped after step {self.step} of {self.steps}" + (
                         "" if saved else ", which is not saved"
                     )
@@ -145,7 +152,8 @@ class Trainer:
                 reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
                 raise InputError(reason, path=str(self.folder))
             if config.export:
-                export(self.policy.vlm, self.processor, self.folder / "model")
+                self._take_best()
+                export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -332,13 +340,23 @@ class Trainer:
 
     def save(self) -> bool:
         """Writes a checkpoint of the present state; whether that succeeded."""
-        state = {
+        return self.checkpoints.save(self.step, self.policy, self.optimizer, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {
             "step": self.step,
             "bad": sorted(self.prompts.bad),
             "config": to_toml(self.config),
             "reward": str(self.reward.signature),
+            "best": self.best.state(),
         }
-        return self.checkpoints.save(self.step, self.policy, self.optimizer, state)
+
+    def _take_best(self) -> None:
+        """Gives the policy the weights of the best checkpoint, where one is kept."""
+        path = self.best_checkpoint.latest()
+        if self.best.step and path is not None:
+            self.best_checkpoint.load_weights(path, self.policy)
+            _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
 
     def _resume(self, accept_changes: bool) -> int:
         """The steps that the newest checkpoint has done, after loading it; 0 if there is none."""
@@ -348,6 +366,8 @@ class Trainer:
             return 0
         state = self.checkpoints.load(newest, self.policy, self.optimizer)
         self.prompts.bad.update(state["bad"])
+        if "best" in state:
+            self.best.restore(state["best"])
         reward = (state.get("reward"), str(self.reward.signature))
         check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True
