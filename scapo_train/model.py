@@ -27,8 +27,9 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
+from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, image_tokens
-from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.errors import ScapoError
 
 from .config import Model
 from .distributed import ProcessGroup
@@ -143,8 +144,7 @@ def loading(path: str) -> Iterator[None]:
     Raises:
         ScapoError: instead of the many errors of transformers.
     """
-    if path.startswith(("/", "./", "../", "~")) and not Path(path).is_dir():  # a hub has no such names
-        raise InputError("folder not found", path=path)
+    check_model(path)
     try:
         yield
     except ScapoError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from ..errors import ScapoError
+from ..errors import InputError, ScapoError
 from ..io.files import dump_json
 
 Item = TypeVar("Item")
@@ -200,6 +203,35 @@ def complete_batch(
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+def check_model(model: str) -> None:
+    """Refuses a model that cannot be found, before a library tries the hub for minutes.
+
+    Args:
+        model: name of the model on the hub, or its folder.
+
+    Raises:
+        InputError: neither a folder nor a possible name on a hub.
+        ScapoError: not a folder, not in the hub's cache, and the hub cannot be reached.
+    """
+    if Path(model).is_dir():
+        return
+    if model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        raise InputError("folder not found", path=model)
+    try:
+        from huggingface_hub import constants, try_to_load_from_cache
+    except ImportError:
+        return
+    if constants.HF_HUB_OFFLINE or getproxies() or isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname or "", port), timeout=5).close()
+    except OSError as error:
+        reason = f"{model}: folder not found, and the hub {constants.ENDPOINT} cannot be reached ({error})"
+        raise ScapoError(reason) from None
 
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")

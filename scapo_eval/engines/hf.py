@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling, Turn, complete_batch, weights_hash
+from .base import CHOICES, Completion, OnCompletion, Request, Sampling, Turn, check_model, complete_batch, weights_hash
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,7 @@ class TransformersEngine:
             import transformers
         except ImportError:
             raise MissingExtra("hf", "the engine transformers") from None
+        check_model(model)
         self._torch = torch
         self._transformers = transformers
         if device == "auto":

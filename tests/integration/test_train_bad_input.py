@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -102,6 +103,19 @@ def test_a_damaged_checkpoint_is_named_with_a_remedy(lab: Any, capsys: pytest.Ca
     assert f"scapo_train: {newest}: is damaged, or of another model" in said
     shutil.rmtree(newest)
     assert main([*lab.run("run"), "--resume", "auto"]) == 0  # from step 3
+
+
+def test_a_mistyped_model_is_said_within_seconds(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    begin = time.monotonic()
+    assert "Qwen/Mistyped: folder not found, and the hub http://127.0.0.1:9" in refused("model.path=Qwen/Mistyped")
+    assert f"{tmp_path / 'none'}: folder not found" in refused(f"model.path={tmp_path / 'none'}")
+    assert time.monotonic() - begin < 15
 
 
 def test_a_model_without_a_vision_tower(lab: Any, refused: Callable[..., str], tiny: ModuleType) -> None:
