@@ -38,6 +38,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }
 """Scheme -> the settings of its loss with ``credit.form = "original"``."""
 
+ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_reward", "kl", "mismatch")
+"""What can go wrong while training (:mod:`scapo_train.alarms`)."""
+
 SHIPPED = Path(__file__).parent / "configs"
 
 
@@ -58,6 +61,8 @@ class Run:
         export: whether the final weights are written in Hugging Face format.
         keep_best: held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last;
             empty: none.
+        stop_on: names of alarms that end training after a checkpoint, without an export
+            (:mod:`scapo_train.alarms`).
         patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
     """
 
@@ -73,6 +78,7 @@ class Run:
     export: bool = True
     keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
     patience: int = 0
+    stop_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,8 @@ class Loss:
         mean_per_micro_batch: divide by each micro-batch's own tokens and average (verl's legacy actor),
             for comparisons only: the gradient then depends on how the batch was cut.
         kl_alarm: mean KL per token that is warned of.
+        engine_correction: largest importance ratio, of the policy's to the sampling engine's probability of a token,
+            that a token's surrogate is multiplied with (2 is usual); 0: no correction.
     """
 
     clip_low: float = 0.2
@@ -244,6 +252,7 @@ class Loss:
     normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
     mean_per_micro_batch: bool = False
     kl_alarm: float = 1.0
+    engine_correction: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -281,6 +290,28 @@ class Optim:
 
 
 @dataclass(frozen=True)
+class Alarms:
+    """Thresholds of a step's metrics beyond which an alarm is raised (``loss.kl_alarm`` and
+    ``rollout.mismatch_alarm`` are the others).
+
+    Attributes:
+        repeated_share: share of responses that repeat a sentence, or four words in a row three times.
+        without_claim_share: share of responses that name no object.
+        length_factor: factor between the first step's mean length and the present one, either way.
+        cover_share: Cover Rate as a share of the first step's, below which it has collapsed.
+        truncated_share: share of responses that were cut off at ``rollout.max_new_tokens``.
+        zero_reward_share: share of pieces whose reward is 0.
+    """
+
+    repeated_share: float = 0.3
+    without_claim_share: float = 0.5
+    length_factor: float = 2.0
+    cover_share: float = 0.5
+    truncated_share: float = 0.5
+    zero_reward_share: float = 0.95
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a training run, by section."""
 
@@ -291,6 +322,7 @@ class Config:
     credit: Credit = field(default_factory=Credit)
     loss: Loss = field(default_factory=Loss)
     optim: Optim = field(default_factory=Optim)
+    alarms: Alarms = field(default_factory=Alarms)
 
     @property
     def updates_per_batch(self) -> int:
@@ -448,6 +480,7 @@ _POSITIVE = {
     "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
     "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
     "run": ("keep",),
+    "alarms": ("length_factor",),
 }
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
@@ -486,6 +519,11 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         found.append("run.keep_best needs data.evaluation and run.evaluate_every")
+    if config.loss.engine_correction and config.rollout.engine == "transformers":
+        found.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
+    unheard = [name for name in config.run.stop_on if name not in ALARMS]
+    if unheard:
+        found.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")
     if config.run.patience and not config.run.keep_best:
         found.append("run.patience needs run.keep_best")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]

@@ -19,8 +19,10 @@ DECISIVE = {
     "data": ("train", "oracle", "vocabulary", "prompts_per_step"),
     "rollout": ("group", "temperature", "max_new_tokens"),
     "credit": None,
-    "loss": None,
-}
+    "loss": (
+        "clip_low", "clip_high", "kl", "kl_estimator", "normaliser", "mean_per_micro_batch", "engine_correction",
+    ),
+}  # fmt: skip
 """Section -> settings that decide what is optimized, or which prompts a step takes; None: all of the section."""
 
 

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 
 from scapo_eval.engines.hf import load_processor
-from scapo_eval.errors import InputError
+from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import RewardConfig, SubsentenceReward
 from scapo_eval.tokens import decode_batch
 from scapo_eval.vocabulary import Vocabulary
 
+from .alarms import AlarmWatch
 from .best import Best
 from .checkpoint import Checkpoints, export
 from .config import Config, required, to_toml
@@ -35,7 +36,7 @@ from .model import Policy, load_policy, loading, source_folder
 from .plan.hardware import matrix_rate
 from .resume import check_changes, check_not_deleted
 from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
-from .update import Updater, UpdateResult, optimizer_of
+from .update import Updater, UpdateResult, check_finite, optimizer_of
 from .watch import Interrupted
 
 _log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class Trainer:
         self.clock = Clock(process_group.device)
         self._has_learned = False
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
+        self.alarms = AlarmWatch(config)
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step = self._resume(accept_changes) if resume else 0
@@ -142,7 +144,11 @@ class Trainer:
                 stop = bool(self.process_group.max(int(self._stop_requested)))
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
-                saved = self.save() if stop or due or last else False
+                raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
+                saved = self.save() if stop or due or last or raised else False
+                if raised:
+                    place = f"stopped after step {self.step} of {self.steps} by run.stop_on: {', '.join(raised)}"
+                    raise ScapoError(f"{place}; nothing is exported")
                 if stop and not last:
                     place = f"stopped after step {self.step} of {self.steps}" + (
                         "" if saved else ", which is not saved"
@@ -186,6 +192,7 @@ class Trainer:
         with clock("update"):
             update = self.updater.update(mini_batches, credited, self.step)
         self._has_learned |= update.tokens > 0
+        check_finite(self.trainable, process_group, self.step + 1)
         with clock("sync"):
             self.sampler.sync()
         return self._metrics(encoded, responses, credited, update)
@@ -257,19 +264,10 @@ class Trainer:
             "tokens_per_second": ratio(update.tokens / self.config.optim.inner_epochs, sum(seconds.values())),
             **seconds,
         }
-        self._warn(metrics)
+        metrics |= self.alarms.check(self.step + 1, metrics)
         if self.log is not None and self._due(self.config.run.samples_every, self.step + 1):
             self._write_extremes(self.log, encoded, credited)
         return metrics
-
-    def _warn(self, metrics: Metrics) -> None:
-        kl, mismatch = metrics["kl"], metrics["mismatch"]
-        if metrics["zero_reward_share"] == 1.0:
-            _log.warning("step %d: every reward is 0: nothing to learn from", self.step + 1)
-        if kl is not None and kl > self.config.loss.kl_alarm:
-            _log.warning("step %d: KL of %.2f a token, more than loss.kl_alarm", self.step + 1, kl)
-        if mismatch is not None and mismatch > self.config.rollout.mismatch_alarm:
-            _log.warning("step %d: the engine's log-probabilities are off by %.3f a token", self.step + 1, mismatch)
 
     def _write_extremes(self, log: Log, encoded: Sequence[EncodedPrompt], credited: CreditedBatch) -> None:
         """The step's best and worst responses of this rank, with their pieces."""
@@ -349,6 +347,7 @@ class Trainer:
             "config": to_toml(self.config),
             "reward": str(self.reward.signature),
             "best": self.best.state(),
+            "alarms": self.alarms.state(),
         }
 
     def _take_best(self) -> None:
@@ -368,6 +367,7 @@ class Trainer:
         self.prompts.bad.update(state["bad"])
         if "best" in state:
             self.best.restore(state["best"])
+            self.alarms.restore(state["alarms"])
         reward = (state.get("reward"), str(self.reward.signature))
         check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +23,9 @@ pytest.importorskip("transformers")
 from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train import distributed, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
+from scapo_train.config import load  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
+from scapo_train.update import Updater  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -296,6 +300,73 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     assert [line["updates_left_out"] for line in lines] == [0.0, 1.0, 0.0, 0.0]
     assert lines[1]["loss"] is None
     assert all(line["loss"] is not None and line["grad_norm"] > 0 for line in (lines[0], *lines[2:]))
+
+
+def test_an_alarm_can_end_the_run_with_a_checkpoint_and_no_export(
+    lab: Any, lab_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_if_sampled(monkeypatch, [token(lab_template, word) for word in ("There", "is", "a", ".") * 2])
+    stop = ("run.stop_on=['kl', 'repetition']", "run.samples=0", "run.save_every=0")
+    assert main(lab.run("run", *stop)) == 2
+    said = capsys.readouterr().err
+    assert "stopped after step 1 of 4 by run.stop_on: repetition; nothing is exported" in said
+    assert said.count("alarm repetition: repeated_sentence_share is 1.000") == 1
+    assert (lab.folder / "run" / "checkpoints" / "step-000001").is_dir()
+    assert not (lab.folder / "run" / "model").exists()
+    (line,) = metrics(lab)
+    assert line["alarm_repetition"] == line["repeated_sentence_share"] == line["without_claim_share"] == 1.0
+    assert line["alarm_kl"] == 0.0
+
+
+def test_weights_that_are_not_finite_end_the_run_and_are_not_saved(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Updater.update
+
+    def poisoned(self: Updater, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        if arguments[-1] == 2:
+            next(iter(self._trainable)).data.view(-1)[0] = float("inf")
+        return found
+
+    monkeypatch.setattr(Updater, "update", poisoned)
+    assert main(lab.run("run")) == 2
+    assert "step 3: weights are not finite; go on from the last checkpoint" in capsys.readouterr().err
+    names = sorted(path.name for path in (lab.folder / "run" / "checkpoints").iterdir())
+    assert names == ["step-000001", "step-000002"]
+    assert not (lab.folder / "run" / "model").exists()
+
+
+def test_the_update_corrects_for_another_engine(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Updater.add_frozen_logprobs
+
+    def perturbed(self: Updater, mini_batches: Any) -> None:
+        """As if an engine had sampled that gives every token half of the policy's probability."""
+        whole(self, mini_batches)
+        with torch.no_grad():
+            for micro in (micro for mini in mini_batches for micro in mini):
+                micro.sampled = self._policy(micro.batch).logprob - math.log(2)
+
+    monkeypatch.setattr(Updater, "add_frozen_logprobs", perturbed)
+    changes = (
+        "loss.kl=0.0",
+        "model.dtype=float64",
+        "run.steps=1",
+        "run.export=false",
+        "run.samples=0",
+        "optim.clip=0.0",
+    )
+    norms = {}
+    for most in (0.0, 1.5, 3.0):
+        settings = load(*_given(lab.run(f"at{most}", *changes)))
+        trainer.train(replace(settings, loss=replace(settings.loss, engine_correction=most)))
+        norms[most] = metrics(lab, f"at{most}")[0]["grad_norm"]
+    assert norms[1.5] == pytest.approx(1.5 * norms[0.0], rel=1e-6)
+    assert norms[3.0] == pytest.approx(2.0 * norms[0.0], rel=1e-6)
+
+
+def _given(arguments: list[str]) -> tuple[str, list[str]]:
+    return arguments[0], [each for each in arguments[1:] if each != "--set"]
 
 
 def test_a_full_disk_while_saving_does_not_stop_the_run(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
