@@ -377,6 +377,19 @@ class Truth:
             f"are dropped ({sum(occurring.values())} entries): {shown}{hint}"
         )
 
+    @property
+    def without_truth(self) -> str | None:
+        """One sentence on labels of the vocabulary that the truth knows of no image; None where there are none."""
+        known: list[bool] = np.any(self.states >= 0, axis=0).tolist()
+        unknown = [label for label, some in zip(self.vocabulary.labels, known, strict=True) if not some]
+        if not unknown:
+            return None
+        shown = ", ".join(f"'{label}'" for label in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        return (
+            f"{self.oracle.source}: {len(unknown)} of {len(self.vocabulary.labels)} labels of the vocabulary "
+            f"'{self.vocabulary.name}' have no truth, so naming them counts for nothing: {shown}"
+        )
+
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:
         """(n,) row of each image id.
 

@@ -16,11 +16,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
+    parser.add_argument(
+        "--accept-changes", action="store_true", help="go on also with another reward, scheme, loss or seed than before"
+    )
     given = parser.parse_args(arguments)
     from . import config, trainer, watch
 
     try:
-        trainer.train(config.load(given.config, given.set), resume=given.resume == "auto")
+        settings = config.load(given.config, given.set)
+        trainer.train(settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
             print(f"scapo_train: {str(error) or 'interrupted'}", file=sys.stderr)

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 STATE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
+_COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
+_TEMPLATES = "additional_chat_templates"
 _PART = ".part"
 """Suffix of a folder that is being written, or is about to be deleted."""
 
@@ -82,7 +84,7 @@ class Checkpoints:
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint."""
-        complete = self._complete()
+        complete = self.complete()
         return complete[-1] if complete else None
 
     def load(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -101,16 +103,20 @@ class Checkpoints:
         """
         state: dict[str, Any] = read_json(path / STATE)
         _make_moments(optimizer)
-        try:
-            with _quiet():
-                dcp.load(_tensors(model, optimizer), checkpoint_id=path)
-        except CheckpointException as error:
-            cause, _ = next(iter(error.failures.values()))
-            why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
-            raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
+        _read(_tensors(model, optimizer), path)
         return state
 
-    def _complete(self) -> list[Path]:
+    def load_weights(self, path: Path, model: nn.Module) -> None:
+        """Fills the parameters in place and needs no optimizer.
+
+        Raises:
+            InputError: the checkpoint is damaged, or is one of another model.
+        """
+        weights = {f"model.{name}": each.detach() for name, each in model.named_parameters() if each.requires_grad}
+        _read(weights, path)
+
+    def complete(self) -> list[Path]:
+        """Folders of the complete checkpoints, oldest first."""
         found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
         numbered = [(int(match[1]), path) for match, path in found if match and (path / STATE).is_file()]
         return [path for _, path in sorted(numbered)]
@@ -120,18 +126,21 @@ class Checkpoints:
             shutil.rmtree(path)
 
     def _remove_oldest(self) -> None:
-        for path in self._complete()[: -self.keep]:
+        for path in self.complete()[: -self.keep]:
             doomed = path.with_name(path.name + _PART)  # half a checkpoint must not bear a complete one's name
             path.rename(doomed)
             shutil.rmtree(doomed)
 
 
-def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Writes all weights in Hugging Face format, for ``AutoModelForImageTextToText`` and vLLM. Every rank calls it.
+
+    Processor, tokenizer, chat template and generation config are the source's files, byte by byte: saving them anew
+    would lose what this environment cannot load (a video processor without torchvision).
 
     Args:
         model: the Hugging Face model, its parameters sharded (DTensor) or plain.
-        processor: what else belongs into the folder; anything with ``save_pretrained``.
+        source: folder of the model that training began with.
         folder: replaced if it exists, and only when the new one is complete.
         dtype: number format of the floating-point weights in the files.
 
@@ -154,7 +163,11 @@ def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.
         part.mkdir(parents=True)
         try:
             model.save_pretrained(part, state_dict=weights)
-            processor.save_pretrained(part)
+            for path in source.iterdir():
+                if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
+                    shutil.copyfile(path, part / path.name)
+            if (source / _TEMPLATES).is_dir():
+                shutil.copytree(source / _TEMPLATES, part / _TEMPLATES)
         except SafetensorError as error:
             raise OSError(str(error)) from None
         _publish(part, folder, {"config.json": _with_dtype(part / "config.json", dtype)})
@@ -164,6 +177,16 @@ def export(model: Any, processor: Any, folder: Path, dtype: torch.dtype = torch.
     except OSError as error:
         _on_first_rank(partial(shutil.rmtree, part), ignore_errors=True)
         raise InputError(f"cannot be written: {error}", path=str(folder)) from None
+
+
+def _read(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        with _quiet():
+            dcp.load(tensors, checkpoint_id=path)
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
+        raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

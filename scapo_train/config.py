@@ -31,6 +31,16 @@ SCHEMES = ("scapo", "object", "grpo", "dapo", "dr_grpo")
 Form = Literal["paper", "original"]
 """``paper``: schemes differ in their advantages only. ``original``: each with its own normalizer, clip and KL."""
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "grpo": {"normaliser": "sequences"},
+    "dapo": {"normaliser": "tokens", "clip_low": 0.2, "clip_high": 0.28, "kl": 0.0},
+    "dr_grpo": {"normaliser": "constant", "kl": 0.0},
+}
+"""Scheme -> the settings of its loss with ``credit.form = "original"``."""
+
+ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_reward", "kl", "mismatch")
+"""What can go wrong while training (:mod:`scapo_train.alarms`)."""
+
 SHIPPED = Path(__file__).parent / "configs"
 
 
@@ -49,6 +59,11 @@ class Run:
         samples: number of responses of the evaluation (or of the step) that are written each time.
         trackers: further places for the metrics: ``tensorboard``, ``wandb``, ``trackio``.
         export: whether the final weights are written in Hugging Face format.
+        keep_best: held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last;
+            empty: none.
+        stop_on: names of alarms that end training after a checkpoint, without an export
+            (:mod:`scapo_train.alarms`).
+        patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
     """
 
     output: str = "runs/scapo"
@@ -61,6 +76,9 @@ class Run:
     samples: int = 8
     trackers: tuple[str, ...] = ()
     export: bool = True
+    keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
+    patience: int = 0
+    stop_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,9 @@ class Data:
         evaluation_oracle: truth file of the held-out images; empty: ``oracle``.
         evaluation_prompts: number of held-out prompts that are used; 0: all.
         evaluation_temperature: sampling temperature of the one response to each; 0: greedy.
-        max_bad: number of prompts that may be left out because their image cannot be read, before training stops.
+        max_bad: number of prompts that may be left out because their image cannot be read, before training stops;
+            less than 1: as a share of the prompts.
+        on_unknown_image: what to do with prompts whose image the truth does not know: ``error``, or ``skip`` them.
     """
 
     train: str = ""
@@ -119,7 +139,8 @@ class Data:
     evaluation_oracle: str = ""
     evaluation_prompts: int = 0
     evaluation_temperature: float = 0.0
-    max_bad: int = 100
+    max_bad: float = 100.0
+    on_unknown_image: Literal["error", "skip"] = "error"
 
 
 @dataclass(frozen=True)
@@ -220,6 +241,8 @@ class Loss:
         mean_per_micro_batch: divide by each micro-batch's own tokens and average (verl's legacy actor),
             for comparisons only: the gradient then depends on how the batch was cut.
         kl_alarm: mean KL per token that is warned of.
+        engine_correction: largest importance ratio, of the policy's to the sampling engine's probability of a token,
+            that a token's surrogate is multiplied with (2 is usual); 0: no correction.
     """
 
     clip_low: float = 0.2
@@ -229,6 +252,7 @@ class Loss:
     normaliser: Literal["tokens", "sequences", "constant"] = "tokens"
     mean_per_micro_batch: bool = False
     kl_alarm: float = 1.0
+    engine_correction: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -266,6 +290,28 @@ class Optim:
 
 
 @dataclass(frozen=True)
+class Alarms:
+    """Thresholds of a step's metrics beyond which an alarm is raised (``loss.kl_alarm`` and
+    ``rollout.mismatch_alarm`` are the others).
+
+    Attributes:
+        repeated_share: share of responses that repeat a sentence, or four words in a row three times.
+        without_claim_share: share of responses that name no object.
+        length_factor: factor between the first step's mean length and the present one, either way.
+        cover_share: Cover Rate as a share of the first step's, below which it has collapsed.
+        truncated_share: share of responses that were cut off at ``rollout.max_new_tokens``.
+        zero_reward_share: share of pieces whose reward is 0.
+    """
+
+    repeated_share: float = 0.3
+    without_claim_share: float = 0.5
+    length_factor: float = 2.0
+    cover_share: float = 0.5
+    truncated_share: float = 0.5
+    zero_reward_share: float = 0.95
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a training run, by section."""
 
@@ -276,18 +322,7 @@ class Config:
     credit: Credit = field(default_factory=Credit)
     loss: Loss = field(default_factory=Loss)
     optim: Optim = field(default_factory=Optim)
-
-    @property
-    def effective_loss(self) -> Loss:
-        """The loss of the scheme: as it stands, or the scheme's published one with ``credit.form = "original"``."""
-        if self.credit.form == "paper":
-            return self.loss
-        published: dict[str, dict[str, Any]] = {
-            "grpo": {"normaliser": "sequences"},
-            "dapo": {"normaliser": "tokens", "clip_high": 0.28, "kl": 0.0},
-            "dr_grpo": {"normaliser": "constant", "kl": 0.0},
-        }
-        return dataclasses.replace(self.loss, **published.get(self.credit.scheme, {}))
+    alarms: Alarms = field(default_factory=Alarms)
 
     @property
     def updates_per_batch(self) -> int:
@@ -340,10 +375,37 @@ def from_table(table: dict[str, Any], source: str | None = None) -> Config:
             found[name] = _section(kind, name, values, source, faults)
     if not faults:
         config = Config(**found)
+        if config.credit.form == "original":
+            published = PUBLISHED.get(config.credit.scheme, {})
+            faults += _against_published(config, published, table.get("loss", {}), source)
+            config = dataclasses.replace(config, loss=dataclasses.replace(config.loss, **published))
         faults += _contradictions(config, source)
     if faults:
         raise faults[0] if len(faults) == 1 else InputErrors(faults)
     return config
+
+
+def _against_published(
+    config: Config, published: dict[str, Any], given: dict[str, Any], source: str | None
+) -> list[InputError]:
+    """Settings of the loss that were given and are not those of the scheme's published form."""
+    scheme = config.credit.scheme
+    if not published:
+        return [InputError(f'credit.form = "original" is of {", ".join(PUBLISHED)}, not of "{scheme}"', path=source)]
+    return [
+        InputError(
+            f'loss.{name} = {given[name]} contradicts credit.form = "original" of "{scheme}", which has {value}: '
+            "set it to that, or leave it out",
+            path=source,
+        )
+        for name, value in published.items()
+        if name in given and given[name] != value
+    ]
+
+
+def from_toml(text: str) -> Config:
+    """The configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
+    return from_table(tomllib.loads(text))
 
 
 def to_toml(config: Config) -> str:
@@ -418,6 +480,7 @@ _POSITIVE = {
     "rollout": ("group", "max_new_tokens", "prompts_per_batch", "tensor_parallel", "temperature"),
     "optim": ("mini_batches", "inner_epochs", "micro_batch_tokens", "lr"),
     "run": ("keep",),
+    "alarms": ("length_factor",),
 }
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
@@ -448,10 +511,21 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.optim.mini_batches > config.data.prompts_per_step:
         found.append("optim.mini_batches is greater than data.prompts_per_step")
+    if credit.overlong and (credit.scheme, credit.form) != ("dapo", "original"):
+        found.append('credit.overlong is of credit.scheme = "dapo" with credit.form = "original"')
     if credit.overlong > config.rollout.max_new_tokens:
         found.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
+    if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
+        found.append("run.keep_best needs data.evaluation and run.evaluate_every")
+    if config.loss.engine_correction and config.rollout.engine == "transformers":
+        found.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
+    unheard = [name for name in config.run.stop_on if name not in ALARMS]
+    if unheard:
+        found.append(f"run.stop_on: unknown {', '.join(unheard)}; known: {', '.join(ALARMS)}")
+    if config.run.patience and not config.run.keep_best:
+        found.append("run.patience needs run.keep_best")
     unknown = [name for name in config.run.trackers if name not in _TRACKERS]
     if unknown:
         found.append(f"run.trackers: unknown {', '.join(unknown)}; known: {', '.join(_TRACKERS)}")
@@ -483,4 +557,4 @@ def required(config: Config, source: str | None = None) -> None:
         raise missing[0] if len(missing) == 1 else InputErrors(missing)
 
 
-__all__ = ["SCHEMES", "Config", "Form", "from_table", "load", "required", "to_toml"]
+__all__ = ["SCHEMES", "Config", "Form", "from_table", "from_toml", "load", "required", "to_toml"]

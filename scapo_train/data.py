@@ -70,7 +70,9 @@ class Response:
     logprobs: NDArray[np.float32] | None = field(default=None, compare=False)
 
 
-def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | None = None) -> list[Source]:
+def read_prompts(
+    path: str | Path, images: str = "", oracle: PresenceOracle | None = None, *, skip_unknown: bool = False
+) -> list[Source]:
     """Reads training prompts.
 
     Args:
@@ -78,25 +80,42 @@ def read_prompts(path: str | Path, images: str = "", oracle: PresenceOracle | No
             image's name says it.
         images: folder of relative image names; empty: the file's own.
         oracle: truth that must know every image.
+        skip_unknown: whether prompts whose image the truth does not know are left out, with a warning.
 
     Raises:
         InputErrors: faulty lines, ids that the oracle does not know, each with its line.
     """
     root = Path(images) if images else Path(path).parent
-    faults, found = FaultList(), list[Source]()
+    faults, found, skipped = FaultList(), list[Source](), 0
     for number, record in iter_records(path):
         try:
             image, text = (_string(record, key) for key in ("image", "prompt"))
             image_id = canonical_image_id(record.get("image_id", image))
-            if oracle is not None:
+            if oracle is not None and image_id not in oracle.index:
+                if skip_unknown:
+                    skipped += 1
+                    continue
                 oracle.row(image_id)
             found.append(Source(str(root / image), image_id, text))
         except InputError as error:
             faults.add(InputError(error.reason, path=str(path), line=number))
     faults.raise_if_any()
+    if skipped:
+        _log.warning("%s: %d prompts left out: the truth does not know their images", path, skipped)
     if not found:
-        raise InputError("no prompts found", path=str(path))
+        raise InputError("no prompts found" + (" whose image the truth knows" if skipped else ""), path=str(path))
     return found
+
+
+def check_pictures(sources: Sequence[Source]) -> None:
+    """Refuses prompts of which not one has its picture.
+
+    Raises:
+        InputError: no picture was found.
+    """
+    if not any(Path(source.path).is_file() for source in sources):
+        reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
+        raise InputError(reason, path=sources[0].path)
 
 
 def _string(record: Any, key: str) -> str:
@@ -126,14 +145,15 @@ class Prompts:
     Args:
         sources: lines of the prompts file.
         processor: the model's processor.
-        max_bad: number of prompts whose image may be unreadable, before that is an error.
+        max_bad: number of prompts (below 1: share of them) whose image may be unreadable, before that is an error.
+        longest: number of tokens of the longest prompt that the model takes; None for no limit.
     """
 
-    def __init__(self, sources: Sequence[Source], processor: Any, max_bad: int) -> None:
+    def __init__(self, sources: Sequence[Source], processor: Any, max_bad: float, longest: int | None = None) -> None:
         self.sources = sources
         self.bad: set[int] = set()
         self._processor = processor
-        self._max_bad = max_bad
+        self._max_bad, self._longest = max_bad, longest
         self._worker = ThreadPoolExecutor(1)
         self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
 
@@ -145,7 +165,7 @@ class Prompts:
             following: indices that the next call will ask for.
 
         Raises:
-            InputError: more than ``max_bad`` pictures cannot be read.
+            InputError: more than ``max_bad`` pictures cannot be read, or none of them, or a prompt is too long.
         """
         wanted = tuple(indices)
         prepared = self._next is not None and self._next[0] == wanted
@@ -154,10 +174,14 @@ class Prompts:
             _log.warning("left out: %s", faults[index])
         self.bad |= faults.keys()
         self._next = (tuple(following), self._worker.submit(self._made, tuple(following))) if following else None
-        if len(self.bad) > self._max_bad:
+        most = self._max_bad if self._max_bad >= 1 else self._max_bad * len(self.sources)
+        if len(self.bad) > most:
             first = self.sources[min(self.bad)].path
-            reason = f"cannot be read, with {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad}"
+            reason = f"cannot be read, with {len(self.bad) - 1} others: more than data.max_bad = {self._max_bad:g}"
             raise InputError(reason, path=first)
+        if len(self.bad) == len(self.sources):
+            reason = f"cannot be read, nor any other of the {len(self.sources)} pictures: no prompt is left"
+            raise InputError(reason, path=self.sources[0].path)
         return ready
 
     def close(self) -> None:
@@ -180,6 +204,10 @@ class Prompts:
                 named = isinstance(error, ImageFault)
                 faults[index] = str(error) if named else f"{source.path}: {error}"
                 continue
+            if self._longest is not None and made["input_ids"].shape[1] > self._longest:
+                reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
+                reason += f"the response the model has positions for {self._longest}"
+                raise InputError(reason, path=source.path)
             grid = made["image_grid_thw"][0]
             found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))
         return found, faults

@@ -67,6 +67,23 @@ def token_loss(
     return TokenLoss((weight * per_token).sum(), (clipped < plain).sum().detach(), kl.sum().detach())
 
 
+def engine_ratio(policy: Tensor, engine: Tensor, most: float) -> Tensor:
+    """Truncated importance ratio of tokens that another engine than the policy has sampled.
+
+    Multiplied with the advantages, it makes the expected gradient that of the policy, up to the truncation (Yao et al.,
+    "Your efficient RL framework secretly brings you off-policy RL training", 2025).
+
+    Args:
+        policy: (N,) log-probabilities by the policy when the tokens were sampled.
+        engine: (N,) log-probabilities by the engine that sampled them.
+        most: largest ratio.
+
+    Returns:
+        (N,), without gradient.
+    """
+    return torch.exp(policy.detach() - engine).clamp(max=most)
+
+
 def kl_estimate(logprob: Tensor, reference: Tensor, estimator: Estimator = "k3") -> Tensor:
     """KL(policy || reference) per token, from samples of the policy.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from scapo_eval.metrics.capscore import cap_score
 
+from .alarms import repeats_ngram, repeats_sentence
 from .credit import CreditedBatch
 from .data import Response
 from .update import UpdateResult
@@ -45,6 +46,9 @@ def response_sums(
         "pieces": float(len(pieces)),
         "objects": float((columns.generated + columns.unknown).sum()),
         "without_text": float(columns.n_empty),
+        "without_claim": float((columns.generated + columns.unknown == 0).sum()),
+        "repeated_sentence": float(sum(map(repeats_sentence, columns.responses))),
+        "repeated_ngram": float(sum(map(repeats_ngram, columns.responses))),
         "groups_without_variance": float((~credited.has_variance).sum()),
         "groups": float(len(credited.has_variance)),
         "length": float(sum(len(response.ids) for response in responses)),
@@ -63,6 +67,9 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
         "objects": ratio(sums["objects"], n),
         "length": ratio(sums["length"], n),
         "truncated_share": ratio(sums["truncated"], n),
+        "without_claim_share": ratio(sums["without_claim"], n),
+        "repeated_sentence_share": ratio(sums["repeated_sentence"], n),
+        "repeated_ngram_share": ratio(sums["repeated_ngram"], n),
         "empty_responses": sums["without_text"],
         "groups_without_variance": ratio(sums["groups_without_variance"], sums["groups"]),
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
+from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, image_tokens
 from scapo_eval.errors import ScapoError
 
@@ -142,12 +144,27 @@ def loading(path: str) -> Iterator[None]:
     Raises:
         ScapoError: instead of the many errors of transformers.
     """
+    check_model(path)
     try:
         yield
     except ScapoError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ScapoError(f"cannot load {path}: {' '.join(str(error).split())[:400]}") from None
+
+
+def source_folder(settings: Model) -> Path:
+    """The folder with the files of a model that was loaded; of a name on a hub its folder in the cache."""
+    if Path(settings.path).is_dir():
+        return Path(settings.path)
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
+    revision = settings.revision or None
+    try:
+        return Path(snapshot_download(settings.path, revision=revision, allow_patterns=patterns))
+    except OSError:  # offline: what was loaded is there
+        return Path(snapshot_download(settings.path, revision=revision, local_files_only=True))
 
 
 def load_policy(settings: Model, temperature: float, process_group: ProcessGroup, *, reference: bool = False) -> Policy:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from scapo_eval.errors import ScapoError
+
 from .data import Prompt, Response, seeded
 from .model import Policy, gathered
 from .packing import Row, Vision
@@ -130,6 +132,8 @@ class PolicySampler:
         cache = _Cache(group)
         vision = [encoded.vision for encoded in prompts]
         logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
+        if not bool(torch.isfinite(logits).all()):
+            raise ScapoError("the policy's logits are not finite: damaged weights, or model.dtype is too narrow")
         logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
         following = torch.tensor([encoded.following for encoded in prompts], device=device).repeat_interleave(group)
 

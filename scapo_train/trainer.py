@@ -16,33 +16,39 @@ import numpy as np
 import torch
 
 from scapo_eval.engines.hf import load_processor
+from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import RewardConfig, SubsentenceReward
 from scapo_eval.tokens import decode_batch
 from scapo_eval.vocabulary import Vocabulary
 
+from .alarms import AlarmWatch
+from .best import Best
 from .checkpoint import Checkpoints, export
 from .config import Config, required, to_toml
 from .credit import CreditedBatch, credit, resamples
-from .data import Prompts, Response, indices_of_step, read_prompts, seed_of
+from .data import Prompts, Response, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
+from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
-from .model import Policy, load_policy, loading
+from .model import Policy, load_policy, loading, source_folder
 from .plan.hardware import matrix_rate
+from .resume import check_changes, check_not_deleted
 from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
-from .update import Updater, UpdateResult, optimizer_of
+from .update import Updater, UpdateResult, check_finite, optimizer_of
 from .watch import Interrupted
 
 _log = logging.getLogger(__name__)
 
 
-def train(config: Config, *, resume: bool = False) -> Path:
+def train(config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:
     """Trains until the last step.
 
     Args:
         config: settings of the training run; see :mod:`scapo_train.config`.
         resume: go on from the newest checkpoint, if there is one.
+        accept_changes: go on also where the objective (reward, scheme, loss, seed...) is another than before.
 
     Returns:
         The folder of the training run.
@@ -54,7 +60,7 @@ def train(config: Config, *, resume: bool = False) -> Path:
     required(config)
     with join_process_group() as process_group:
         show_messages(process_group.rank)
-        return Trainer(config, process_group, resume=resume).run()
+        return Trainer(config, process_group, resume=resume, accept_changes=accept_changes).run()
 
 
 class Trainer:
@@ -64,18 +70,24 @@ class Trainer:
         config: settings of the training run.
         process_group: this process and the others of the training run.
         resume: go on from the newest checkpoint, if there is one.
+        accept_changes: go on also where the objective is another than before.
     """
 
-    def __init__(self, config: Config, process_group: ProcessGroup, *, resume: bool = False) -> None:
+    def __init__(
+        self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
+    ) -> None:
         self.config, self.process_group = config, process_group
         self.folder = Path(config.run.output)
         if process_group.main:
             open_folder(self.folder, resume=resume)
-        data, loss = config.data, config.effective_loss
+        data = config.data
         vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
         reward_config = config.credit.reward_config()
         self.reward = SubsentenceReward(vocabulary, oracle, reward_config, any_fingerprint=data.any_fingerprint)
-        sources = read_prompts(data.train, data.images, oracle)
+        if (without := self.reward.truth.without_truth) and process_group.main:
+            _log.warning("%s", without)
+        sources = read_prompts(data.train, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+        check_pictures(sources)
         self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
         indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed)
 
@@ -83,20 +95,27 @@ class Trainer:
         with loading(config.model.path):
             self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        self.prompts = Prompts(sources, self.processor, data.max_bad)
-        self.held_out, self.held_out_reward = self._held_out(vocabulary, reward_config)
-
         self.policy = load_policy(config.model, config.rollout.temperature, process_group)
         self.reference = (
-            load_policy(config.model, config.rollout.temperature, process_group, reference=True) if loss.kl else None
+            load_policy(config.model, config.rollout.temperature, process_group, reference=True)
+            if config.loss.kl
+            else None
         )
+        positions = getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
+        self._longest = positions - config.rollout.max_new_tokens if positions else None
+        self.prompts = Prompts(sources, self.processor, data.max_bad, self._longest)
+        self.held_out, self.held_out_reward = self._held_out(vocabulary, reward_config)
         self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.optimizer = optimizer_of(config, self.policy)
         self.updater = Updater(config, self.policy, self.reference, self.optimizer, process_group, self.steps)
         self.sampler = _sampler(config, self.policy, self.processor, process_group)
         self.clock = Clock(process_group.device)
+        self._has_learned = False
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
-        self.step = self._resume() if resume else 0
+        self.alarms = AlarmWatch(config)
+        self.best = Best(config.run.keep_best, config.run.patience)
+        self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
+        self.step = self._resume(accept_changes) if resume else 0
         self.sampler.sync()
         self.log = self._make_log(oracle) if process_group.main else None
         self._stop_requested = False
@@ -114,22 +133,33 @@ class Trainer:
                 start = self.evaluate(0)
                 if start and self.log is not None:
                     self.log.metrics(0, self.steps, start)
-            while self.step < self.steps:
+            while self.step < self.steps and not self.best.exhausted:
                 values = self.train_step()
                 self.step += 1
                 values |= self.evaluate(self.step)
                 if self.log is not None:
                     self.log.metrics(self.step, self.steps, values)
+                if self.best.update(self.step, values):
+                    self.best_checkpoint.save(self.step, self.policy, self.optimizer, self._state())
                 stop = bool(self.process_group.max(int(self._stop_requested)))
                 due = config.save_every and self.step % config.save_every == 0
-                saved = self.save() if stop or due or self.step == self.steps else False
-                if stop and self.step < self.steps:
+                last = self.step == self.steps or self.best.exhausted
+                raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
+                saved = self.save() if stop or due or last or raised else False
+                if raised:
+                    place = f"stopped after step {self.step} of {self.steps} by run.stop_on: {', '.join(raised)}"
+                    raise ScapoError(f"{place}; nothing is exported")
+                if stop and not last:
                     place = f"stopped after step {self.step} of {self.steps}" + (
                         "" if saved else ", which is not saved"
                     )
                     raise Interrupted(f"{place}: go on with --resume auto")
+            if not self._has_learned and self.step:
+                reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
+                raise InputError(reason, path=str(self.folder))
             if config.export:
-                export(self.policy.vlm, self.processor, self.folder / "model")
+                self._take_best()
+                export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -161,6 +191,8 @@ class Trainer:
             self.updater.add_frozen_logprobs(mini_batches)
         with clock("update"):
             update = self.updater.update(mini_batches, credited, self.step)
+        self._has_learned |= update.tokens > 0
+        check_finite(self.trainable, process_group, self.step + 1)
         with clock("sync"):
             self.sampler.sync()
         return self._metrics(encoded, responses, credited, update)
@@ -232,19 +264,10 @@ class Trainer:
             "tokens_per_second": ratio(update.tokens / self.config.optim.inner_epochs, sum(seconds.values())),
             **seconds,
         }
-        self._warn(metrics)
+        metrics |= self.alarms.check(self.step + 1, metrics)
         if self.log is not None and self._due(self.config.run.samples_every, self.step + 1):
             self._write_extremes(self.log, encoded, credited)
         return metrics
-
-    def _warn(self, metrics: Metrics) -> None:
-        kl, mismatch = metrics["kl"], metrics["mismatch"]
-        if metrics["zero_reward_share"] == 1.0:
-            _log.warning("step %d: every reward is 0: nothing to learn from", self.step + 1)
-        if kl is not None and kl > self.config.effective_loss.kl_alarm:
-            _log.warning("step %d: KL of %.2f a token, more than loss.kl_alarm", self.step + 1, kl)
-        if mismatch is not None and mismatch > self.config.rollout.mismatch_alarm:
-            _log.warning("step %d: the engine's log-probabilities are off by %.3f a token", self.step + 1, mismatch)
 
     def _write_extremes(self, log: Log, encoded: Sequence[EncodedPrompt], credited: CreditedBatch) -> None:
         """The step's best and worst responses of this rank, with their pieces."""
@@ -260,13 +283,17 @@ class Trainer:
         """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
         data = self.config.data
         if not data.evaluation:
-            return Prompts(self.prompts.sources[: self.config.run.samples], self.processor, data.max_bad), self.reward
+            return Prompts(
+                self.prompts.sources[: self.config.run.samples], self.processor, data.max_bad, self._longest
+            ), self.reward
         oracle = self.reward.truth.oracle
         if data.evaluation_oracle:
             oracle = PresenceOracle.load(data.evaluation_oracle)
-        sources = read_prompts(data.evaluation, data.images, oracle)[: data.evaluation_prompts or None]
+        skip = data.on_unknown_image == "skip"
+        sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=skip)
+        sources = sources[: data.evaluation_prompts or None]
         reward = SubsentenceReward(vocabulary, oracle, reward_config, any_fingerprint=data.any_fingerprint)
-        return Prompts(sources, self.processor, data.max_bad), reward
+        return Prompts(sources, self.processor, data.max_bad, self._longest), reward
 
     def _due(self, every: int, step: int) -> bool:
         return bool(every) and (step % every == 0 or step == self.steps)
@@ -311,20 +338,39 @@ class Trainer:
 
     def save(self) -> bool:
         """Writes a checkpoint of the present state; whether that succeeded."""
-        state = {"step": self.step, "bad": sorted(self.prompts.bad), "config": to_toml(self.config)}
-        return self.checkpoints.save(self.step, self.policy, self.optimizer, state)
+        return self.checkpoints.save(self.step, self.policy, self.optimizer, self._state())
 
-    def _resume(self) -> int:
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "bad": sorted(self.prompts.bad),
+            "config": to_toml(self.config),
+            "reward": str(self.reward.signature),
+            "best": self.best.state(),
+            "alarms": self.alarms.state(),
+        }
+
+    def _take_best(self) -> None:
+        """Gives the policy the weights of the best checkpoint, where one is kept."""
+        path = self.best_checkpoint.latest()
+        if self.best.step and path is not None:
+            self.best_checkpoint.load_weights(path, self.policy)
+            _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
+
+    def _resume(self, accept_changes: bool) -> int:
         """The steps that the newest checkpoint has done, after loading it; 0 if there is none."""
         newest = self.checkpoints.latest()
         if newest is None:
+            check_not_deleted(self.folder, self.config.run.save_every)
             return 0
         state = self.checkpoints.load(newest, self.policy, self.optimizer)
         self.prompts.bad.update(state["bad"])
-        if state["config"] != to_toml(self.config):
-            before, now = state["config"].splitlines(), to_toml(self.config).splitlines()
-            changed = ", ".join(line for line in now if line not in before)
-            _log.warning("resumed with other settings than before: %s", changed)
+        if "best" in state:
+            self.best.restore(state["best"])
+            self.alarms.restore(state["alarms"])
+        reward = (state.get("reward"), str(self.reward.signature))
+        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
+        self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])
 

@@ -19,7 +19,7 @@ from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
 from .data import Response
 from .distributed import ProcessGroup
-from .loss import token_loss
+from .loss import engine_ratio, token_loss
 from .model import Policy, on_device
 from .packing import Batch, Row, batch_of
 from .rollout import EncodedPrompt
@@ -98,7 +98,7 @@ class Updater:
         steps: int,
     ) -> None:
         self.config = config
-        self._loss = config.effective_loss
+        self._loss = config.loss
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self._trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self._process_group = process_group
@@ -235,6 +235,9 @@ class Updater:
                 weight = torch.from_numpy(per_token).to(device, statistics.logprob.dtype)
             else:
                 advantage = weight = torch.zeros_like(statistics.logprob)
+            when_sampled = statistics.logprob.detach() if micro.old is None else micro.old
+            if self._loss.engine_correction and micro.sampled is not None:
+                advantage = advantage * engine_ratio(when_sampled, micro.sampled, self._loss.engine_correction)
             part = token_loss(
                 statistics.logprob,
                 advantage,
@@ -251,7 +254,6 @@ class Updater:
             if micro.owners:
                 mismatch = torch.zeros((), device=device)
                 if micro.sampled is not None:
-                    when_sampled = statistics.logprob.detach() if micro.old is None else micro.old
                     mismatch = (when_sampled - micro.sampled).abs().sum()
                 parts = (own.sum(), part.kl, part.clipped, statistics.entropy.sum(), statistics.end.sum(), mismatch)
                 sums = sums + torch.stack([torch.as_tensor(each, device=device).double() for each in parts])
@@ -305,6 +307,18 @@ def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
     except ImportError:
         raise ScapoError("optim.optimizer = adamw8bit needs torchao: pip install torchao") from None
     return AdamW8bit(groups, **settings)
+
+
+def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step: int) -> None:
+    """Ends the training run on every rank before weights that are not finite are saved.
+
+    Raises:
+        ScapoError: a weight is not finite.
+    """
+    local = [each.detach().to_local() if hasattr(each, "to_local") else each.detach() for each in parameters]
+    fine = torch.stack([torch.isfinite(each).all() for each in local]).all()
+    if process_group.max(int(not fine)):
+        raise ScapoError(f"step {step}: weights are not finite; go on from the last checkpoint with --resume auto")
 
 
 def _split_group(

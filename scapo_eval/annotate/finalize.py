@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import orjson
 
 from ..errors import InputError, InputErrors
 from ..inference.runner import now
-from ..io.files import atomic_write, read_json
+from ..io.files import atomic_write, dump_json, read_json
 from ..oracle import PresenceOracle
+from ..prompts import DESCRIBE
 from ..signature import digest
 from .passes import PASSES, UNREAD
 from .qc.summary import summarize, summary_path
@@ -62,6 +64,27 @@ def finalize(
     with atomic_write(f"{output}{MARKDOWN}") as stream:
         stream.write(markdown(card).encode("utf-8", "replace"))
     return card
+
+
+def write_prompts(store: Store, output: str, prompt: str = DESCRIBE) -> int:
+    """Writes the prompts that ``scapo_train`` reads (``data.train``): one for each image that is not excluded.
+
+    Args:
+        store: the run.
+        output: name of the JSON Lines file; images in its folder or below are named relative to it.
+        prompt: the text.
+
+    Returns:
+        The number of prompts.
+    """
+    root = Path(output).absolute().parent
+    rows = np.flatnonzero(store.included).tolist()
+    with atomic_write(output) as stream:
+        for row in rows:
+            path = Path(store.paths[row]).absolute()
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            stream.write(dump_json({"image": str(name), "image_id": store.image_ids[row], "prompt": prompt}) + b"\n")
+    return len(rows)
 
 
 def _refuse_open(store: Store) -> None:

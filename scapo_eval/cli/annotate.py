@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -376,11 +377,19 @@ def _round(store: Store, given: int | None) -> int:
     help="License of the matrix, for the card, for example CC-BY-4.0.",
 )  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="A sentence for the card.")
-def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str) -> None:
+@click.option(
+    "--prompts", metavar="FILE", help="Also write training prompts (JSON Lines) for the images of the matrix."
+)
+def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, note: str, prompts: str | None) -> None:
     """Writes the matrix of RUN for every scorer and reward, with FILE.card.json and FILE.card.md."""
-    from ..annotate.finalize import finalize
+    from ..annotate.finalize import finalize, write_prompts
 
-    card = finalize(Store.open(run), output, allow_unknown=allow_unknown, license=license_, note=note)
+    if prompts is not None and os.path.realpath(prompts) == os.path.realpath(output):
+        raise click.UsageError("--prompts and -o name one file")
+    store = Store.open(run)
+    card = finalize(store, output, allow_unknown=allow_unknown, license=license_, note=note)
+    if prompts is not None:
+        click.echo(f"{prompts}: {write_prompts(store, prompts):,} prompts (data.train of scapo_train)", err=True)
     cells, images = card["cells"], card["images"]
     click.echo(
         f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "

@@ -40,7 +40,7 @@ def command(
     command resumes when it is run again. Beside FILE: FILE.run.json (how it was made), FILE.journal (the completions),
     FILE.failed.jsonl (images without one).
     """
-    if samples > 1 and not settings.temperature:
+    if samples > 1 and settings.sampling.temperature == 0:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
     found = find_images(images, images_root, limit)
     with settings.journal(output) as journal:
@@ -49,7 +49,7 @@ def command(
             with completion_progress(settings, "describe", len(found) * samples) as advance:
                 tally = describe(
                     found,
-                    Session(engine, journal, advance=advance),
+                    Session(engine, journal, advance=advance, warn=settings.warn),
                     output,
                     prompt=PRESETS.get(prompt, prompt),
                     sampling=settings.sampling,

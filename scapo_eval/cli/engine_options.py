@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 
 from ..engines import ENGINES, Engine, Sampling
+from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import FAILED_SUFFIX, Tally
 from .main import SOME_FAILED
@@ -43,9 +44,14 @@ class EngineSettings:
     device: str
     max_pixels: int | None
     engine_option: tuple[str, ...]
-    temperature: float
-    top_p: float
-    top_k: int
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    generation_config: str
     max_tokens: int
     seed: int
     restart: bool
@@ -53,8 +59,10 @@ class EngineSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling settings."""
-        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, self.seed)
+        """The sampling settings: what was not asked for is neutral, or left to the checkpoint."""
+        asked = {name: value for name in CHOICES if (value := getattr(self, name)) is not None}
+        left = dict.fromkeys(CHOICES) if self.generation_config == "model" else {}
+        return Sampling(max_tokens=self.max_tokens, seed=self.seed, **{**left, **asked})
 
     def make(self) -> Engine:
         """Creates the engine, whose library is imported only now."""
@@ -118,11 +126,25 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             metavar="KEY=JSON",
             help="openai: a further field of every request (null removes one); vllm: an argument of vllm.LLM.",
         ),
-        option("--temperature", type=click.FloatRange(0), default=0.0, help="0 is greedy."),
+        option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
         option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Share of the mass to sample from."
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Share of the mass to sample from; default 1."
         ),
-        option("--top-k", type=click.IntRange(0), default=0, help="Number of tokens to sample from, 0 for all."),
+        option("--top-k", type=click.IntRange(0), help="Number of tokens to sample from; default 0, all."),
+        option("--min-p", type=click.FloatRange(0, 1), help="Least share of the best token's probability; default 0."),
+        option(
+            "--repetition-penalty",
+            type=click.FloatRange(0, min_open=True),
+            help="Of tokens in prompt or completion; default 1, none.",
+        ),
+        option("--presence-penalty", type=click.FloatRange(-2, 2), help="Of tokens in the completion; default 0."),
+        option("--frequency-penalty", type=click.FloatRange(-2, 2), help="The same, for each occurrence; default 0."),
+        option(
+            "--generation-config",
+            type=click.Choice(["neutral", "model"]),
+            default="neutral",
+            help="Settings not given: neutral ones, or the checkpoint's own (generation_config.json).",
+        ),
         option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Greatest length of a completion."),
         option("--seed", type=click.IntRange(0), default=0, help="Seed of the sampling."),
         option("--restart", is_flag=True, help="Discard the completions of an earlier run for this output."),
@@ -154,7 +176,7 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
 
         return OpenAIEngine(
             model, base_url, api_key=os.environ.get(settings.api_key_env), concurrency=settings.concurrency,
-            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries, extra=extra,
+            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries, extra=extra, warn=settings.warn,
         )  # fmt: skip
     if engine == "vllm":
         from ..engines.vllm_offline import VllmEngine

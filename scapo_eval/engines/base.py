@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from ..errors import ScapoError
+from ..errors import InputError, ScapoError
 from ..io.files import dump_json
 
 Item = TypeVar("Item")
@@ -36,6 +39,9 @@ class Turn:
 class Sampling:
     """Sampling settings: how the next token is chosen.
 
+    Every engine sets all of them, so that no default of a server or a checkpoint (``generation_config.json``) acts
+    unseen. None leaves a setting to these defaults.
+
     Attributes:
         temperature: sampling temperature; 0 always takes the most probable token (greedy).
         top_p: share of the probability mass to sample from, 1 for all of it.
@@ -43,18 +49,32 @@ class Sampling:
         max_tokens: greatest length of a completion, in tokens.
         seed: seed of the random draws; None leaves it to the engine.
         stop: texts that end a completion and are not part of it.
+        min_p: least probability of a token, as a share of the most probable one's; 0 for none.
+        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or completion; 1: none.
+        presence_penalty: subtracted from the logits of tokens that the completion has; 0: none.
+        frequency_penalty: subtracted from a token's logit for each time the completion has it; 0: none.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: float | None = 0.0
+    top_p: float | None = 1.0
+    top_k: int | None = 0
     max_tokens: int = 1024
     seed: int | None = 0
     stop: tuple[str, ...] = ()
+    min_p: float | None = 0.0
+    repetition_penalty: float | None = 1.0
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
 
     def sample(self, number: int) -> Sampling:
         """The settings for a prompt's sample ``number``, counted from 0: the same, with a seed of its own."""
         return self if self.seed is None else replace(self, seed=self.seed + number)
+
+
+CHOICES = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+"""Names of the settings that a checkpoint's ``generation_config.json`` may have, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +151,8 @@ class Engine(Protocol):
     Attributes:
         identity: whatever is known to decide the completions: model, weights, processor settings... It is part of
             every request's key.
-        card: further facts for the run card: versions, devices, addresses.
+        card: further facts for the run card: versions, devices, addresses; after :meth:`run` the ``sampling`` that
+            was in force, as the engine spells it.
     """
 
     @property
@@ -182,6 +203,35 @@ def complete_batch(
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+def check_model(model: str) -> None:
+    """Refuses a model that cannot be found, before a library tries the hub for minutes.
+
+    Args:
+        model: name of the model on the hub, or its folder.
+
+    Raises:
+        InputError: neither a folder nor a possible name on a hub.
+        ScapoError: not a folder, not in the hub's cache, and the hub cannot be reached.
+    """
+    if Path(model).is_dir():
+        return
+    if model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        raise InputError("folder not found", path=model)
+    try:
+        from huggingface_hub import constants, try_to_load_from_cache
+    except ImportError:
+        return
+    if constants.HF_HUB_OFFLINE or getproxies() or isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname or "", port), timeout=5).close()
+    except OSError as error:
+        reason = f"{model}: folder not found, and the hub {constants.ENDPOINT} cannot be reached ({error})"
+        raise ScapoError(reason) from None
 
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")

@@ -7,12 +7,13 @@ random generator of its own, so that a resumed run ends with the same file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Completion, OnCompletion, Request, Sampling, Turn, complete_batch, weights_hash
+from .base import CHOICES, Completion, OnCompletion, Request, Sampling, Turn, check_model, complete_batch, weights_hash
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,8 @@ _IMAGE_TOKEN_NAMES = (
     "vision_end_token_id", "vision_token_id",
 )  # fmt: skip
 """Keys of a model's config: tokens that stand for images, which a completion must not hold (forward would fail)."""
+
+_NEUTRAL = Sampling()
 
 _TEXT_ONLY = "the model is text-only and cannot read images"
 
@@ -60,6 +63,7 @@ class TransformersEngine:
             import transformers
         except ImportError:
             raise MissingExtra("hf", "the engine transformers") from None
+        check_model(model)
         self._torch = torch
         self._transformers = transformers
         if device == "auto":
@@ -76,6 +80,9 @@ class TransformersEngine:
         except (OSError, ValueError, RuntimeError) as error:
             raise ScapoError(f"transformers cannot load {model}: {' '.join(str(error).split())[:400]}") from None
         self.model = loaded.to(device).eval()
+        self._own = loaded.generation_config
+        ids = {name: value for name, value in self._own.to_dict().items() if name.endswith("_token_id")}
+        self.model.generation_config = transformers.GenerationConfig(**ids)  # nothing of it acts unless asked for
         self._tokenizer = getattr(self._processor, "tokenizer", self._processor)
         self._tokenizer.padding_side = "left"
         if self._tokenizer.pad_token_id is None:
@@ -92,7 +99,7 @@ class TransformersEngine:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "processor": _settings(getattr(self._processor, "image_processor", None)),
         }
-        self.card: Mapping[str, Any] = {
+        self.card: dict[str, Any] = {
             "transformers": transformers.__version__,
             "torch": torch.__version__,
             "device": str(self.model.device),
@@ -151,14 +158,20 @@ class TransformersEngine:
             "num_beams": 1,
             "max_new_tokens": sampling.max_tokens,
             "suppress_tokens": self._suppressed or None,
-            "repetition_penalty": 1.0,
             "pad_token_id": self._tokenizer.pad_token_id,
             "eos_token_id": list(self._ends) or None,
-            # a checkpoint's own sampling settings (Qwen ships temperature 1e-6) would only be warned about
-            "temperature": None,
-            "top_p": None,
-            "top_k": None,
         }
+
+    def _resolved(self, sampling: Sampling) -> Sampling:
+        """The settings with the checkpoint's own in place of what is left to it."""
+        own = {name: value for name in CHOICES if (value := getattr(self._own, name, None)) is not None}
+        if not self._own.do_sample:
+            own["temperature"] = 0.0
+        found = {"temperature": 1.0, **{name: getattr(_NEUTRAL, name) for name in CHOICES if name != "temperature"}}
+        asked = {name: value for name in CHOICES if (value := getattr(sampling, name)) is not None}
+        resolved = replace(sampling, **(found | own | asked))
+        self.card["sampling"] = {name: getattr(resolved, name) for name in (*CHOICES, "max_tokens")}
+        return resolved
 
     def _template(self, turns: Sequence[Turn]) -> str:
         if self._takes_images:
@@ -176,7 +189,7 @@ class TransformersEngine:
 
     def _generate(self, batch: Sequence[Request]) -> list[Completion]:
         torch = self._torch
-        sampling = batch[0].sampling
+        sampling = self._resolved(batch[0].sampling)
         inputs = self.inputs(batch)
         lengths = inputs["attention_mask"].sum(-1).tolist()
         if self._context and max(lengths) + sampling.max_tokens > self._context:
@@ -185,10 +198,13 @@ class TransformersEngine:
                 f"context of {self._context}"
             )
         settings = self.settings(sampling)
-        if sampling.temperature > 0:
+        processors: list[Any] = []
+        if (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0):
+            processors.append(_Penalties(torch, sampling, inputs["attention_mask"]))
+        if sampling.temperature:
             seeds = [request.sampling.seed for request in batch]
-            sampler = _SeededSampler(self._transformers, torch, sampling, seeds, self._suppressed)
-            settings["logits_processor"] = self._transformers.LogitsProcessorList([sampler])
+            processors.append(_SeededSampler(self._transformers, torch, sampling, seeds, self._suppressed))
+        settings["logits_processor"] = self._transformers.LogitsProcessorList(processors)
         with torch.inference_mode():
             generated = self.model.generate(**inputs, **settings)
         width = inputs["input_ids"].shape[1]
@@ -211,6 +227,30 @@ class TransformersEngine:
         )
 
 
+class _Penalties:
+    """Lowers the logits of tokens that were there before, as vLLM does; padding does not count.
+
+    Args:
+        module: torch.
+        sampling: settings with the penalties.
+        prompt: (rows, width) 1 for the prompts' tokens, 0 for padding.
+    """
+
+    def __init__(self, module: Any, sampling: Sampling, prompt: torch.Tensor) -> None:
+        self._torch, self._sampling, self._prompt = module, sampling, prompt
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Logits (rows, vocabulary) -> logits with the penalties."""
+        sampling, width = self._sampling, self._prompt.shape[1]
+        made = input_ids[:, width:]
+        counts = self._torch.zeros_like(scores).scatter_add_(1, made, self._torch.ones_like(made, dtype=scores.dtype))
+        before = counts.scatter_add(1, input_ids[:, :width], self._prompt.to(scores.dtype)) > 0
+        factor = sampling.repetition_penalty
+        scores = self._torch.where(before, self._torch.where(scores > 0, scores / factor, scores * factor), scores)
+        lowered: torch.Tensor = scores - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
+        return lowered
+
+
 class _SeededSampler:
     """Sampling as an argmax over noisy scores (Gumbel's trick), each row with a generator of its own."""
 
@@ -221,8 +261,10 @@ class _SeededSampler:
         self._warpers = [transformers.TemperatureLogitsWarper(sampling.temperature)]
         if sampling.top_k:
             self._warpers.append(transformers.TopKLogitsWarper(sampling.top_k))
-        if sampling.top_p < 1:
+        if sampling.top_p is not None and sampling.top_p < 1:
             self._warpers.append(transformers.TopPLogitsWarper(sampling.top_p))
+        if sampling.min_p:
+            self._warpers.append(transformers.MinPLogitsWarper(sampling.min_p))
         self._suppressed = list(suppressed)
         self._generators = []
         for seed in seeds:
@@ -298,6 +340,4 @@ def _settings(image_processor: Any) -> dict[str, Any] | None:
 
 
 def _without_seed(sampling: Sampling) -> Sampling:
-    from dataclasses import replace
-
     return replace(sampling, seed=None)

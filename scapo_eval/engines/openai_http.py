@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -20,7 +21,7 @@ from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
 from ..io.files import dump_json, parse_json
 from . import images
-from .base import Completion, OnCompletion, Request
+from .base import CHOICES, Completion, OnCompletion, Request, Sampling
 
 if TYPE_CHECKING:
     import aiohttp
@@ -32,6 +33,14 @@ DENIED = frozenset({401, 403, 404})
 
 BACKOFF, LONGEST_BACKOFF, LONGEST_RETRY_AFTER = 0.5, 30.0, 600.0
 """Seconds."""
+
+_SENT = (*CHOICES, "seed", "max_tokens")
+_WRAPPED, _UNWRAPPABLE = ("top_k", "min_p", "repetition_penalty"), ("presence_penalty", "frequency_penalty")
+_TRANSFORMERS_SERVE = re.compile(r"Unexpected (fields|keys) in the request")
+_REFUSAL = re.compile(
+    r"^HTTP 4\d\d: .*(unexpected|unrecogni[sz]ed|unsupported|not supported|does not support|unknown|not permitted|"
+    r"extra_forbidden|not allowed)", re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
 
 _CHUNK = 32  # requests prepared (and their images hashed) in one hop to a thread
 _KEPT_IMAGES = 64  # encoded images kept: a benchmark's questions come image by image
@@ -50,6 +59,7 @@ class OpenAIEngine:
         attempts: number of tries before a request counts as failed.
         backoff: seconds; before try k+1 the client waits a random time up to ``backoff * 2**k``.
         extra: further fields of every request's body; None removes a field that a server refuses.
+        warn: called with a message where the server refuses a sampling setting, which is then left out.
 
     Raises:
         MissingExtra: aiohttp is not installed.
@@ -67,6 +77,7 @@ class OpenAIEngine:
         attempts: int = 8,
         backoff: float = BACKOFF,
         extra: Mapping[str, Any] = MappingProxyType({}),
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         try:
             import aiohttp
@@ -89,6 +100,10 @@ class OpenAIEngine:
         self._not_before = 0.0  # a server's Retry-After holds for all requests
         self._failed_in_a_row = 0
         self._schema_refused = False
+        self._refused: set[str] = set()  # settings that the server does not know
+        self._told: set[str] = set()
+        self._wraps = False  # it is ``transformers serve``
+        self._warn = warn
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Completes all requests; see :class:`~scapo_eval.engines.base.Engine`."""
@@ -160,8 +175,9 @@ class OpenAIEngine:
     async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Completion:
         """Completes one request, in several attempts if need be."""
         forced = request.schema is not None and not self._schema_refused
+        settings = self._settings(request.sampling)
         try:
-            body = await self._body(request)
+            body = await self._body(request, settings)
         except images.ImageFault as error:
             return Completion(error=str(error))
         reason = ""
@@ -176,6 +192,8 @@ class OpenAIEngine:
             if isinstance(outcome, Completion):
                 if forced and _refuses_schema(outcome.error):
                     self._schema_refused = True
+                    return await self._answer(session, request)
+                if self._adapt(outcome.error, settings, request.sampling):
                     return await self._answer(session, request)
                 self._failed_in_a_row = 0
                 return outcome
@@ -215,26 +233,62 @@ class OpenAIEngine:
             raise ScapoError(f"{self._url} refuses: {message}")
         return Completion(error=message)
 
-    async def _body(self, request: Request) -> bytes:
+    def _settings(self, sampling: Sampling) -> dict[str, Any]:
+        """The sampling settings as the server takes them, all explicitly, without those that it refuses."""
+        found = {name: getattr(sampling, name) for name in _SENT}
+        if found["top_k"] == 0:
+            found["top_k"] = -1  # all tokens: vLLM takes 0 or -1, SGLang -1 only
+        found |= {name: value for name, value in self._extra.items() if name in _SENT}
+        found = {name: value for name, value in found.items() if value is not None and name not in self._refused}
+        if "max_tokens" in self._refused:
+            found["max_completion_tokens"] = sampling.max_tokens
+        if self._wraps:
+            for name in _UNWRAPPABLE:
+                if found.get(name):
+                    self._tell_lost(name, found[name], "transformers serve")
+            found = _wrapped(found)
+        self.card["sampling"] = {name: value for name, value in found.items() if name != "seed"}
+        return found
+
+    def _adapt(self, error: str | None, sent: Mapping[str, Any], sampling: Sampling) -> bool:
+        """Whether the request should be made again, without settings that the server has just refused."""
+        if error is None or not _REFUSAL.search(error):
+            return False
+        if _TRANSFORMERS_SERVE.search(error):
+            self._wraps = True
+            return "generation_config" not in sent
+        lost = {name for name in sent if name in _SENT and re.search(rf"\b{name}\b", error)}
+        if "max_completion_tokens" not in error:
+            lost.discard("max_tokens")
+        self._refused |= lost
+        for name in sorted(lost - {"max_tokens"}):
+            self._tell_lost(name, getattr(sampling, name), error)
+        return bool(lost)
+
+    def _tell_lost(self, name: str, value: object, why: str) -> None:
+        """Says once what will differ because the server does not take a setting."""
+        if name not in self._told:
+            self._told.add(name)
+            self._warn(
+                f"the server does not take {name} ({value} was asked for): left out; its own value or the checkpoint's "
+                f"acts, and texts may differ from those of other engines ({why})"
+            )
+
+    async def _body(self, request: Request, settings: Mapping[str, Any]) -> bytes:
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self.model,
             "messages": await self._messages(request),
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
             "stream": False,
+            **settings,
         }
-        if sampling.seed is not None:
-            body["seed"] = sampling.seed
-        if sampling.top_k:  # not in OpenAI's own interface
-            body["top_k"] = sampling.top_k
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         if request.schema is not None and not self._schema_refused:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return dump_json({key: value for key, value in (body | self._extra).items() if value is not None})
+        body |= {name: value for name, value in self._extra.items() if name not in _SENT}
+        return dump_json({key: value for key, value in body.items() if value is not None})
 
     async def _messages(self, request: Request) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
@@ -310,6 +364,22 @@ def _message(data: bytes) -> str:
         if isinstance(value, dict) and key in value:
             value = value[key]
     return " ".join(str(value).split())[:500] or "no message"
+
+
+def _wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as ``transformers serve`` takes them: those that OpenAI's interface lacks, inside a JSON text.
+
+    It ignores a presence penalty, and takes a frequency penalty for a repetition penalty.
+    """
+    inner = {name: settings[name] for name in _WRAPPED if name in settings}
+    if inner.get("top_k") == -1:
+        inner["top_k"] = 0
+    if "repetition_penalty" in settings:  # else the checkpoint's own are wanted
+        inner |= {"no_repeat_ngram_size": 0, "num_beams": 1}
+    if "temperature" in settings:  # the server switches sampling off at temperature 0, but never on
+        inner["do_sample"] = settings["temperature"] > 0
+    outer = {name: value for name, value in settings.items() if name not in (*_WRAPPED, *_UNWRAPPABLE)}
+    return {**outer, "generation_config": dump_json(inner).decode()}
 
 
 def _refuses_schema(error: str | None) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import Completion, OnCompletion, Request, complete_batch, weights_hash
+from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, weights_hash
 
 _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
 
@@ -49,7 +49,7 @@ class VllmEngine:
             "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
             "extra": dict(extra),
         }  # fmt: skip
-        self.card: Mapping[str, Any] = {"vllm": vllm.__version__}
+        self.card: dict[str, Any] = {"vllm": vllm.__version__}
         try:
             self._llm = vllm.LLM(**arguments)
         except (OSError, ValueError) as error:
@@ -96,11 +96,14 @@ class VllmEngine:
         from vllm.sampling_params import StructuredOutputsParams
 
         sampling = request.sampling
+        given = {name: value for name in CHOICES if (value := getattr(sampling, name)) is not None}
+        if len(given) < len(CHOICES):  # the rest is the checkpoint's own, which vLLM reads at its start
+            own = self._llm.get_default_sampling_params()
+            given = {name: getattr(own, name) for name in CHOICES} | given
+        self.card["sampling"] = {**given, "max_tokens": sampling.max_tokens}
         schema = StructuredOutputsParams(json=dict(request.schema)) if request.schema is not None else None
         return self._vllm.SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
+            **given,
             max_tokens=sampling.max_tokens,
             seed=sampling.seed,
             stop=list(sampling.stop),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..engines import Request, Sampling
@@ -61,8 +61,27 @@ def describe(
 
     session.ask(request for _, request in requests())
     write_rows(output, rows())
+    identical = _identical(session, requests(), samples) if samples > 1 and sampling.temperature != 0 else 0
+    if 2 * identical >= len(images) > 0 and identical:
+        session.warn(
+            f"all {samples} samples are identical for {identical} of {len(images)} images, although the temperature is "
+            "not 0: a setting of the server or the checkpoint (top_k = 1?) may be in force"
+        )
     write_card(
         output, session, started=started, sampling=sampling, prompts={"describe": prompt},
-        images=[image.name for image in images], samples=samples,
+        images=[image.name for image in images], samples=samples, images_with_identical_samples=identical,
     )  # fmt: skip
     return session.tally
+
+
+def _identical(session: Session, requests: Iterable[tuple[ImageFile, Request]], samples: int) -> int:
+    """Number of images all of whose samples are one text."""
+    texts: list[str | None] = []
+    found = 0
+    for _, request in requests:
+        completion = session.journal.get(session.key(request))
+        texts.append(completion.text if completion is not None and completion.error is None else None)
+        if len(texts) == samples:
+            found += texts[0] is not None and len(set(texts)) == 1
+            texts.clear()
+    return found

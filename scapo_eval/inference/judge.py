@@ -110,7 +110,7 @@ def _again(request: Request, number: int) -> Request:
     """The same request as try ``number``; later tries sample, because a greedy judge would only repeat itself."""
     if not number:
         return request
-    sampling = replace(request.sampling.sample(number), temperature=max(request.sampling.temperature, 0.7))
+    sampling = replace(request.sampling.sample(number), temperature=max(request.sampling.temperature or 0.0, 0.7))
     return replace(request, sampling=sampling, sample=request.sample + number)
 
 

@@ -99,12 +99,14 @@ class Session:
         journal: the journal that keeps the completions.
         tally: counts of everything requested in this session.
         advance: called with the number of further completions, new or from the journal, to show progress.
+        warn: called with a message about completions that look wrong.
     """
 
     engine: Engine
     journal: Journal
     tally: Tally = field(default_factory=Tally)
     advance: Advance = lambda number: None
+    warn: Callable[[str], None] = lambda text: None
     _identity: bytes = b""
     _fingerprint: pictures.Cache[str] = field(
         default_factory=lambda: pictures.Cache(pictures.fingerprint, _KEPT_FINGERPRINTS)
@@ -187,12 +189,15 @@ def run_card(
     from .. import __version__
 
     tally = session.tally
+    environment = dict(session.engine.card)
+    in_force = environment.pop("sampling", None)  # None: everything came from the journal
     counts = {key: value for key, value in asdict(tally).items() if key != "first_errors"}
     return {
         "format": "scapo-run/1",
         "engine": dict(session.engine.identity),
-        "environment": {**session.engine.card, "python": sys.version.split()[0], "scapo": __version__},
+        "environment": {**environment, "python": sys.version.split()[0], "scapo": __version__},
         "sampling": asdict(sampling),
+        "sampling_in_force": in_force,
         "prompts": dict(prompts),
         "images": {"n": len(images), "hash": digest(images)},
         "started": started,

@@ -181,7 +181,7 @@ class Share:
         self.autocast = self.count == 1 and self.value_bytes == 2
         self.sharded = self.count > 1
         self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
-        self.kl = config.effective_loss.kl > 0
+        self.kl = config.loss.kl > 0
         self.prompts = math.ceil(config.data.prompts_per_step / self.count)
         self.responses = self.prompts * config.rollout.group
         self.image_tokens, self.prompt_tokens = job.image_tokens, job.prompt_tokens

@@ -131,7 +131,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
-    if config.effective_loss.kl and config.model.reference == "device":
+    if config.loss.kl and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
     while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:

@@ -219,6 +219,61 @@ def test_what_is_sent_and_what_is_read(start: Start) -> None:
     assert none.error == "the server's reply has no choice with a message"
 
 
+NEUTRAL = {
+    "temperature": 0.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
+    "frequency_penalty": 0.0, "seed": 0, "max_tokens": 1024,
+}  # fmt: skip
+
+
+def test_every_sampling_setting_is_sent(start: Start, tmp_path: Path) -> None:
+    folder, url = pictures(tmp_path / "images", 1), start()
+
+    def sent(name: str, *options: object) -> tuple[dict, dict]:
+        output = tmp_path / f"{name}.jsonl"
+        done = cli("describe", folder, "-o", output, "--model", "settings", "--base-url", url, *options)
+        assert done.returncode == 0, done.stderr
+        body = json.loads(rows(output)[0]["caption"])
+        return body, orjson.loads(Path(f"{output}.run.json").read_bytes())
+
+    body, card = sent("neutral")
+    assert body == {"model": "settings", "stream": False, **NEUTRAL}
+    assert card["sampling_in_force"] == {name: value for name, value in NEUTRAL.items() if name != "seed"}
+    body, _ = sent("asked", "--top-k", 7, "--min-p", 0.1, "--repetition-penalty", 1.2, "--presence-penalty", -0.5)
+    asked = {"top_k": 7, "min_p": 0.1, "repetition_penalty": 1.2, "presence_penalty": -0.5}
+    assert {name: body[name] for name in NEUTRAL} == NEUTRAL | asked
+    body, card = sent("own", "--generation-config", "model", "--temperature", 0.5)
+    assert body == {"model": "settings", "stream": False, "temperature": 0.5, "seed": 0, "max_tokens": 1024}
+    assert card["sampling"]["top_k"] is None
+    assert card["sampling_in_force"] == {"temperature": 0.5, "max_tokens": 1024}
+
+
+def test_a_setting_that_a_server_refuses_is_left_out_with_a_warning(start: Start) -> None:
+    told: list[str] = []
+    engine = OpenAIEngine("picky-top_k-min_p", start(), concurrency=4, warn=told.append)
+    requests = [Request.of(str(k), sampling=Sampling(min_p=0.2, seed=k)) for k in range(12)]
+    bodies = [json.loads(response.text) for _, response in asked(engine, requests)]
+    assert len(bodies) == 12
+    for body in bodies:
+        settings = {name: value for name, value in NEUTRAL.items() if name not in ("top_k", "min_p", "seed")}
+        assert {name: body[name] for name in body if name not in ("model", "stream", "seed")} == settings
+    assert sorted(body["seed"] for body in bodies) == list(range(12))
+    assert len(told) == 2
+    assert told[0].startswith("the server does not take top_k (0 was asked for): left out")
+    assert "min_p (0.2 was asked for)" in told[1]
+    assert set(engine.card["sampling"]) == set(NEUTRAL) - {"top_k", "min_p", "seed"}
+
+
+def test_identical_samples_are_told(start: Start, tmp_path: Path) -> None:
+    folder, output, url = pictures(tmp_path / "images", 3), tmp_path / "c.jsonl", start()
+    command = ["describe", folder, "-o", output, "--base-url", url, "--samples", 4, "--temperature", 1, "--model"]
+    done = cli(*command, "stuck")
+    assert done.returncode == 0
+    assert "warning: all 4 samples are identical for 3 of 3 images, although the temperature is not 0" in done.stderr
+    assert orjson.loads(Path(f"{output}.run.json").read_bytes())["images_with_identical_samples"] == 3
+    done = cli(*command, "plain")
+    assert "samples are identical" not in done.stderr
+
+
 def test_answers_that_are_no_success_are_recorded(start: Start, tmp_path: Path) -> None:
     folder, url = pictures(tmp_path / "images", 12), start()
     output = tmp_path / "c.jsonl"

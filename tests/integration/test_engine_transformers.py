@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +21,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
+from scapo_eval.engines import Completion, Engine, Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
+from scapo_eval.engines.openai_http import OpenAIEngine  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
 
 pytestmark = [
@@ -47,7 +49,7 @@ def models(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {family: tiny.build(root / family, family) for family in (*FAMILIES, "text")}
 
 
-def run(engine: TransformersEngine, requests: list[Request]) -> list[Completion]:
+def run(engine: Engine, requests: list[Request]) -> list[Completion]:
     """Responses in the order of the requests."""
     found: dict[int, Completion] = {}
     engine.run(requests, lambda request, response: found.__setitem__(id(request), response))
@@ -125,6 +127,109 @@ def test_seeded_draws_follow_the_distribution(models: dict[str, Path]) -> None:
     for word, probability in zip(words, expected.tolist(), strict=True):
         spread = (probability * (1 - probability) / 1500) ** 0.5
         assert abs(texts.count(word) / 1500 - probability) < 4.5 * spread + 1e-9
+
+
+def test_penalties_are_those_of_generate_and_padding_has_none(models: dict[str, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(str(models["text"]), dtype="float64", device="cpu")
+    requests = [
+        Request.of("Is there a dog ?" + " red" * (3 * k), None, Sampling(max_tokens=12, repetition_penalty=1.7))
+        for k in range(6)
+    ]
+    expected = []
+    for request in requests:
+        settings = engine.settings(request.sampling) | {"repetition_penalty": 1.7}
+        inputs = engine.inputs([request])
+        tokens = engine.model.generate(**inputs, **settings)[0, inputs["input_ids"].shape[1] :]
+        expected.append(engine._tokenizer.decode(tokens, skip_special_tokens=True).strip())
+    assert [response.text for response in run(engine, requests)] == expected
+    plain = [Request(request.turns, Sampling(max_tokens=12)) for request in requests]
+    assert [response.text for response in run(engine, plain)] != expected
+    never_again = Sampling(max_tokens=12, frequency_penalty=1e6)
+    for response in run(engine, [Request(request.turns, never_again) for request in requests]):
+        assert len(set(response.text.split())) == len(response.text.split())
+
+
+TRAP = {"do_sample": True, "temperature": 1e-6, "top_k": 1, "repetition_penalty": 1.05, "no_repeat_ngram_size": 1}
+"""What checkpoints ship (Qwen2.5-VL: a temperature of 1e-6, a repetition penalty of 1.05), and worse."""
+
+
+@pytest.fixture
+def trapped(models: dict[str, Path], tmp_path: Path) -> Path:
+    """A model with sampling settings of its own."""
+    folder = shutil.copytree(models["text"], tmp_path / "trapped")
+    own = orjson.loads((folder / "generation_config.json").read_bytes())
+    (folder / "generation_config.json").write_bytes(orjson.dumps(own | TRAP))
+    return folder
+
+
+def test_the_settings_of_a_checkpoint_act_only_where_they_are_asked_for(models: dict[str, Path], trapped: Path) -> None:
+    plain = TransformersEngine(str(models["text"]), dtype="float64", device="cpu")
+    other = TransformersEngine(str(trapped), dtype="float64", device="cpu")
+    for sampling in (Sampling(max_tokens=16), Sampling(temperature=1.0, max_tokens=16)):
+        requests = [Request.of("Is there a dog ?", None, sampling, sample=k) for k in range(8)]
+        texts = [response.text for response in run(other, requests)]
+        assert texts == [response.text for response in run(plain, requests)]
+    assert len(set(texts)) > 1
+    own = Sampling(
+        temperature=None, top_p=None, top_k=None, min_p=None, repetition_penalty=None, presence_penalty=None,
+        frequency_penalty=None, max_tokens=16,
+    )  # fmt: skip
+    texts = [each.text for each in run(other, [Request.of("Is there a dog ?", None, own, sample=k) for k in range(8)])]
+    assert len(set(texts)) == 1  # top_k = 1
+    assert other.card["sampling"] == {
+        "temperature": 1e-6, "top_p": 1.0, "top_k": 1, "min_p": 0.0, "repetition_penalty": 1.05,
+        "presence_penalty": 0.0, "frequency_penalty": 0.0, "max_tokens": 16,
+    }  # fmt: skip
+
+
+def _assert_drawn_from(counts: Counter[str], chances: dict[str, float], number: int) -> None:
+    """Pearson's test at one in ten thousand; words that are expected less than five times count as one."""
+    assert set(counts) <= set(chances)
+    common = [word for word, chance in chances.items() if number * chance >= 5]
+    cells = [(counts[word], number * chances[word]) for word in common]
+    cells.append((number - sum(seen for seen, _ in cells), number - sum(expected for _, expected in cells)))
+    statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells if expected > 1e-9)
+    freedom = len(cells) - 1
+    spread = 2 / (9 * freedom)
+    assert freedom >= 4
+    assert statistic < freedom * (1 - spread + 3.72 * spread**0.5) ** 3, (statistic, freedom)  # Wilson and Hilferty
+
+
+def test_a_server_and_the_own_engine_draw_alike_whatever_the_checkpoint_says(
+    trapped: Path, serve: Callable[[str], str]
+) -> None:
+    told: list[str] = []
+    server = OpenAIEngine(str(trapped), serve(str(trapped)), concurrency=4, warn=told.append)
+    here = TransformersEngine(str(trapped), dtype="float32", device="cpu", batch_size=200)
+    prompts = ["Is there a dog ?", "Describe this image .", "red cat", "Answer yes or no"]
+    greedy = [Request.of(prompt, None, Sampling(max_tokens=12)) for prompt in prompts]
+    assert [each.text.split() for each in run(server, greedy)] == [each.text.split() for each in run(here, greedy)]
+
+    sampling = Sampling(temperature=0.8, max_tokens=12)
+    assert len({each.text for each in run(server, [Request.of("a", None, sampling, sample=k) for k in range(8)])}) > 4
+
+    number = 400
+    draws = [
+        Request.of("Is there a dog ?", None, Sampling(temperature=0.8, max_tokens=1), sample=k) for k in range(number)
+    ]
+    inputs = here.inputs(draws[:1])
+    with torch.inference_mode():
+        chances = torch.softmax(here.model(**inputs).logits[0, -1].float() / 0.8, -1)
+    chance_of: dict[str, float] = {}
+    for token, chance in enumerate(chances.tolist()):
+        word = here._tokenizer.decode([token], skip_special_tokens=True).strip()
+        chance_of[word] = chance_of.get(word, 0.0) + chance
+    for engine in (server, here):
+        counts = Counter(each.text.strip() for each in run(engine, draws))
+        _assert_drawn_from(counts, chance_of, number)
+    assert told == []
+    assert orjson.loads(server.card["sampling"]["generation_config"]) == {
+        "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1,
+        "do_sample": True,
+    }  # fmt: skip
+    run(server, [Request.of("a", None, Sampling(max_tokens=1, presence_penalty=0.5))])
+    assert len(told) == 1
+    assert "presence_penalty (0.5 was asked for)" in told[0]
 
 
 def test_what_cannot_be_answered_fails_alone(models: dict[str, Path], images: Path, tmp_path: Path) -> None:

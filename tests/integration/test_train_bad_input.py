@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +23,9 @@ pytest.importorskip("transformers")
 from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train import distributed, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
+from scapo_train.config import load  # noqa: E402
+from scapo_train.data import indices_of_step  # noqa: E402
+from scapo_train.update import Updater  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -103,6 +109,19 @@ def test_a_damaged_checkpoint_is_named_with_a_remedy(lab: Any, capsys: pytest.Ca
     assert main([*lab.run("run"), "--resume", "auto"]) == 0  # from step 3
 
 
+def test_a_mistyped_model_is_said_within_seconds(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    begin = time.monotonic()
+    assert "Qwen/Mistyped: folder not found, and the hub http://127.0.0.1:9" in refused("model.path=Qwen/Mistyped")
+    assert f"{tmp_path / 'none'}: folder not found" in refused(f"model.path={tmp_path / 'none'}")
+    assert time.monotonic() - begin < 15
+
+
 def test_a_model_without_a_vision_tower(lab: Any, refused: Callable[..., str], tiny: ModuleType) -> None:
     tiny.build(lab.folder / "text", "text")
     assert "text (llama) has no vision tower" in refused(f"model.path={lab.folder / 'text'}")
@@ -137,13 +156,89 @@ def test_a_missing_picture_in_the_middle_of_an_epoch_is_left_out_and_counted(
     assert len(metrics(lab, "other")) >= 1
 
 
+def damage(lab: Any, numbers: Iterable[int]) -> None:
+    for k in numbers:
+        (lab.folder / "images" / f"{k}.png").write_bytes(b"damaged")
+
+
 def test_a_step_without_any_picture_changes_nothing(lab: Any) -> None:
-    shutil.rmtree(lab.folder / "images")
+    first = [index + 1 for index in indices_of_step(0, 12, 5, 0)]
+    damage(lab, first)
     assert main(lab.run("run", "run.steps=2", "optim.mini_batches=2", "run.samples=0")) == 0
-    for line in metrics(lab):
-        assert line["updates_left_out"] == 2.0
-        assert line["length"] is None
-        assert line["loss"] is None
+    before, after = metrics(lab)
+    assert before["updates_left_out"] == 2.0
+    assert before["length"] is None
+    assert before["loss"] is None
+    assert after["loss"] is not None
+
+
+def test_no_picture_at_all_is_an_error_and_nothing_is_exported(
+    lab: Any, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(lab, [index + 1 for step in range(2) for index in indices_of_step(step, 12, 5, 0)])
+    assert "not one update was made: nothing is exported" in refused("run.steps=2", "run.samples=0")
+    damage(lab, range(1, 13))
+    assert main([*lab.run("all", "run.samples=0", "data.prompts_per_step=12")]) == 2
+    assert "nor any other of the 12 pictures: no prompt is left" in capsys.readouterr().err
+    shutil.rmtree(lab.folder / "images")
+    assert main(lab.run("none")) == 2
+    assert "1.png: file not found, nor any other of the 12 pictures: is data.images right?" in capsys.readouterr().err
+    for name in ("run", "all", "none"):
+        assert not (lab.folder / name / "model").exists()
+
+
+def test_the_pictures_that_may_be_bad_as_a_share(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(lab, [3, 7])
+    assert main(lab.run("some", "data.max_bad=0.2", "run.export=false")) == 0
+    assert main(lab.run("few", "data.max_bad=0.1", "run.export=false")) == 2
+    assert "with 1 others: more than data.max_bad = 0.1" in capsys.readouterr().err
+
+
+def test_images_that_the_truth_does_not_know_can_be_skipped(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(lab.folder / "train.jsonl", "a") as stream:
+        stream.write('{"image": "1.png", "image_id": 777, "prompt": "Describe this image ."}\n')
+    assert main(lab.run("run", "data.on_unknown_image=skip", "run.export=false")) == 0
+    assert "train.jsonl: 1 prompts left out: the truth does not know their images" in capsys.readouterr().err
+    assert json.loads((lab.folder / "run" / "card.json").read_text())["prompts"] == 12
+
+
+def test_labels_without_truth_are_counted(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "data.vocabulary=dopa160", "run.steps=1", "run.export=false")) == 0
+    labels = len(json.loads((lab.folder / "truth.json").read_text())["labels"])
+    said = capsys.readouterr().err
+    assert f"{160 - labels} of 160 labels of the vocabulary 'dopa160' have no truth" in said
+
+
+def test_a_prompt_longer_than_the_positions_of_the_model(lab: Any, refused: Callable[..., str]) -> None:
+    said = refused("rollout.max_new_tokens=505")
+    assert "with rollout.max_new_tokens for the response the model has positions for 7" in said
+
+
+def test_a_resumed_run_keeps_its_objective(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.steps=2", "run.export=false")) == 0
+    resumed = [*lab.run("run", "credit.r_h=2.0", "run.seed=1", "run.samples=0"), "--resume", "auto"]
+    before = (lab.folder / "run" / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main(resumed) == 2
+    said = capsys.readouterr().err
+    assert "the resumed run has run.seed = 1 (before: 0); credit.r_h = 2.0 (before: 1.0)" in said
+    assert (lab.folder / "run" / "metrics.jsonl").read_bytes() == before
+    assert main([*resumed, "--accept-changes"]) == 0
+    assert "resumed with another objective than before: run.seed = 1" in capsys.readouterr().err
+    truth = json.loads((lab.folder / "truth.json").read_text())
+    truth["objects"]["1"] = []
+    (lab.folder / "truth.json").write_text(json.dumps(truth))
+    changed = [*lab.run("run", "credit.r_h=2.0", "run.seed=1", "run.steps=5"), "--resume", "auto"]
+    assert main(changed) == 2
+    assert "the resumed run has the reward " in capsys.readouterr().err
+
+
+def test_deleted_checkpoints_are_no_reason_to_begin_again(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.export=false")) == 0
+    shutil.rmtree(lab.folder / "run" / "checkpoints")
+    assert main([*lab.run("run"), "--resume", "auto"]) == 2
+    assert "has 4 steps, but no checkpoint to go on from" in capsys.readouterr().err
+    assert len(metrics(lab)) == 4
 
 
 def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
@@ -205,6 +300,73 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     assert [line["updates_left_out"] for line in lines] == [0.0, 1.0, 0.0, 0.0]
     assert lines[1]["loss"] is None
     assert all(line["loss"] is not None and line["grad_norm"] > 0 for line in (lines[0], *lines[2:]))
+
+
+def test_an_alarm_can_end_the_run_with_a_checkpoint_and_no_export(
+    lab: Any, lab_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_if_sampled(monkeypatch, [token(lab_template, word) for word in ("There", "is", "a", ".") * 2])
+    stop = ("run.stop_on=['kl', 'repetition']", "run.samples=0", "run.save_every=0")
+    assert main(lab.run("run", *stop)) == 2
+    said = capsys.readouterr().err
+    assert "stopped after step 1 of 4 by run.stop_on: repetition; nothing is exported" in said
+    assert said.count("alarm repetition: repeated_sentence_share is 1.000") == 1
+    assert (lab.folder / "run" / "checkpoints" / "step-000001").is_dir()
+    assert not (lab.folder / "run" / "model").exists()
+    (line,) = metrics(lab)
+    assert line["alarm_repetition"] == line["repeated_sentence_share"] == line["without_claim_share"] == 1.0
+    assert line["alarm_kl"] == 0.0
+
+
+def test_weights_that_are_not_finite_end_the_run_and_are_not_saved(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Updater.update
+
+    def poisoned(self: Updater, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        if arguments[-1] == 2:
+            next(iter(self._trainable)).data.view(-1)[0] = float("inf")
+        return found
+
+    monkeypatch.setattr(Updater, "update", poisoned)
+    assert main(lab.run("run")) == 2
+    assert "step 3: weights are not finite; go on from the last checkpoint" in capsys.readouterr().err
+    names = sorted(path.name for path in (lab.folder / "run" / "checkpoints").iterdir())
+    assert names == ["step-000001", "step-000002"]
+    assert not (lab.folder / "run" / "model").exists()
+
+
+def test_the_update_corrects_for_another_engine(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Updater.add_frozen_logprobs
+
+    def perturbed(self: Updater, mini_batches: Any) -> None:
+        """As if an engine had sampled that gives every token half of the policy's probability."""
+        whole(self, mini_batches)
+        with torch.no_grad():
+            for micro in (micro for mini in mini_batches for micro in mini):
+                micro.sampled = self._policy(micro.batch).logprob - math.log(2)
+
+    monkeypatch.setattr(Updater, "add_frozen_logprobs", perturbed)
+    changes = (
+        "loss.kl=0.0",
+        "model.dtype=float64",
+        "run.steps=1",
+        "run.export=false",
+        "run.samples=0",
+        "optim.clip=0.0",
+    )
+    norms = {}
+    for most in (0.0, 1.5, 3.0):
+        settings = load(*_given(lab.run(f"at{most}", *changes)))
+        trainer.train(replace(settings, loss=replace(settings.loss, engine_correction=most)))
+        norms[most] = metrics(lab, f"at{most}")[0]["grad_norm"]
+    assert norms[1.5] == pytest.approx(1.5 * norms[0.0], rel=1e-6)
+    assert norms[3.0] == pytest.approx(2.0 * norms[0.0], rel=1e-6)
+
+
+def _given(arguments: list[str]) -> tuple[str, list[str]]:
+    return arguments[0], [each for each in arguments[1:] if each != "--set"]
 
 
 def test_a_full_disk_while_saving_does_not_stop_the_run(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:

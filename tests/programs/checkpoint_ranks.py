@@ -105,14 +105,14 @@ def main() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             result = result, Checkpoints(folder / names[0], 2).save(4, toy, optimizer, {})
         else:
-            from transformers import AutoModelForImageTextToText, AutoTokenizer
+            from transformers import AutoModelForImageTextToText
 
             model = AutoModelForImageTextToText.from_pretrained(folder / names[0], dtype=torch.float32)
             for layer in model.model.language_model.layers:
                 fully_shard(layer)
             fully_shard(model, ignored_params=set(model.model.visual.parameters()))
             assert isinstance(model, FSDPModule)
-            export(model, AutoTokenizer.from_pretrained(folder / names[0]), folder / names[1], getattr(torch, names[2]))
+            export(model, folder / names[0], folder / names[1], getattr(torch, names[2]))
         if rank == 0:
             torch.save(result, folder / f"{names[-1] if verb != 'export' else 'export'}.pt")
     if dist.is_initialized():

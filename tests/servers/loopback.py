@@ -126,9 +126,16 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
         return 400, {"error": {"message": "This model's maximum context length is 4 tokens", "code": 400}}
     if model == "no-schema" and "response_format" in request:
         return 400, {"error": {"message": "response_format is not supported"}}
+    unknown = next((name for name in model.split("-")[1:] if model.startswith("picky") and name in request), None)
+    if unknown is not None:
+        return 400, {"error": {"message": f"Unrecognized request argument supplied: {unknown}"}}
     text = f"A dog and a chair, {key[:12]}."
+    if model.startswith(("picky", "settings")):
+        text = json.dumps({name: value for name, value in request.items() if name != "messages"})
     if model == "echo":
         text = asked
+    elif model == "stuck":
+        text = "A dog."
     elif model == "empty":
         text = "" if int(key, 16) % 4 == 0 else text
     elif model in ("judge", "no-schema"):

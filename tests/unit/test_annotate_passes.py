@@ -15,7 +15,7 @@ Image = pytest.importorskip("PIL.Image")
 from scapo_eval.annotate.agreement import compare  # noqa: E402
 from scapo_eval.annotate.coarse import calls_left, coarse, open_or_create  # noqa: E402
 from scapo_eval.annotate.coarse import prompts_for as coarse_prompts  # noqa: E402
-from scapo_eval.annotate.finalize import finalize  # noqa: E402
+from scapo_eval.annotate.finalize import finalize, write_prompts  # noqa: E402
 from scapo_eval.annotate.mine import confusion, disputed, read_rollouts, suggested  # noqa: E402
 from scapo_eval.annotate.passes import Forecast, Outcome, journal_of  # noqa: E402
 from scapo_eval.annotate.refine import Refinement, all_cells, listed_cells, prompts_for, refine  # noqa: E402
@@ -370,6 +370,24 @@ def test_two_runs_are_compared_where_both_have_judged(tmp_path: Path) -> None:
         pytest.raises(InputError, match="has no image or no label in common"),
     ):
         compare(third, one)
+
+
+def test_training_prompts_are_of_the_images_that_are_not_excluded(tmp_path: Path) -> None:
+    truth, found = truth_of(6), draw(tmp_path / "images", 6)
+    with open_or_create(str(tmp_path / "run"), found, WORLD) as store:
+        ask(store, Judge(truthful(truth)))
+        store.exclude("3", "damaged")
+        finalize(store, str(tmp_path / "m.npz"))
+        assert write_prompts(store, str(tmp_path / "train.jsonl")) == 5
+        (tmp_path / "elsewhere").mkdir()
+        write_prompts(store, str(tmp_path / "elsewhere" / "train.jsonl"), "Look.")
+    rows = [orjson.loads(line) for line in (tmp_path / "train.jsonl").read_bytes().splitlines()]
+    assert [row["image_id"] for row in rows] == ["1", "2", "4", "5", "6"]
+    assert rows[0] == {"image": "images/1.png", "image_id": "1", "prompt": "Describe this image."}
+    oracle = PresenceOracle.load(tmp_path / "m.npz")
+    assert all(row["image_id"] in oracle.index and (tmp_path / row["image"]).is_file() for row in rows)
+    (first, *_) = (tmp_path / "elsewhere" / "train.jsonl").read_bytes().splitlines()
+    assert orjson.loads(first)["image"] == str(tmp_path / "images" / "1.png")
 
 
 def test_the_final_file_is_read_by_everyone_and_says_how_it_was_made(tmp_path: Path) -> None:

@@ -95,7 +95,19 @@ def test_the_record_is_what_vllm_declares() -> None:
 USED = {
     "LLM.__init__": {"model", "revision", "dtype", "seed"},
     "LLM.chat": {"messages", "sampling_params", "use_tqdm"},
-    "SamplingParams": {"temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "structured_outputs"},
+    "SamplingParams": {
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_tokens",
+        "seed",
+        "stop",
+        "structured_outputs",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+    },
     "StructuredOutputsParams": {"json"},
     "RequestOutput": {"prompt_token_ids", "outputs"},
     "CompletionOutput": {"text", "finish_reason", "token_ids"},
@@ -124,6 +136,9 @@ class _Declared:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A package ``vllm`` that echoes prompts and refuses long ones as vLLM does."""
+    from scapo_eval.engines import Sampling
+    from scapo_eval.engines.base import CHOICES
+
     recorded = json.loads(RECORD.read_bytes())
 
     def declared(name: str) -> type:
@@ -143,6 +158,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
     class LLM(_Declared):
         declared = recorded["LLM.__init__"]
+
+        def get_default_sampling_params(self) -> Any:
+            neutral = {name: getattr(Sampling(), name) for name in CHOICES}
+            return declared("SamplingParams")(**{**neutral, "top_k": 1, "repetition_penalty": 1.05})
 
         def chat(self, *positional: Any, **named: Any) -> list[Any]:
             assert set(named) <= set(recorded["LLM.chat"])
@@ -209,9 +228,15 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     assert text == {"type": "text", "text": "look"}
     given = named["sampling_params"][0]
     assert (given.temperature, given.top_p, given.top_k, given.max_tokens, given.seed) == (0.5, 0.9, 4, 9, 3)
+    assert (given.min_p, given.repetition_penalty, given.presence_penalty, given.frequency_penalty) == (0, 1, 0, 0)
     assert (given.stop, given.structured_outputs) == (["x"], None)
     assert named["sampling_params"][-1].structured_outputs.json == {"type": "object"}
     assert engine.identity["revision"] == "main"
+    assert engine.card["sampling"]["top_k"] == 0
+    engine.run([Request.of("own", None, Sampling(0.5, top_k=None, repetition_penalty=None))], lambda *_: None)
+    own = stand_in.calls[-1][1]["sampling_params"][0]
+    assert (own.temperature, own.top_p, own.top_k, own.repetition_penalty) == (0.5, 1, 1, 1.05)
+    assert engine.card["sampling"]["repetition_penalty"] == 1.05
     with pytest.raises(ScapoError, match="has died"):
         engine.run([Request.of("die")], lambda request, response: None)
 

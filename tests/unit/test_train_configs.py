@@ -150,7 +150,23 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
             "[credit]\nscheme = 'grpo'\nreward = 'cap'\n[rollout]\ngroup = 1",
             'credit.scheme = "grpo" compares responses: rollout.group must be 2 or more',
         ),
-        ("[credit]\noverlong = 513", "credit.overlong is greater than rollout.max_new_tokens"),
+        (
+            "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\noverlong = 513",
+            "credit.overlong is greater than rollout.max_new_tokens",
+        ),
+        (
+            "[credit]\nscheme = 'dapo'\nreward = 'cap'\noverlong = 5",
+            'credit.overlong is of credit.scheme = "dapo" with credit.form = "original"',
+        ),
+        ("[credit]\nform = 'original'", 'credit.form = "original" is of grpo, dapo, dr_grpo, not of "scapo"'),
+        (
+            "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nkl = 0.5",
+            'loss.kl = 0.5 contradicts credit.form = "original" of "dapo", which has 0.0: set it to that',
+        ),
+        (
+            "[credit]\nscheme = 'dapo'\nreward = 'cap'\nform = 'original'\n[loss]\nclip_high = 0.2",
+            'loss.clip_high = 0.2 contradicts credit.form = "original" of "dapo", which has 0.28',
+        ),
         ("[credit]\nlam_g = 'cube'", "credit: "),
         ("[model\n", "not a valid TOML file: "),
     ],

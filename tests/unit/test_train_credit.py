@@ -134,18 +134,18 @@ def test_weights_of_the_three_normalizers_add_up() -> None:
     lengths = np.array([3, 5, 2])
     loss = config().loss
     assert (token_weights(loss, lengths, 10, 3, 64) * lengths).sum() == pytest.approx(1.0)
-    grpo = config(scheme="grpo", reward="cap", form="original").effective_loss
+    grpo = config(scheme="grpo", reward="cap", form="original").loss
     assert token_weights(grpo, lengths, 10, 3, 64) * lengths == pytest.approx([1 / 3] * 3)
-    dr_grpo = config(scheme="dr_grpo", reward="cap", form="original").effective_loss
+    dr_grpo = config(scheme="dr_grpo", reward="cap", form="original").loss
     assert token_weights(dr_grpo, lengths, 10, 3, 64) == pytest.approx([1 / (3 * 64)] * 3)
     assert dr_grpo.kl == 0.0
 
 
 def test_published_forms_differ_and_the_papers_do_not() -> None:
     for scheme in ("grpo", "dapo", "dr_grpo"):
-        assert config(scheme=scheme, reward="hal").effective_loss == config().loss
+        assert config(scheme=scheme, reward="hal").loss == config().loss
     dapo = config(scheme="dapo", reward="hal", form="original")
-    assert (dapo.effective_loss.clip_low, dapo.effective_loss.clip_high, dapo.effective_loss.kl) == (0.2, 0.28, 0.0)
+    assert (dapo.loss.clip_low, dapo.loss.clip_high, dapo.loss.kl) == (0.2, 0.28, 0.0)
     assert resamples(dapo) == 3
     assert resamples(config(scheme="dapo", reward="hal")) == 0
 

@@ -1,0 +1,77 @@
+"""``python -m scapo_train.export RUN --step N``: a checkpoint of a training run in Hugging Face format."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from scapo_eval.errors import InputError, ScapoError
+
+from .checkpoint import Checkpoints, export
+from .config import load
+from .distributed import ProcessGroup
+from .log import CONFIG
+from .model import load_policy, source_folder
+
+BEST = "best"
+"""Folder of the best checkpoint by ``run.keep_best``, in that of the training run."""
+
+
+def export_step(
+    run: Path, step: int | None, output: Path | None, dtype: str = "bfloat16", *, best: bool = False
+) -> Path:
+    """Writes the weights of a checkpoint in Hugging Face format.
+
+    Args:
+        run: folder of the training run.
+        step: step of the checkpoint; None takes the newest.
+        output: folder to write; None: ``model-STEP`` in the training run's.
+        dtype: number format of the weights in the files.
+        best: take the best checkpoint by ``run.keep_best``.
+
+    Returns:
+        The folder written.
+
+    Raises:
+        InputError: checkpoint or base model not found, or the folder exists or cannot be written.
+    """
+    config = load(run / CONFIG)
+    checkpoints = Checkpoints(run / (BEST if best else "checkpoints"), 1)
+    complete = {int(path.name.removeprefix("step-")): path for path in checkpoints.complete()}
+    if not complete or (step is not None and step not in complete):
+        found = ", ".join(map(str, complete)) or "none"
+        raise InputError(f"checkpoint not found (found: {found})", path=str(checkpoints.folder))
+    step = max(complete) if step is None else step
+    output = output or run / f"model-{step:06d}"
+    if output.exists():
+        raise InputError("exists: choose another folder with -o", path=str(output))
+    policy = load_policy(config.model, config.rollout.temperature, ProcessGroup(0, 1, torch.device("cpu")))
+    checkpoints.load_weights(complete[step], policy)
+    export(policy.vlm, source_folder(config.model), output, getattr(torch, dtype))
+    return output
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exports; returns the exit code: 0 done, 2 bad input."""
+    parser = argparse.ArgumentParser(prog="scapo_train.export", description=__doc__)
+    parser.add_argument("run", help="folder of a training run (run.output)")
+    parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")
+    parser.add_argument("--best", action="store_true", help="the best checkpoint by run.keep_best")
+    parser.add_argument("-o", "--output", help="folder to write (default: RUN/model-STEP)")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="type of the weights")
+    given = parser.parse_args(arguments)
+    try:
+        output = Path(given.output) if given.output else None
+        print(export_step(Path(given.run), given.step, output, given.dtype, best=given.best))
+    except ScapoError as error:
+        print(f"scapo_train: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Exports that others load: the source's own files beside the weights, any checkpoint, and the best one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_eval.engines import Request, Sampling  # noqa: E402
+from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
+from scapo_train import export, trainer  # noqa: E402
+from scapo_train.__main__ import main  # noqa: E402
+from scapo_train.best import Best  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
+WRITTEN = {"config.json", "model.safetensors"}
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(folder / "model.safetensors"))
+
+
+def caption(folder: Path, picture: Path) -> str:
+    """A description by the export, through the transformers engine."""
+    found: list[str] = []
+    engine = TransformersEngine(str(folder), dtype="float32", device="cpu")
+    request = Request.of("Describe this image .", str(picture), Sampling(max_tokens=8))
+    engine.run([request], lambda _, completion: found.append(completion.text))
+    return found[0]
+
+
+def test_an_export_has_the_files_of_its_source_and_describes(lab: Any, lab_template: Path) -> None:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    source = lab_template / "model"
+    own = lab.folder / "own"
+    own.mkdir()
+    for path in source.iterdir():
+        (own / path.name).write_bytes(path.read_bytes())
+    settings = json.loads((own / "generation_config.json").read_text()) | {"do_sample": True, "top_k": 1}
+    (own / "generation_config.json").write_text(json.dumps(settings))
+    (own / "video_preprocessor_config.json").write_text('{"video_processor_type": "Qwen2VLVideoProcessor"}')
+    assert main(lab.run("run", "run.steps=1", f"model.path={own}")) == 0
+    model = lab.folder / "run" / "model"
+    names = {path.name for path in own.iterdir()}
+    assert {path.name for path in model.iterdir()} == names
+    for name in names - WRITTEN:
+        assert (model / name).read_bytes() == (own / name).read_bytes(), name
+    AutoModelForImageTextToText.from_pretrained(model)
+    if importlib.util.find_spec("torchvision"):
+        AutoProcessor.from_pretrained(model)
+    picture = lab.folder / "images" / "1.png"
+    assert caption(model, picture).split()
+
+
+def test_any_checkpoint_is_exported(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(lab.run("run", "run.keep=9")) == 0
+    run = lab.folder / "run"
+    assert export.main([str(run), "--step", "4"]) == 0
+    assert export.main([str(run), "--step", "2", "-o", str(lab.folder / "two"), "--dtype", "float32"]) == 0
+    last, two = weights(run / "model-000004"), weights(lab.folder / "two")
+    whole = weights(run / "model")
+    assert all(torch.equal(last[name], whole[name]) for name in whole)
+    assert any(not torch.equal(two[name].bfloat16(), whole[name]) for name in whole)
+    assert main(lab.run("short", "run.steps=2")) == 0
+    short = weights(lab.folder / "short" / "model")
+    assert all(torch.equal(two[name].bfloat16(), short[name]) for name in short)
+    capsys.readouterr()
+    assert export.main([str(run), "--step", "7"]) == 2
+    assert "checkpoint not found (found: 1, 2, 3, 4)" in capsys.readouterr().err
+    assert export.main([str(run), "--step", "4"]) == 2
+    assert "model-000004: exists" in capsys.readouterr().err
+
+
+def test_the_best_evaluation_is_kept_exported_and_waited_for(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {0: 0.9, 1: 0.2, 2: 0.5, 3: 0.4, 4: 0.5, 5: 0.9}
+    monkeypatch.setattr(trainer.Trainer, "evaluate", lambda self, step: {"evaluation_cap_score": scores[step]})
+    evaluation = (f"data.evaluation={lab.folder / 'train.jsonl'}", "run.evaluate_every=1")
+    best = (*evaluation, "run.keep_best=cap_score", "run.patience=2", "run.steps=5")
+    assert main(lab.run("run", *best)) == 0
+    run = lab.folder / "run"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 5  # the start and four steps
+    assert [path.name for path in (run / "best").iterdir()] == ["step-000002"]
+    assert "exported: step 2, the best cap_score of the held-out images" in capsys.readouterr().err
+    assert export.main([str(run), "--step", "2", "--best", "-o", str(lab.folder / "two")]) == 0
+    two, whole = weights(lab.folder / "two"), weights(run / "model")
+    assert all(torch.equal(two[name], whole[name]) for name in whole)
+    assert main([*lab.run("run", *best), "--resume", "auto"]) == 0  # it has waited long enough
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 5
+    assert main(lab.run("none", "run.keep_best=cap_score")) == 2
+    assert "run.keep_best needs data.evaluation and run.evaluate_every" in capsys.readouterr().err
+
+
+def test_less_is_better_for_hallucination() -> None:
+    best = Best("hal_rate", 2)
+    better = [best.update(k, {"evaluation_hal_rate": value}) for k, value in enumerate((0.5, 0.6, 0.4, None, 0.4))]
+    assert better == [True, False, True, False, False]
+    assert (best.value, best.step, best.exhausted) == (0.4, 2, True)
+    again = Best("hal_rate", 2)
+    again.restore(best.state())
+    assert again == best
