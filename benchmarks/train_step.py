@@ -166,7 +166,7 @@ class RandomTrainer(Trainer):
         with random_weights(process_group.device):
             self.policy = load_policy(config.model, 1.0, process_group)
             self.reference = (
-                load_policy(config.model, 1.0, process_group, reference=True) if config.effective_loss.kl else None
+                load_policy(config.model, 1.0, process_group, reference=True) if config.loss.kl else None
             )
         self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.optimizer = optimizer_of(config, self.policy)
