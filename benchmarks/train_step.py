@@ -165,9 +165,7 @@ class RandomTrainer(Trainer):
         self.prompts: Any = NoisePrompts(job, 4 * config.data.prompts_per_step)
         with random_weights(process_group.device):
             self.policy = load_policy(config.model, 1.0, process_group)
-            self.reference = (
-                load_policy(config.model, 1.0, process_group, reference=True) if config.effective_loss.kl else None
-            )
+            self.reference = load_policy(config.model, 1.0, process_group, reference=True) if config.loss.kl else None
         self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.optimizer = optimizer_of(config, self.policy)
         self.updater = Updater(config, self.policy, self.reference, self.optimizer, process_group, self.steps)
@@ -175,7 +173,7 @@ class RandomTrainer(Trainer):
         self.sampler: Any = RandomResponses(job.shape.vocabulary, length)
         if rollout:
             self.sampler = PolicySampler(self.policy, process_group.device, length, config.rollout.prompts_per_batch)
-        self.clock = Clock(process_group.device)
+        self.clock, self._has_learned = Clock(process_group.device), False
 
     def _credit(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> CreditedBatch:
         draw = np.random.default_rng(self.step)
