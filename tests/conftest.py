@@ -20,6 +20,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: several processes end together, where a long one at the end would keep one alone."""
+    items.sort(key=lambda item: "test_train_world" not in item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """``../shared`` beside the checkout; absent: skip, or fail where SCAPO_REQUIRE_SHARED=1."""

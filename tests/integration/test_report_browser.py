@@ -125,7 +125,7 @@ def test_the_head_stands_before_any_script(browser: Any, real: tuple[Path, Any])
     still = Reader(browser, real[0], java_script_enabled=False)
     still.page.goto(still.address)
     text = still.page.inner_text("#scores")
-    assert all(name in text for name in (*REAL, "hal_rate", "capscore|vocab:coco80@"))
+    assert all(name in text for name in (*REAL, "Hal. Rate", "capscore|vocab:coco80@"))
     still.close()
 
 

@@ -153,7 +153,7 @@ def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
         lab.command(2, *lab.run("run", "model.path=/nowhere")),
         capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
     )  # fmt: skip
-    assert done.stderr.count("scapo_train: cannot load /nowhere: ") == 1
+    assert done.stderr.count("scapo_train: /nowhere: folder not found") == 1
     assert "rank 1:" not in done.stderr
     assert "Traceback" not in done.stderr.partition("/nowhere")[0]
     assert done.stderr.count("exitcode  : 2") == (1 if FIRST_ONLY in done.stderr else 2)

@@ -137,7 +137,7 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
     elif model == "stuck":
         text = "A dog."
     elif model == "empty":
-        text = "" if int(key, 16) % 4 == 0 else text
+        text = "" if int(key, 16) % 3 == 0 else text
     elif model in ("judge", "no-schema"):
         text = _judge(asked, messages)
     elif model == "yes" and not asked.startswith("Describe"):
