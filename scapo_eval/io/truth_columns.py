@@ -233,7 +233,7 @@ class TruthRows:
         axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
         position = {label: k for k, label in enumerate(axis)}
         for image, present in self.rows.items():
-            outside = sorted(present - position.keys())
+            outside = sorted(label for label in present if label not in position)
             if outside:
                 raise InputError(f"image {image} lists '{outside[0]}', which is not in 'labels'", path=self.source)
         ids = [sorted(position[label] for label in present) for present in self.rows.values()]
