@@ -78,6 +78,8 @@ class Verbs(click.Group):
         for heading, verbs in GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl([(verb.ljust(width), line) for verb, line in verbs.items()])
+        with formatter.section("Train (extra 'train')"):
+            formatter.write_text("python -m scapo_train CONFIG, and before it python -m scapo_train.plan CONFIG")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs, without importing any; files, which the default verb scores, where no verb begins so."""
