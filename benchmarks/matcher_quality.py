@@ -49,7 +49,8 @@ class GoldMention(NamedTuple):
         concept: what the words name, in the singular; that of a lexical trap ends in TRAP.
         coco: its COCO-80 category, None where it has none.
         kind: object, person, animal, food, clothing, part, region, text or group.
-        polarity: asserted, negated, hedged or nonvisual.
+        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes over
+            the oldest captions, which did not tell those five apart.
     """
 
     start: int
@@ -57,7 +58,7 @@ class GoldMention(NamedTuple):
     concept: str
     coco: str | None
     kind: str
-    polarity: str
+    use: str
 
     @property
     def is_trap(self) -> bool:
@@ -67,7 +68,7 @@ class GoldMention(NamedTuple):
     @property
     def to_cover(self) -> bool:
         """Counts for coverage."""
-        return self.polarity == "asserted" and self.kind in COVERED_KINDS
+        return self.use == "claim" and self.kind in COVERED_KINDS
 
 
 class GoldCaption(NamedTuple):
@@ -126,11 +127,11 @@ CLAIMS = MetricSet(
 )
 AGREEMENT = MetricSet(
     "agreement",
-    ("first", "second", "matched", "coco", "polarity", "kind"),
+    ("first", "second", "matched", "coco", "use", "kind"),
     {
         "mention_f1": lambda sums: divide(2 * sums["matched"], sums["first"] + sums["second"]),
         "same_coco": ratio("coco", "matched"),
-        "same_polarity": ratio("polarity", "matched"),
+        "same_use": ratio("use", "matched"),
         "same_kind": ratio("kind", "matched"),
     },
 )
@@ -266,7 +267,7 @@ def agreement_counts(first: GoldCaption, second: GoldCaption) -> dict[str, int]:
         "second": len(second.mentions),
         "matched": len(both),
         "coco": sum(a.coco == b.coco for a, b in both),
-        "polarity": sum(a.polarity == b.polarity for a, b in both),
+        "use": sum(a.use == b.use for a, b in both),
         "kind": sum(a.kind == b.kind for a, b in both),
     }
 
@@ -286,10 +287,10 @@ def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: st
 
 def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
     """What a reading of the claims leaves out of the annotated mentions; nonvisual ones are nobody's claim."""
-    mentions = [mention for mention in caption.mentions if mention.polarity != "nonvisual"]
+    mentions = [mention for mention in caption.mentions if mention.use in ("claim", "negated", "hedged")]
     due = {"asserted": {"negated"}, "certain": {"negated", "hedged"}}[claims]
     out = ~claim_mask(caption.text, mentions, claims)
-    wanted = np.array([mention.polarity in due for mention in mentions], dtype=bool)
+    wanted = np.array([mention.use in due for mention in mentions], dtype=bool)
     return {"left_out": int(out.sum()), "right": int((out & wanted).sum()), "due": int(wanted.sum())}
 
 
@@ -382,7 +383,7 @@ def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]
         found["claims"][claims] = {"figures": figures, "counts": counts, **costs}
     first, second = read_gold("first_pass"), read_gold("second_pass")
     figures, counts = measure(AGREEMENT, map(agreement_counts, first, second))
-    kappas = {field: kappa(first, second, field) for field in ("coco", "polarity", "kind")}
+    kappas = {field: kappa(first, second, field) for field in ("coco", "use", "kind")}
     found["agreement"] = {"figures": figures, "counts": counts, "kappa": kappas}
     return found
 
@@ -430,12 +431,12 @@ def _print_errors(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> None:
             if springs(trap, matcher):
                 print(f"{name} trap\t{'/'.join(sorted(trap.labels))}\t{_window(trap.text, trap)}\ttraps.jsonl")
     for caption in gold:
-        mentions = [mention for mention in caption.mentions if mention.polarity != "nonvisual"]
+        mentions = [mention for mention in caption.mentions if mention.use in ("claim", "negated", "hedged")]
         levels = [claim_mask(caption.text, mentions, claims) for claims in ("asserted", "certain")]
         for mention, asserted, certain in zip(mentions, *levels, strict=True):
             read = "negated" if not asserted else "asserted" if certain else "hedged"
-            if read != mention.polarity:
-                print(f"claims {read}\t{mention.polarity}\t{_window(caption.text, mention)}\t{caption.where}")
+            if read != mention.use:
+                print(f"claims {read}\t{mention.use}\t{_window(caption.text, mention)}\t{caption.where}")
 
 
 def _window(text: str, span: Any, width: int = 45) -> str:

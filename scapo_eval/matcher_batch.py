@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns
 from .text import GAP, join_of
-from .trie import NO_END, AliasTrie
+from .trie import IGNORED, NO_END, AliasTrie
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
@@ -68,11 +68,24 @@ class BatchMatcher:
                     ascii_texts[k] = ""
                     plain.append(k)
         mentions, watched = self._tables.find(ascii_texts)
+        mentions = self._heads_only(ascii_texts, mentions)
         if plain:
             matches = [(k, *match) for k in plain for match in self._trie.matches(texts[k]) if match[2] >= 0]
             mentions = mentions.with_captions(matches)
             watched = watched.with_captions([(k, *word) for k in plain for word in self._trie.watched(texts[k])])
         return mentions, watched
+
+    def _heads_only(self, texts: Sequence[str], mentions: MentionColumns) -> MentionColumns:
+        """The mentions without aliases that count only as the head of their noun phrase and are not."""
+        rows = np.flatnonzero(mentions.label_id >= self._trie.n_labels)
+        if not len(rows):
+            return mentions
+        label = mentions.label_id.copy()
+        caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
+        for row, k, end in zip(rows.tolist(), caption.tolist(), mentions.end[rows].tolist(), strict=True):
+            label[row] = self._trie.label_in(texts[k], end, int(label[row]))
+        named = MentionColumns(mentions.indptr, mentions.start, mentions.end, label)
+        return named.only(label != IGNORED)
 
 
 @dataclass(frozen=True, slots=True)

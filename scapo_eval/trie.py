@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from .context import noun_behind
 from .text import fold, join_of, nfc_with_map, word_spans
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -32,7 +33,8 @@ class AliasTrie:
     Attributes:
         roots: first word of an alias -> its node.
         edges: (node, join, next word) -> node; an edge into a node comes before the edges out of it.
-        labels: node -> id of the label whose alias ends there, IGNORED or NO_END.
+        labels: node -> id of the label whose alias ends there, IGNORED or NO_END; ``n_labels`` more where the alias
+            counts only as the head of its noun phrase.
         inner: nodes that have edges.
         watch: watched word -> its position.
     """
@@ -41,8 +43,10 @@ class AliasTrie:
         self.roots: dict[str, int] = {}
         self.edges: dict[tuple[int, str, str], int] = {}
         self.labels: list[int] = []
+        self.n_labels = len(vocabulary.labels)
+        heads = set(vocabulary.heads)
         for alias, label in vocabulary.aliases.items():
-            self._add(tokenize_alias(alias), vocabulary.label_ids[label])
+            self._add(tokenize_alias(alias), vocabulary.label_ids[label] + self.n_labels * (alias in heads))
         for phrase in vocabulary.ignore:
             self._add(tokenize_alias(phrase), IGNORED)
         self.inner = {node for node, _, _ in self.edges}
@@ -83,8 +87,14 @@ class AliasTrie:
                 first += 1
                 continue
             last, label = longest
+            if label >= self.n_labels:
+                label = self.label_in(body, spans[last][1], label)
             yield *_original(spans[first][0], spans[last][1], nfc_map), label
             first = last + 1
+
+    def label_in(self, text: str, end: int, label: int) -> int:
+        """The label of an alias that counts only as a head, IGNORED where a noun stands behind it."""
+        return IGNORED if noun_behind(text, end) else label - self.n_labels
 
     def watched(self, text: str) -> Iterator[tuple[int, int, int]]:
         """``(start, end, position in watch)`` of every watched word."""

@@ -6,7 +6,7 @@ The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: insid
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -16,10 +16,14 @@ from typing import Any
 from .errors import InputError, InputErrors
 from .io.files import display_name, read_bytes
 from .reprs import fields_in_short, one_line
+from .rules import IgnoreRule, parse_lists, parse_rules, texts
 from .signature import digest
 from .text import GAP, HYPHENS, fold, join_of, word_spans
 
 SUFFIX = ".yaml"
+
+SHARED_RULES = "rules"
+"""Name of the shipped file that vocabularies include; no vocabulary itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Vocabulary:
         labels: canonical labels in order.
         aliases: alias as written -> label.
         ignore: phrases that take part in the longest match and yield no mention.
+        heads: aliases that count only as the head of their noun phrase ("an orange", not "an orange shirt").
+        rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
         version, source: free text of the file.
@@ -57,6 +63,8 @@ class Vocabulary:
     labels: tuple[str, ...]
     aliases: Mapping[str, str]
     ignore: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    rules: tuple[IgnoreRule, ...] = ()
     info: Mapping[str, LabelInfo] = field(default_factory=dict)
     reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version: str = ""
@@ -73,6 +81,8 @@ class Vocabulary:
         ignore: Iterable[str] = (),
         name: str = "custom",
         *,
+        heads: Iterable[str] = (),
+        rules: Iterable[IgnoreRule] = (),
         info: Mapping[str, LabelInfo] | None = None,
         reviewed: Mapping[str, Sequence[str]] | None = None,
         version: str = "",
@@ -84,15 +94,16 @@ class Vocabulary:
             labels: label -> its aliases.
             ignore: phrases that name nothing.
             name: for signatures and messages.
-            info, reviewed, version, source: see the class.
+            heads, rules, info, reviewed, version, source: see the class.
 
         Raises:
             InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
-                empty or malformed alias, a label without any.
+                empty or malformed alias, a label without any, a head that is no alias.
         """
-        table = {label: _texts(label, aliases) for label, aliases in labels.items()}
-        phrases = _texts("ignore", ignore)
-        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases)]
+        table = {label: texts(label, aliases) for label, aliases in labels.items()}
+        phrases = texts("ignore", ignore)
+        heads = texts("heads", heads)
+        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases, heads)]
         if faults:
             raise InputErrors(faults)
         return cls(
@@ -100,6 +111,8 @@ class Vocabulary:
             labels=tuple(table),
             aliases={alias: label for label, aliases in table.items() for alias in aliases},
             ignore=tuple(phrases),
+            heads=tuple(heads),
+            rules=tuple(rules),
             info=dict(info or {}),
             reviewed=dict(reviewed or {}),
             version=version,
@@ -117,17 +130,19 @@ class Vocabulary:
         text = str(name_or_path)
         shipped = shipped_vocabularies()
         if text in shipped:
-            return _parse(shipped[text].read_bytes(), text)
+            return _parse(shipped[text].read_bytes(), text, _shared_rules)
         if not Path(text).exists() and Path(text).name == text and "." not in text:
             raise InputError(f"unknown vocabulary '{text}'; known: {', '.join(shipped)} (or give a file)")
-        return _parse(read_bytes(name_or_path), display_name(name_or_path))
+        folder = Path(text).parent
+        return _parse(read_bytes(text), display_name(text), lambda name: read_bytes(folder / name))
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
         aliases = sorted({f"{'|'.join(tokenize_alias(alias))}\t{label}" for alias, label in self.aliases.items()})
         ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
-        return digest([*sorted(self.labels), "aliases", *aliases, "ignore", *ignore])
+        heads = sorted({"|".join(tokenize_alias(alias)) for alias in self.heads})
+        return digest([*sorted(self.labels), "aliases", *aliases, "ignore", *ignore, *(["heads", *heads] if heads else [])])
 
     @property
     def identity(self) -> str:
@@ -156,16 +171,27 @@ class Vocabulary:
             "source": self.source,
             "labels": labels,
             "ignore": list(self.ignore),
+            "heads": list(self.heads),
             "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
         }
 
 
 def shipped_vocabularies() -> dict[str, Any]:
     """Name -> readable resource of the vocabularies that come with the project."""
-    packaged = resources.files(__package__) / "vocab"
-    folder = packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "vocab"
+    folder = _vocabulary_folder()
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
-    return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
+    found = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
+    found.pop(SHARED_RULES, None)
+    return found
+
+
+def _vocabulary_folder() -> Any:
+    packaged = resources.files(__package__) / "vocab"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "vocab"
+
+
+def _shared_rules(name: str) -> bytes:
+    return bytes((_vocabulary_folder() / name).read_bytes())
 
 
 @lru_cache(maxsize=1 << 15)
@@ -193,17 +219,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _texts(owner: str, aliases: object) -> list[str]:
-    if isinstance(aliases, str) or not isinstance(aliases, Iterable):
-        raise InputError(f"'{owner}': expected a list of aliases, found {aliases!r}")
-    listed = list(aliases)
-    for alias in listed:
-        if not isinstance(alias, str):
-            raise InputError(f"'{owner}': alias {alias!r} is not text; put it in quotes")
-    return listed
-
-
-def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str]) -> list[str]:
+def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str], heads: Sequence[str]) -> list[str]:
     faults: list[str] = []
     owners: dict[tuple[str, ...], dict[str, str]] = {}
     for label, aliases in table.items():
@@ -228,10 +244,92 @@ def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str]) -> lis
             continue
         for label, alias in (owned or {}).items():
             faults.append(f"alias '{alias}' of '{label}' is also the ignore phrase '{phrase}'")
+    named = {alias for aliases in table.values() for alias in aliases}
+    faults += [f"'heads' lists '{alias}', which is not an alias" for alias in heads if alias not in named]
     return faults
 
 
-def _parse(data: bytes, name: str) -> Vocabulary:
+def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
+    """A vocabulary from its file and those that it includes, which ``read`` gives by name."""
+    document = _load_yaml(data, name)
+    if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
+        raise InputError(
+            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name
+        )
+    table: dict[str, Any] = {}
+    info: dict[str, LabelInfo] = {}
+    try:
+        for label, entry in document["labels"].items():
+            if not isinstance(label, str):
+                raise InputError(f"label {label!r} is not text; put it in quotes")
+            fields = entry if isinstance(entry, dict) else {"aliases": entry}
+            table[label] = texts(label, fields.get("aliases") or [])
+            coco = fields.get("coco") or ()
+            coco = (coco,) if isinstance(coco, str) else tuple(texts(f"{label}: coco", coco))
+            info[label] = LabelInfo(
+                definition=" ".join(str(fields.get("definition") or "").split()),
+                group=str(fields.get("group") or ""),
+                coco=coco,
+            )
+        own, heads = _rules_of(document, name)
+        shared: list[IgnoreRule] = []
+        include = document.get("include") or []
+        aliases = {alias for listed in table.values() for alias in listed}
+        for other in texts("include", [include] if isinstance(include, str) else include):
+            rules, more = _rules_of(_load_yaml(read(other), other), other)
+            shared += rules
+            heads += [word for word in more if word in aliases and word not in heads]
+        ignore = dict.fromkeys(phrase for rule in own for phrase in rule.phrases)
+        ignore |= dict.fromkeys(_effective([phrase for rule in shared for phrase in rule.phrases], aliases))
+        return Vocabulary.from_mapping(
+            table,
+            ignore=ignore,
+            name=str(document.get("name") or Path(name).stem),
+            heads=heads,
+            rules=[*own, *shared],
+            info=info,
+            reviewed={
+                str(kind): texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()
+            },
+            version=str(document.get("version") or ""),
+            source=" ".join(str(document.get("source") or "").split()),
+        )
+    except InputErrors as errors:
+        raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
+    except InputError as error:
+        raise InputError(error.reason, path=error.path or name, line=error.line) from None
+
+
+def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], list[str]]:
+    """The ignore rules and heads of one file."""
+    if not isinstance(document, dict):
+        raise InputError("not a valid rules file: expected the keys 'lists', 'ignore' and 'heads'", path=name)
+    try:
+        lists = parse_lists(document.get("lists") or {})
+        return list(parse_rules(document.get("ignore") or [], lists)), texts("heads", document.get("heads") or [])
+    except InputError as error:
+        raise InputError(error.reason, path=name) from None
+
+
+def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
+    """The shared phrases that matter to a vocabulary: those that hold an alias and are none."""
+    words = {tokenize_alias(alias)[::2] for alias in aliases}
+    longest = max(map(len, words), default=0)
+    for phrase in phrases:
+        inside = tokenize_alias(phrase)[::2]
+        n = len(inside)
+        if inside not in words and any(
+            inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1)
+        ):
+            yield phrase
+
+
+def _load_yaml(data: bytes, name: str) -> Any:
+    """The content of a YAML file in which no key appears twice.
+
+    Raises:
+        InputError: it is not valid YAML.
+    """
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -250,44 +348,10 @@ def _parse(data: bytes, name: str) -> Vocabulary:
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
-        document = yaml.load(data.decode("utf-8"), Loader=Loader)
+        return yaml.load(data.decode("utf-8"), Loader=Loader)
     except UnicodeDecodeError:
         raise InputError("not UTF-8", path=name) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise InputError(f"not a valid YAML file: {reason}", path=name, line=mark.line + 1 if mark else None) from None
-    if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
-        raise InputError(
-            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name
-        )
-    table: dict[str, Any] = {}
-    info: dict[str, LabelInfo] = {}
-    try:
-        for label, entry in document["labels"].items():
-            if not isinstance(label, str):
-                raise InputError(f"label {label!r} is not text; put it in quotes")
-            fields = entry if isinstance(entry, dict) else {"aliases": entry}
-            table[label] = _texts(label, fields.get("aliases") or [])
-            coco = fields.get("coco") or ()
-            coco = (coco,) if isinstance(coco, str) else tuple(_texts(f"{label}: coco", coco))
-            info[label] = LabelInfo(
-                definition=" ".join(str(fields.get("definition") or "").split()),
-                group=str(fields.get("group") or ""),
-                coco=coco,
-            )
-        return Vocabulary.from_mapping(
-            table,
-            ignore=_texts("ignore", document.get("ignore") or []),
-            name=str(document.get("name") or Path(name).stem),
-            info=info,
-            reviewed={
-                str(kind): _texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()
-            },
-            version=str(document.get("version") or ""),
-            source=" ".join(str(document.get("source") or "").split()),
-        )
-    except InputErrors as errors:
-        raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
-    except InputError as error:
-        raise InputError(error.reason, path=name, line=error.line) from None
