@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scapo_eval.claims import Claims, claim_mask, clear_cache, cue_words, find_claims
+from scapo_eval.claims import LEFT_OUT, USES, Claims, clear_cache
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.matcher import AliasMatcher
+from scapo_eval.matcher import AliasMatcher, find_uses_of
 from scapo_eval.matcher_batch import BATCH
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.stats import bootstrap
@@ -39,6 +39,11 @@ COVERED_KINDS = frozenset({"object", "person", "animal", "food", "clothing", "re
 """Kinds whose asserted mentions dopa160 should cover; not parts, printed words and bare groups."""
 
 TRAP = " (trap)"
+
+CLAIMS_NOTHING = frozenset(LEFT_OUT["visual"]) - {"negated"}
+"""Uses in which a word says nothing of the image: what a trap is."""
+
+READINGS: tuple[Claims, ...] = ("all", "visual")
 
 
 class GoldMention(NamedTuple):
@@ -62,8 +67,12 @@ class GoldMention(NamedTuple):
 
     @property
     def is_trap(self) -> bool:
-        """The word does not name its thing here: the colour orange, to keep track."""
-        return self.concept.endswith(TRAP)
+        """The word says nothing of the image: another sense, quoted text, a purpose, a comparison."""
+        return self.use in CLAIMS_NOTHING or self.concept.endswith(TRAP)
+
+    def is_due(self, claims: Claims) -> bool:
+        """Whether a reading is to count it: what names its thing, and is not left out."""
+        return not self.concept.endswith(TRAP) and self.use not in LEFT_OUT[claims]
 
     @property
     def to_cover(self) -> bool:
@@ -207,18 +216,17 @@ def pairs(
     return kept
 
 
-def judge(caption: GoldCaption, matcher: AliasMatcher, tempting: frozenset[str]) -> Judged:
-    """Holds what the matcher finds in a caption against its annotations.
+def judge(caption: GoldCaption, matcher: AliasMatcher) -> Judged:
+    """Holds what the matcher counts in a caption against its annotations.
 
     Where the labels are the COCO categories, a mention is right if it is paired, one to one, with an overlapping
-    annotation of that category, asserted or not. Elsewhere it is right if it overlaps a named thing whose category is
-    not another than its own, and there is no recall. A trap counts where its words are ``tempting`` (an alias, when
-    they stand alone), and is sprung by a mention that is not right.
+    annotation of that category that its reading is to count. Elsewhere it is right if it overlaps such an annotation
+    whose category is not another than its own, and there is no recall. A trap is sprung by a mention that is not right.
     """
     info = matcher.vocabulary.info
     on_coco = all(entry.coco == (label,) for label, entry in info.items())
-    found = matcher.find(caption.text)
-    things = [mention for mention in caption.mentions if not mention.is_trap]
+    found = [mention for mention in matcher.find(caption.text) if mention.use not in LEFT_OUT[matcher.claims]]
+    things = [mention for mention in caption.mentions if mention.is_due(matcher.claims)]
 
     def fits(mention: Mention, thing: GoldMention) -> bool:
         categories = info[mention.label].coco
@@ -233,8 +241,8 @@ def judge(caption: GoldCaption, matcher: AliasMatcher, tempting: frozenset[str])
         right = {i for i, m in enumerate(found) if any(overlap(m, t) > 0 and fits(m, t) for t in things)}
         coco, missed = [], []
     wrong = [mention for i, mention in enumerate(found) if i not in right]
-    traps = [m for m in caption.mentions if m.is_trap and caption.text[m.start : m.end].lower() in tempting]
-    sprung = [trap for trap in traps if any(overlap(mention, trap) > 0 for mention in wrong)]
+    traps = [mention for mention in caption.mentions if mention.is_trap]
+    sprung = [t for t in traps if any(overlap(mention, t) > 0 for mention in (wrong if t not in things else found))]
     to_cover = [thing for thing in things if thing.to_cover]
     uncovered = [t for t in to_cover if not any(overlap(m, t) > 0 and fits(m, t) for m in found)]
     counts = {
@@ -256,6 +264,7 @@ def springs(trap: Trap, matcher: AliasMatcher) -> bool:
     return any(
         overlap(mention, trap) > 0 and trap.labels & {mention.label, *info[mention.label].coco}
         for mention in matcher.find(trap.text)
+        if mention.use not in LEFT_OUT[matcher.claims]
     )
 
 
@@ -286,12 +295,34 @@ def kappa(first: Sequence[GoldCaption], second: Sequence[GoldCaption], field: st
 
 
 def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
-    """What a reading of the claims leaves out of the annotated mentions; nonvisual ones are nobody's claim."""
-    mentions = [mention for mention in caption.mentions if mention.use in ("claim", "negated", "hedged")]
-    due = {"asserted": {"negated"}, "certain": {"negated", "hedged"}}[claims]
-    out = ~claim_mask(caption.text, mentions, claims)
-    wanted = np.array([mention.use in due for mention in mentions], dtype=bool)
+    """What a reading leaves out of the annotated mentions, held against what their annotated uses say."""
+    mentions = caption.mentions
+    if claims != "visual":  # what claims nothing is nobody's guess or denial
+        mentions = tuple(mention for mention in mentions if not mention.is_trap)
+    read = read_uses(caption.text, mentions)
+    out = np.array([use in LEFT_OUT[claims] for use in read], dtype=bool)
+    wanted = np.array([mention.use in LEFT_OUT[claims] for mention in mentions], dtype=bool)
     return {"left_out": int(out.sum()), "right": int((out & wanted).sum()), "due": int(wanted.sum())}
+
+
+def read_uses(text: str, mentions: Sequence[Any]) -> list[str]:
+    """The uses that the rules read off the annotated spans, so that the matcher has no part in it."""
+    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end) for mention in mentions])]
+
+
+def model_of(caption: GoldCaption) -> str:
+    """Who wrote a caption: its file says."""
+    return next(name for part, name in _MODELS.items() if part in caption.where)
+
+
+_MODELS = {
+    "gpt4o": "GPT-4o",
+    "llava_next": "LLaVA-NeXT-34B",
+    "qwen3vl": "Qwen3-VL-4B",
+    "instructblip": "InstructBLIP",
+    "llava": "LLaVA-1.5",
+    "lessismore": "LLaVA-1.5",
+}
 
 
 # ---------------------------------------------------------------- figures
@@ -314,18 +345,10 @@ def measure(metric: MetricSet, rows: Iterable[Mapping[str, int]]) -> tuple[dict[
     return shown, table.counts()
 
 
-def tempting_words(vocabulary: Vocabulary) -> frozenset[str]:
-    """The words that are an alias when they stand alone."""
-    return frozenset(alias.lower() for alias in vocabulary.aliases)
-
-
-def quality(
-    gold: Sequence[GoldCaption], traps: Sequence[Trap], vocabulary: Vocabulary, tempting: frozenset[str]
-) -> dict[str, Any]:
-    """Every figure of one vocabulary; of the own traps, those that one of its labels could fall for."""
-    matcher = AliasMatcher(vocabulary)
-    figures, counts = measure(QUALITY, (judge(caption, matcher, tempting).counts for caption in gold))
-    traps = [trap for trap in traps if trap.labels & set(vocabulary.labels)]
+def quality(gold: Sequence[GoldCaption], traps: Sequence[Trap], matcher: AliasMatcher) -> dict[str, Any]:
+    """Every figure of one vocabulary and reading; of the own traps, those that one of its labels could fall for."""
+    figures, counts = measure(QUALITY, (judge(caption, matcher).counts for caption in gold))
+    traps = [trap for trap in traps if trap.labels & set(matcher.vocabulary.labels)]
     own = sum(springs(trap, matcher) for trap in traps)
     counts |= {"own_traps": len(traps), "own_sprung": own}
     figures["own_traps_hit"] = Figure(own / len(traps), None, None)
@@ -347,32 +370,44 @@ def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Cla
     files = sorted({caption.where.rpartition("[")[0] for caption in gold})
     texts = [text for file in files for text in _captions(DATA / file)]
     parts = [texts[k : k + BATCH] for k in range(0, len(texts), BATCH)]
-    plain, watching = AliasMatcher(vocabulary), AliasMatcher(vocabulary, cue_words(claims))
+    matchers = AliasMatcher(vocabulary), AliasMatcher(vocabulary, claims)
     added = []
     for _ in range(15):
         if not remembering:
             clear_cache()
-        matching = both = 0.0
+        seconds = [0.0, 0.0]
         for part in parts:
-            times = [time.process_time()]
-            plain.find_batch(part)
-            times.append(time.process_time())
-            find_claims(watching, part)
-            times.append(time.process_time())
-            matching += times[1] - times[0]
-            both += times[2] - times[1]
-        added.append(both / matching - 1)
+            for k, matcher in enumerate(matchers):
+                start = time.process_time()
+                matcher.find_batch(part)
+                seconds[k] += time.process_time() - start
+        added.append(seconds[1] / seconds[0] - 1)
     return float(np.median(added))
+
+
+def confusion(gold: Sequence[GoldCaption]) -> dict[str, dict[str, int]]:
+    """Annotated use -> use read off the annotated span -> mentions."""
+    table: dict[str, dict[str, int]] = {}
+    for caption in gold:
+        for mention, use in zip(caption.mentions, read_uses(caption.text, caption.mentions), strict=True):
+            row = table.setdefault(mention.use, {})
+            row[use] = row.get(use, 0) + 1
+    return table
 
 
 def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]:
     """Everything that is printed."""
-    found: dict[str, Any] = {"vocabularies": {}, "claims": {}}
+    found: dict[str, Any] = {"vocabularies": {}, "models": {}, "claims": {}, "confusion": confusion(gold)}
+    by_model: dict[str, list[GoldCaption]] = {}
+    for caption in gold:
+        by_model.setdefault(model_of(caption), []).append(caption)
     for name in ("coco80", "dopa160"):
         vocabulary = Vocabulary.load(name)
-        for one in (vocabulary, plain_vocabulary(vocabulary)):
-            found["vocabularies"][one.name] = quality(gold, traps, one, tempting_words(vocabulary))
-    readings: tuple[Claims, ...] = ("asserted", "certain")
+        for one, claims in ((vocabulary, "visual"), (vocabulary, "all"), (plain_vocabulary(vocabulary), "all")):
+            found["vocabularies"][f"{one.name} {claims}"] = quality(gold, traps, AliasMatcher(one, claims))
+        for model, captions in by_model.items():
+            found["models"][f"{name} {model}"] = quality(captions, traps, AliasMatcher(vocabulary, "visual"))
+    readings: tuple[Claims, ...] = ("asserted", "certain", "visual")
     for claims in readings:
         figures, counts = measure(CLAIMS, (claims_counts(caption, claims) for caption in gold))
         coco = Vocabulary.load("coco80")
@@ -399,9 +434,12 @@ def _percent(figure: Figure) -> str:
 
 def _print(found: Mapping[str, Any]) -> None:
     shown = ("precision", "recall", "f1", "coverage", "traps_hit", "own_traps_hit")
-    print(f"{'percent [95 % interval]':<18}" + "".join(f"{name:>20}" for name in shown))
-    for name, one in found["vocabularies"].items():
-        print(f"{name:<18}" + "".join(f"{_percent(one['figures'][figure]):>20}" for figure in shown))
+    print(f"{'percent [95 % interval]':<24}" + "".join(f"{name:>20}" for name in shown))
+    for name, one in (*found["vocabularies"].items(), *found["models"].items()):
+        print(f"{name:<24}" + "".join(f"{_percent(one['figures'][figure]):>20}" for figure in shown))
+    print(f"\n{'annotated as, read as':<24}" + "".join(f"{use:>12}" for use in USES))
+    for use, row in found["confusion"].items():
+        print(f"{use:<24}" + "".join(f"{row.get(read, 0):>12}" for read in USES))
     print("\nclaims: of the annotated mentions")
     for name, one in found["claims"].items():
         figures = ", ".join(f"{key} {_percent(value)}" for key, value in one["figures"].items())
@@ -416,9 +454,9 @@ def _print(found: Mapping[str, Any]) -> None:
 def _print_errors(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> None:
     for name in ("coco80", "dopa160"):
         vocabulary = Vocabulary.load(name)
-        matcher, tempting = AliasMatcher(vocabulary), tempting_words(vocabulary)
+        matcher = AliasMatcher(vocabulary, "visual")
         for caption in gold:
-            found = judge(caption, matcher, tempting)
+            found = judge(caption, matcher)
             for mention in found.wrong:
                 print(f"{name} wrong\t{mention.label}\t{_window(caption.text, mention)}\t{caption.where}")
             for gap in found.missed:
@@ -431,12 +469,9 @@ def _print_errors(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> None:
             if springs(trap, matcher):
                 print(f"{name} trap\t{'/'.join(sorted(trap.labels))}\t{_window(trap.text, trap)}\ttraps.jsonl")
     for caption in gold:
-        mentions = [mention for mention in caption.mentions if mention.use in ("claim", "negated", "hedged")]
-        levels = [claim_mask(caption.text, mentions, claims) for claims in ("asserted", "certain")]
-        for mention, asserted, certain in zip(mentions, *levels, strict=True):
-            read = "negated" if not asserted else "asserted" if certain else "hedged"
-            if read != mention.use:
-                print(f"claims {read}\t{mention.use}\t{_window(caption.text, mention)}\t{caption.where}")
+        for mention, use in zip(caption.mentions, read_uses(caption.text, caption.mentions), strict=True):
+            if use != mention.use:
+                print(f"use {use}\t{mention.use}\t{_window(caption.text, mention)}\t{caption.where}")
 
 
 def _window(text: str, span: Any, width: int = 45) -> str:

@@ -1,41 +1,57 @@
-"""Which mentions are claims: what a caption negates ("there are no people") or only guesses at ("possibly a phone").
+"""What a caption does with its mentions, and which of them a reading counts.
 
-The paper counts every mention. A reading of the claims leaves some out:
+The paper counts every mention. A caption also denies ("there are no people"), guesses ("possibly a phone"), quotes ("a
+sign that reads 'BUS'"), says what something is for ("a place for guests"), speaks of the world ("typical of kitchens"),
+likens ("shaped like an apple"), or lets a word only say what kind another thing is ("a bus route"). A reading leaves
+some of these out:
 
 - ``all``: nothing (the paper).
-- ``asserted``: mentions under a negation: no, not, n't, without, neither ... nor, none, nobody, lack(s) of, absence of,
-  devoid of, free of, rather than, instead of, "X is not visible".
-- ``certain``: these and mentions under a hedge: possibly, perhaps, maybe, likely, probably, might, may, could, appears
-  to be a, seems to be a, looks like, suggests, resembles.
+- ``asserted``: what is negated: no, not, n't, without, neither ... nor, none, nobody, lack(s) of, absence of, devoid of,
+  free of, rather than, instead of, "X is not visible".
+- ``certain``: these and what is hedged: possibly, perhaps, maybe, likely, probably, might, may, could, appears to be a,
+  seems to be a, looks like, suggests, resembles.
+- ``visual``: what is negated, quoted, a purpose, generic, a comparison or a modifier; guesses stay.
 
 A cue reaches forward to the end of its clause: a full stop, a semicolon, a line end, a dash, a bracket, ``but``,
 ``except``, ``while``, ``which``..., or a comma, unless a list goes on behind it ("no cars, buses, or trucks"). Things
-that are taken for granted stay claims: "no people on THE bench", "possibly checking HIS phone". "Not only", "no
-longer", "nothing but", "no doubt" and the like are not negations.
+that are taken for granted stay claims: "no people on THE bench", "possibly checking HIS phone", "shade for THE family".
+"Not only", "no longer", "nothing but", "no doubt" and the like are not negations.
 
 Rules only: no model, no data, always the same answer. The matcher reports cue words from the pass in which it finds the
-mentions (``AliasMatcher(vocabulary, watch=cue_words(claims))``), and only the text behind one is read.
+mentions, and only the text behind one is read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
+from .context import may_modify, noun_behind
 from .errors import check_choice
-from .matcher import AliasMatcher
-from .vocabulary import Vocabulary
+from .types import Use
 
-Claims = Literal["all", "asserted", "certain"]
+Claims = Literal["all", "asserted", "certain", "visual"]
 """Which mentions count."""
 
 CLAIMS: tuple[Claims, ...] = get_args(Claims)
+
+USES: tuple[Use, ...] = get_args(Use)
+"""What a caption does with a mention; a use is coded by its position here, and the higher one counts."""
+
+LEFT_OUT: dict[Claims, tuple[Use, ...]] = {
+    "all": (),
+    "asserted": ("negated",),
+    "certain": ("negated", "hedged"),
+    "visual": ("negated", "quoted", "modifier", "purpose", "generic", "comparison"),
+}
+"""Reading -> the uses that it leaves out."""
 
 REACH = 70
 """Characters behind a cue word within which a mention in its scope begins."""
@@ -45,97 +61,109 @@ PHRASE_REACH = 40
 
 Ints = NDArray[Any]  # of some integer type
 
+QUOTE_REACH = 80
+"""Characters between two quotation marks; more than that is no sign."""
+
 _DENIAL_REACH = 40  # characters from a mention within which "is not visible" is looked for
 
 
-class Span(Protocol):
-    """Anything with a character span: a Mention, a gold annotation."""
-
-    @property
-    def start(self) -> int:
-        """Index of the first character."""
-
-    @property
-    def end(self) -> int:
-        """Index after the last character."""
+@lru_cache
+def cue_words(uses: tuple[Use, ...]) -> tuple[str, ...]:
+    """The words that may be a cue of some uses, for a matcher to watch."""
+    return tuple(word for word, cue in _CUES.items() if cue.use in uses)
 
 
-def cue_words(claims: Claims) -> tuple[str, ...]:
-    """The words that may be a cue of the reading, for a matcher to watch.
+def find_uses(
+    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, look: NDArray[np.bool_], uses: tuple[Use, ...]
+) -> NDArray[np.uint8]:
+    """What captions do with their mentions, as far as some uses are asked for.
+
+    Args:
+        texts: the captions.
+        mentions: of them.
+        cues: the ``cue_words`` of the uses in them.
+        look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
+        uses: those that are looked for.
+
+    Returns:
+        (mentions,) positions in USES; 0, a claim, for what is none of the uses.
+    """
+    found = bytearray(len(mentions.start))  # plain integers: single places are written
+    if not found or not uses:
+        return np.frombuffer(found, dtype=np.uint8)
+    if "quoted" in uses:
+        for row in _in_quotes(texts, mentions):
+            found[row] = _QUOTED
+    if "modifier" in uses:
+        for row, use in _by_form(texts, mentions, np.flatnonzero(look)):
+            if use > found[row]:
+                found[row] = use
+    if len(cues.start):
+        words = cue_words(uses)
+        cue = np.array([_ROW[word] for word in words], dtype=np.int64)[cues.label_id]
+        start = np.maximum(cues.start - 2 * (cue == _ROW["t"]), 0)  # "n't" is watched as its "t"
+        caption = cues.caption
+        following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
+        for row, use in _in_scope(texts, mentions, cues, caption, cue, start, following):
+            if use > found[row]:
+                found[row] = use
+        if "negated" in uses:
+            for row in _denied_before(texts, mentions, cue, caption, start, following):
+                found[row] = _NEGATED
+    return np.frombuffer(found, dtype=np.uint8)
+
+
+@lru_cache
+def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
+    """(uses,) bool, what a reading leaves out, by position in USES.
 
     Raises:
         InputError: an unknown reading.
     """
     check_choice("claims", claims, CLAIMS)
-    return {"all": (), "asserted": tuple(_NEGATIONS), "certain": (*_NEGATIONS, *_HEDGES)}[claims]
+    return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
-def find_claims(matcher: AliasMatcher, texts: Sequence[str]) -> MentionColumns:
-    """The mentions of many captions that are claims.
-
-    Args:
-        matcher: watches the ``cue_words`` of a reading.
-        texts: the captions.
-    """
-    mentions, cues = matcher.find_watched(texts)
-    return mentions.only(claim_mask_batch(texts, mentions, cues)) if matcher.watch else mentions
-
-
-def claim_mask(text: str, mentions: Sequence[Span], claims: Claims) -> NDArray[np.bool_]:
-    """Which mentions of one caption are claims.
-
-    Args:
-        text: the caption.
-        mentions: spans in it, in the order of the text.
-        claims: the reading.
-
-    Returns:
-        (mentions,) bool, False for what the reading leaves out.
-
-    Raises:
-        InputError: an unknown reading.
-    """
-    start = np.array([mention.start for mention in mentions], dtype=np.int32)
-    end = np.array([mention.end for mention in mentions], dtype=np.int32)
-    indptr = np.array([0, len(start)], dtype=np.int64)
-    cues = _cue_finder(claims).find_watched([text])[1]
-    return claim_mask_batch([text], MentionColumns(indptr, start, end, np.zeros_like(start)), cues)
+def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
+    """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart."""
+    for k, text in enumerate(texts):
+        for opening, closing in _MARKS:
+            if opening not in text:
+                continue
+            first, last = int(mentions.indptr[k]), int(mentions.indptr[k + 1])
+            starts = mentions.start[first:last].tolist()
+            begin = text.find(opening)
+            while begin >= 0 and starts and begin < starts[-1]:
+                end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
+                if end > begin + 1 and "\n" not in text[begin:end]:
+                    yield from range(first + bisect(starts, begin), first + bisect(starts, end))
+                    begin = text.find(opening, end + 1)
+                else:
+                    begin = text.find(opening, begin + 1)
 
 
-@lru_cache(maxsize=len(CLAIMS))
-def _cue_finder(claims: Claims) -> AliasMatcher:
-    return AliasMatcher(Vocabulary.from_mapping({}, name="no labels"), cue_words(claims))
-
-
-def claim_mask_batch(texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns) -> NDArray[np.bool_]:
-    """As :func:`claim_mask` for the mentions of many captions.
-
-    Args:
-        texts: the captions.
-        mentions: spans in them.
-        cues: the words of ``cue_words`` in them; both from ``AliasMatcher.find_watched``.
-
-    Returns:
-        (mentions,) bool over the rows of the mentions.
-    """
-    mask = np.ones(len(mentions.start), dtype=bool)
-    if not len(cues.start) or not len(mask):
-        return mask
-    caption = cues.caption
-    start = np.maximum(cues.start - 2 * (cues.label_id == _POSITION_OF_T), 0)  # "n't" is watched as its "t"
-    following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
-    mask[_denied_before(texts, mentions, cues, start, following)] = False
-    mask[_in_scope(texts, mentions, cues, start, following)] = False
-    return mask
+def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iterator[tuple[int, int]]:
+    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
+    columns = (rows, caption, mentions.start[rows], mentions.end[rows])
+    for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        text = texts[k]
+        surface = text[start:end]
+        if end - start > 3 and surface[1].isupper() and surface.isupper():
+            yield row, _QUOTED
+        elif may_modify(surface):
+            noun = noun_behind(text, end)
+            if noun:
+                yield row, _COMPARED if noun == "like" else _MODIFIES
 
 
 def _denied_before(
-    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
+    texts: Sequence[str], mentions: MentionColumns, cue: Ints, caption: Ints, start: Ints, following: Ints
 ) -> list[int]:
     """The mentions right before a cue that denies them: "the dog is not visible"."""
-    caption, before = cues.caption, np.maximum(following - 1, 0)
+    before = np.maximum(following - 1, 0)
     end = mentions.end[before]
-    near = (start - end < _DENIAL_REACH) & _REACHES_BACK[cues.label_id] & (following > mentions.indptr[caption])
+    near = (start - end < _DENIAL_REACH) & _REACHES_BACK[cue] & (following > mentions.indptr[caption])
     found = []
     for k, position, row, last in zip(
         *(column[near].tolist() for column in (caption, start, before, end)), strict=True
@@ -147,30 +175,38 @@ def _denied_before(
 
 
 def _in_scope(
-    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, start: Ints, following: Ints
-) -> list[int]:
-    """The mentions in the scope of a cue before them."""
-    caption = cues.caption
+    texts: Sequence[str],
+    mentions: MentionColumns,
+    cues: MentionColumns,
+    caption: Ints,
+    cue: Ints,
+    start: Ints,
+    following: Ints,
+) -> Iterator[tuple[int, int]]:
+    """The mentions in the scope of a cue before them, and what the cue makes of them."""
     stop = mentions.indptr[caption + 1]
-    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[cues.label_id])
-    columns = (caption, start, cues.end, following, stop)
+    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[cue])
+    columns = (caption, start, cues.end, following, stop, cue)
     starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
-    found: list[int] = []
-    for k, first, word_end, row, last in zip(*(column[near].tolist() for column in columns), strict=True):
+    for k, first, word_end, row, last, which in zip(*(column[near].tolist() for column in columns), strict=True):
         text = texts[k]
+        use, reach, not_behind, then = _SCOPES[which]
+        if use not in _DENIES_OR_GUESSES and text.startswith(_DEFINITE_BEHIND, word_end):
+            continue
+        if not_behind and text[max(0, first - 8) : first].rstrip().endswith(not_behind):
+            continue
         step = window = text[first : starts[row]]
         while "." not in step:
             state = _scope_state(window)
             if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
                 break
-            if state != "definite":
-                found.append(row)
+            if state != "definite" and (then is None or then.match(text, ends[row])):
+                yield row, use
             row += 1
-            if row == last or starts[row] - word_end > REACH:
+            if row == last or starts[row] - word_end > reach:
                 break
             step = text[ends[row - 1] : starts[row]]
             window += _MENTION + step
-    return found
 
 
 _MENTION = "\0"  # in place of each mention in a window
@@ -187,16 +223,19 @@ def _scope_state(window: str) -> _State:
     """
     window = window.lower()
     word = window.partition(" ")[0]
-    if word not in _CUES:  # "possibly:", "**no**"
+    if word not in _BEGINS:  # "possibly:", "**no**"
         cue_word = _CUE_WORD.match(window)
         word = cue_word[0] if cue_word else ""
-        if word not in _CUES:
+        if word not in _BEGINS:
             return "over"
-    after, is_phrase = _CUES[word]
-    begins = after.match(window, len(word))
-    if not begins:
-        return "over"
-    scope = window[begins.end() :]
+    cue = _BEGINS[word]
+    begin = len(word)
+    if cue.after is not None:
+        begins = cue.after.match(window, begin)
+        if not begins:
+            return "over"
+        begin = begins.end()
+    scope = window[begin:]
     item = None
     if _MARK.search(scope):
         step = scope.rpartition(_MENTION)[2]
@@ -204,11 +243,11 @@ def _scope_state(window: str) -> _State:
         if not item and _MARK.search(step):
             return "over"
     words = scope.split()
-    if not (_PHRASE_ENDS if is_phrase else _ENDS).isdisjoint(words) or (is_phrase and "ing " in scope):
+    if not (_PHRASE_ENDS if cue.is_phrase else _ENDS).isdisjoint(words) or (cue.is_phrase and "ing " in scope):
         return "over"
     if not _PAIRS.isdisjoint(words) and _PAIR.search(scope):
         return "over"
-    if not _DEFINITE.isdisjoint(words) and _article(words) > 0:
+    if not _DEFINITE.isdisjoint(words) and _article(words) >= (1 if cue.use in ("negated", "hedged") else 0):
         return "over" if item else "definite"
     return "listed" if item and not item["last"] else "inside"
 
@@ -240,21 +279,29 @@ class _Cue(NamedTuple):
     """What a cue word begins.
 
     Attributes:
-        after: what must follow the word, up to where its scope begins.
+        use: of the mentions in its scope.
+        after: what must follow the word, up to where its scope begins; None for anything.
         is_phrase: the scope is a noun phrase only: "appears to be a bakery with a man in it" guesses at the bakery.
+        not_behind: words behind which it is no cue: "except for".
+        then: what must follow a mention in its scope, if anything: "where people can sit".
     """
 
-    after: re.Pattern[str]
-    is_phrase: bool
+    use: Use
+    after: re.Pattern[str] | None
+    is_phrase: bool = False
+    not_behind: tuple[str, ...] = ()
+    then: re.Pattern[str] | None = None
 
 
-def _cue(after: str, *, is_phrase: bool = False) -> _Cue:
-    return _Cue(re.compile(after, re.VERBOSE), is_phrase)
+def _cue(use: Use, after: str, *, is_phrase: bool = False, not_behind: str = "", then: str = "") -> _Cue:
+    then_pattern = re.compile(then, re.VERBOSE | re.IGNORECASE) if then else None
+    return _Cue(use, re.compile(after, re.VERBOSE) if after else None, is_phrase, tuple(not_behind.split()), then_pattern)
 
 
 _BE = _any("is are was were am be been being")
 
 _NO = _cue(
+    "negated",
     r"""(?!\s+(?:longer|doubt|matter|wonder|question|more\s+than|less\s+than|fewer\s+than|stranger)\b
           |[.:]\s*\d|[.,]\d|\s*[/:%°-]|\s+(?:percent|degrees?)\b)
     (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?"""
@@ -262,25 +309,26 @@ _NO = _cue(
 _NOT_CLAIMED = r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
     |directly|actively|necessarily|all|every|everyone|many|much|clear|clearly|sure|certain|known|possible|until|yet|long
     |to\s+mention|help\s+but|wait|have\s+to|need|seem|appear|hesitate)\b)"""
-_LACK = _cue(r"\s+(?:of|from)\b")
-_ALWAYS = _cue("")
-_NEVER = _cue(r"(?!)")  # a cue that reaches back only: "the dog is missing"
+_LACK = _cue("negated", r"\s+(?:of|from)\b")
+_ALWAYS = _cue("negated", "")
+_NEVER = _cue("negated", r"(?!)")  # a cue that reaches back only: "the dog is missing"
 
 _NEGATIONS = {
     "no": _NO,
-    "not": _cue(_NOT_CLAIMED),
+    "not": _cue("negated", _NOT_CLAIMED),
     "t": _NEVER,  # but "n't" is "not"
-    "cannot": _cue(_NOT_CLAIMED),
-    "without": _cue(r"(?!\s+(?:a\s+)?(?:doubt|question)\b)"),
+    "cannot": _cue("negated", _NOT_CLAIMED),
+    "without": _cue("negated", r"(?!\s+(?:a\s+)?(?:doubt|question)\b)"),
     **dict.fromkeys(("neither", "nor", "none", "nobody", "lacks", "lacking"), _ALWAYS),
     **dict.fromkeys(("absence", "absent", "lack", "devoid", "free"), _LACK),
-    "rather": _cue(r"\s+than\b"),
-    "instead": _cue(r"\s+of\b"),
-    "opposed": _cue(r"\s+to\b"),
+    "rather": _cue("negated", r"\s+than\b"),
+    "instead": _cue("negated", r"\s+of\b"),
+    "opposed": _cue("negated", r"\s+to\b"),
     **dict.fromkeys(("nowhere", "missing"), _NEVER),
 }
 
 _MODAL = _cue(
+    "hedged",
     r"""(?=\s+(?:(?:\w+ly|also|even|well|just)\s+)*(?:be|have|been|contain|include|hold|exist|represent|indicate|belong
         |suggest|serve|come|depict|show)\b)"""
 )
@@ -291,27 +339,56 @@ _SEEM = r"""\ to\ (?:be|have(?:\ been)?|contain|include|hold|show|depict)\ (?:(?
       |(?!\w+ing\b))"""
 _LIKE = r"\ like\b"
 
+_GUESS = _cue("hedged", "")
 _HEDGES = {
-    **dict.fromkeys("possibly perhaps maybe likely probably presumably".split(), _ALWAYS),
-    **dict.fromkeys("potentially supposedly apparently".split(), _ALWAYS),
+    **dict.fromkeys("possibly perhaps maybe likely probably presumably".split(), _GUESS),
+    **dict.fromkeys("potentially supposedly apparently".split(), _GUESS),
     **dict.fromkeys("might may could".split(), _MODAL),
-    **dict.fromkeys("appear appears appeared appearing".split(), _cue(_SEEM, is_phrase=True)),
-    **dict.fromkeys("seem seems seemed seeming".split(), _cue(rf"{_LIKE}|{_SEEM}", is_phrase=True)),
-    **dict.fromkeys("look looks looked".split(), _cue(_LIKE)),
+    **dict.fromkeys("appear appears appeared appearing".split(), _cue("hedged", _SEEM, is_phrase=True)),
+    **dict.fromkeys("seem seems seemed seeming".split(), _cue("hedged", rf"{_LIKE}|{_SEEM}", is_phrase=True)),
+    **dict.fromkeys("look looks looked".split(), _cue("hedged", _LIKE)),
     **dict.fromkeys(
         "suggest suggests suggested suggesting suggestive".split(),
-        _cue(r"(?!\s+(?:that\s+)?(?:they|he|she|it)\b)"),
+        _cue("hedged", r"(?!\s+(?:that\s+)?(?:they|he|she|it)\b)"),
     ),
-    **dict.fromkeys("resemble resembles resembled resembling".split(), _ALWAYS),
+    **dict.fromkeys("resemble resembles resembled resembling".split(), _GUESS),
 }
 
-_CUES = {**_NEGATIONS, "n't": _NEGATIONS["not"], "n’t": _NEGATIONS["not"], **_HEDGES}
-# by position in the cue words; those of a negation come first in every reading
-_POSITION_OF_T = list(_NEGATIONS).index("t")
-_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in (*_NEGATIONS.values(), *_HEDGES.values())])
-_REACHES_BACK = np.array(
-    [word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in (*_NEGATIONS, *_HEDGES)]
+# "a bench for two people", but not "shade for the family", "for example" and "except for a man"
+_FOR = _cue("purpose", r"(?!\s+(?:example|instance|sale)\b)", is_phrase=True, not_behind="except save")
+_PURPOSE = _cue("purpose", r"\s+(?:to|for|as)\b")
+_WHERE = _cue(
+    "purpose", r"(?=\s+(?:\w+\s+)?$)", then=r"\s+(?:can|could|may|might|would|must|often|usually|gather|come|go|meet|relax|sit)\b"
 )
+_OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b")
+
+_CONTEXT = {
+    "for": _FOR,
+    **dict.fromkeys("designed used intended meant suitable ideal perfect prepared equipped".split(), _PURPOSE),
+    "where": _WHERE,
+    **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
+    **dict.fromkeys("common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")),
+    **dict.fromkeys("typical characteristic indicative".split(), _cue("generic", r"\s+(?:of|for|in)\b")),
+    "associated": _cue("generic", r"\s+with\b"),
+    "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
+    **dict.fromkeys("much just almost more".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
+    "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
+    **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
+    "inspired": _cue("comparison", r"\s+by\b", is_phrase=True),
+    **dict.fromkeys("mimic mimics mimicking mimicked imitating".split(), _cue("comparison", "", is_phrase=True)),
+}
+
+_CUES = {**_NEGATIONS, **_HEDGES, **_CONTEXT}
+_BEGINS = {**_CUES, "n't": _NEGATIONS["not"], "n\u2019t": _NEGATIONS["not"]}
+_ROW = {word: row for row, word in enumerate(_CUES)}
+_NEGATED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("negated", "quoted", "modifier", "comparison"))
+_DENIES_OR_GUESSES = (USES.index("negated"), USES.index("hedged"))
+_SCOPES = [(USES.index(cue.use), PHRASE_REACH if cue.is_phrase else REACH, cue.not_behind, cue.then) for cue in _CUES.values()]
+_REACHES = np.array([reach for _, reach, _, _ in _SCOPES])
+_REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in _CUES])
+
+_MARKS = (('"', '"'), ("\u201c", "\u201d"))
+_DEFINITE_BEHIND = tuple(f" {word} " for word in "the his her its their this these those".split())
 
 _DENIAL = re.compile(
     rf"""(?:['’]s)?\s+(?:(?:themselves|itself|himself|herself|at\s+all|clearly|also|currently|actually)\s+)?

@@ -1,15 +1,20 @@
 """From captions to mentions: whole words, leftmost then longest, exact on any Unicode text.
 
 What a match is, the walk of ``trie.py`` over the words of one caption says; ``find`` is that walk. ``find_batch`` gives
-the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a
-third, slow and obvious search.
+the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a third, slow and
+obvious search. What a caption does with a mention, and which mentions count, ``claims.py`` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .claims import LEFT_OUT, USES, Claims, cue_words, find_uses, left_out_codes
 from .columns import MentionColumns
 from .matcher_batch import BatchMatcher
 from .reprs import one_line
@@ -25,12 +30,15 @@ class AliasMatcher:
 
     Args:
         vocabulary: labels, aliases and ignore phrases.
-        watch: lower-case ASCII words that ``find_watched`` reports beside the mentions; they change none.
+        claims: which mentions the batch form counts, see :mod:`scapo_eval.claims`.
+
+    Raises:
+        InputError: an unknown reading.
     """
 
-    def __init__(self, vocabulary: Vocabulary, watch: Sequence[str] = ()) -> None:
+    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
         self.vocabulary = vocabulary
-        self.watch = tuple(watch)
+        self.claims = claims
         self._compile()
 
     def __repr__(self) -> str:
@@ -38,18 +46,20 @@ class AliasMatcher:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tables, which are made faster than they travel; with all that a subclass holds."""
-        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch")}
+        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_left_out")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._compile()
 
     def _compile(self) -> None:
-        self._trie = AliasTrie(self.vocabulary, self.watch)
-        self._batch = BatchMatcher(self._trie)
+        self._left_out = left_out_codes(self.claims)
+        left_out = LEFT_OUT[self.claims]
+        self._trie = AliasTrie(self.vocabulary, cue_words(left_out))
+        self._batch = BatchMatcher(self._trie, look="modifier" in left_out)
 
     def find(self, text: str) -> list[Mention]:
-        """The mentions of one caption in text order.
+        """Every mention of one caption in text order, with what the caption does with it.
 
         Args:
             text: any string, lone surrogates and NUL included.
@@ -58,10 +68,11 @@ class AliasMatcher:
             Mentions whose spans index ``text`` itself; they never overlap.
         """
         labels = self.vocabulary.labels
+        found = [match for match in self._trie.matches(text) if match[2] != IGNORED]
+        uses = find_uses_of(text, [(start, end) for start, end, _ in found])
         return [
-            Mention(start, end, labels[label], text[start:end])
-            for start, end, label in self._trie.matches(text)
-            if label != IGNORED
+            Mention(start, end, labels[label], text[start:end], USES[use])
+            for (start, end, label), use in zip(found, uses, strict=True)
         ]
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
@@ -69,20 +80,43 @@ class AliasMatcher:
         return [(start, end) for start, end, label in self._trie.matches(text) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
-        """The mentions of many captions as columns, equal to ``find`` on each.
+        """The mentions of many captions that count, as columns: those of ``find`` that the reading does not leave out.
 
         Args:
             texts: the captions.
         """
-        return self.find_watched(texts)[0]
+        mentions, counts = self.find_all(texts)
+        return mentions if counts.all() else mentions.only(counts)
 
-    def find_watched(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
-        """As ``find_batch``, and the occurrences of the words of ``watch``, inside of mentions or not.
+    def find_all(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.bool_]]:
+        """Every mention of many captions, and whether it counts.
 
         Args:
             texts: the captions.
 
         Returns:
-            Mentions, and watched words with their positions in ``watch`` as ``label_id``.
+            Mentions, and a (mentions,) bool of those that the reading does not leave out.
         """
-        return self._batch.find(texts)
+        mentions, cues, look = self._batch.find(texts)
+        uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims])
+        return mentions, ~self._left_out[uses]
+
+
+def find_uses_of(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+    """What one caption does with spans of it, in the order of the text, as positions in USES."""
+    start = np.array([start for start, _ in spans], dtype=np.int32)
+    end = np.array([end for _, end in spans], dtype=np.int32)
+    cues = _all_cues().matches_and_watched(text)[1]
+    columns = [
+        MentionColumns(np.array([0, len(rows[0])], dtype=np.int64), *rows)
+        for rows in (
+            (start, end, np.zeros_like(start)),
+            tuple(np.array([cue[k] for cue in cues], dtype=np.int32) for k in range(3)),
+        )
+    ]
+    return find_uses([text], *columns, np.ones(len(start), dtype=bool), USES).tolist()
+
+
+@lru_cache(maxsize=1)
+def _all_cues() -> AliasTrie:
+    return AliasTrie(Vocabulary.from_mapping({}, name="no labels"), cue_words(USES))

@@ -8,31 +8,74 @@ ASCII, typographic marks apart, takes the plain walk.
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .text import GAP, join_of
+from .context import CLOSED_WORDS
+from .text import GAP, HYPHENS, fold, join_of, word_spans
 from .trie import IGNORED, NO_END, AliasTrie
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
 
-# Characters outside ASCII that are borders and common in captions. Replacing them one for one keeps
-# every offset and lets most captions that are not ASCII take the fast way.
-_TO_ASCII = {
-    **dict.fromkeys("\u2018\u2019", "'"),
-    **dict.fromkeys("\u2010\u2011", "-"),
-    **dict.fromkeys("\u00a0\u202f", " "),
-    **dict.fromkeys("\u201c\u201d\u2013\u2014\u2026\u2022\u00b0\u00d7\u2192", "\x01"),
-}
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
 
 Ints = NDArray[Any]  # of some integer type
+
+
+class _ToAscii(dict[int, str | int]):
+    """For ``str.translate``: one ASCII character for each character outside ASCII, so that every offset stays.
+
+    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe and a
+    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures) or
+    what an alias itself holds stays as it is, and the text takes the plain walk.
+
+    Args:
+        trie: the aliases and watched words.
+    """
+
+    def __init__(self, trie: AliasTrie) -> None:
+        super().__init__((code, code) for code in range(128))
+        words = {*trie.roots, *trie.watch, *(part for _, join, word in trie.edges for part in (join, word))}
+        self._kept = {character for word in words for character in word if not character.isascii()}
+        self._keeps_words = any("_" in word or not word.isascii() for word in words)
+
+    def __missing__(self, code: int) -> str | int:
+        character = chr(code)
+        spelled = join_of(character)
+        new: str | int = code
+        if character in self._kept:
+            pass
+        elif len(word_spans(character)) == 1:
+            if not self._keeps_words and not fold(character).isascii():
+                new = "_"
+        elif character.isspace():
+            new = " "
+        else:
+            new = "-" if character in HYPHENS else spelled if spelled == "'" else "\x01"
+        self[code] = new
+        return new
+
+
+class Found(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        mentions: of the aliases.
+        watched: the watched words, inside of mentions or not.
+        look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
+            all True unless asked for.
+    """
+
+    mentions: MentionColumns
+    watched: MentionColumns
+    look: NDArray[np.bool_]
 
 
 class BatchMatcher:
@@ -40,52 +83,57 @@ class BatchMatcher:
 
     Args:
         trie: the aliases and watched words.
+        look: whether ``Found.look`` is asked for.
     """
 
-    def __init__(self, trie: AliasTrie) -> None:
+    def __init__(self, trie: AliasTrie, *, look: bool = False) -> None:
         self._trie = trie
-        in_aliases = {character for _, join, _ in trie.edges for character in join}
-        self._to_ascii = {old: new for old, new in _TO_ASCII.items() if old not in in_aliases}
-        self._tables = _TrieTables(trie)
+        self._to_ascii = _ToAscii(trie)
+        self._tables = _TrieTables(trie, look)
 
-    def find(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
+    def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of captions, in passes of about BATCH."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
-        mentions, watched = ([part[kind] for part in passes] for kind in (0, 1))
-        return MentionColumns.concatenate(mentions), MentionColumns.concatenate(watched)
+        return Found(
+            MentionColumns.concatenate([part.mentions for part in passes]),
+            MentionColumns.concatenate([part.watched for part in passes]),
+            np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
+        )
 
-    def _find_pass(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
+    def _find_pass(self, texts: Sequence[str]) -> Found:
         ascii_texts = list(texts)
         plain: list[int] = []  # left to the plain walk
         for k, text in enumerate(texts):
             if not text.isascii():
-                for character, replacement in self._to_ascii.items():
-                    if character in text:
-                        text = text.replace(character, replacement)
-                ascii_texts[k] = text
-                if not text.isascii():
+                ascii_texts[k] = text.translate(self._to_ascii) if unicodedata.is_normalized("NFC", text) else text
+                if not ascii_texts[k].isascii():
                     ascii_texts[k] = ""
                     plain.append(k)
-        mentions, watched = self._tables.find(ascii_texts)
-        mentions = self._heads_only(ascii_texts, mentions)
+        mentions, watched, look = self._tables.find(ascii_texts)
+        heads = self._heads(ascii_texts, mentions)
+        if heads is not None:
+            mentions, look = mentions.relabeled(heads).only(heads != IGNORED), look[heads != IGNORED]
         if plain:
-            matches = [(k, *match) for k in plain for match in self._trie.matches(texts[k]) if match[2] >= 0]
-            mentions = mentions.with_captions(matches)
-            watched = watched.with_captions([(k, *word) for k in plain for word in self._trie.watched(texts[k])])
-        return mentions, watched
+            read = [(k, *self._trie.matches_and_watched(texts[k])) for k in plain]
+            mentions = mentions.with_captions([(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0])
+            watched = watched.with_captions([(k, *word) for k, _, words in read for word in words])
+            in_plain = np.isin(mentions.caption, plain)
+            everywhere = np.ones(len(in_plain), dtype=bool)
+            everywhere[~in_plain] = look
+            look = everywhere
+        return Found(mentions, watched, look)
 
-    def _heads_only(self, texts: Sequence[str], mentions: MentionColumns) -> MentionColumns:
-        """The mentions without aliases that count only as the head of their noun phrase and are not."""
+    def _heads(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int32] | None:
+        """(mentions,) label ids, IGNORED for what counts only as the head of its noun phrase and is not; None as is."""
         rows = np.flatnonzero(mentions.label_id >= self._trie.n_labels)
         if not len(rows):
-            return mentions
+            return None
         label = mentions.label_id.copy()
         caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
         for row, k, end in zip(rows.tolist(), caption.tolist(), mentions.end[rows].tolist(), strict=True):
             label[row] = self._trie.label_in(texts[k], end, int(label[row]))
-        named = MentionColumns(mentions.indptr, mentions.start, mentions.end, label)
-        return named.only(label != IGNORED)
+        return label
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +168,14 @@ class _TrieTables:
     _PREFIXES = 1 << 20  # entries of the prefix filter
     _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
-    def __init__(self, trie: AliasTrie) -> None:
+    def __init__(self, trie: AliasTrie, look: bool) -> None:
         words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *trie.watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words)}
         raw = [word.encode() for word in words]
         self._long = {k: word for k, word in enumerate(raw) if len(word) > 16}
         self._length = np.array([len(word) for word in raw], dtype=np.int64)
-        self._head = np.array([int.from_bytes(word[:8], "little") for word in raw], dtype=np.uint64)
-        self._tail = np.array(
-            [int.from_bytes(word[-8:], "little") if len(word) > 8 else 0 for word in raw], dtype=np.uint64
-        )
+        self._head, self._tail = self._ends(raw)
         self._mask = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
         # a hash table with chains: slot -> one word, word -> the next word of the same slot
         self._slot = np.full(self._SLOTS, -1, dtype=np.int64)
@@ -152,6 +197,11 @@ class _TrieTables:
                 self._prefix_filter[functools.reduce(self._prefix_hash, path)] = True
 
         self._prefix_filter[slots[[ids[word] for word in trie.watch]]] = True
+        # words that no noun phrase goes on with, by slot: a clash leaves one out, which costs a closer look only
+        self._closed = np.zeros((2, self._SLOTS if look else 0), dtype=np.uint64)
+        if look:
+            head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
+            self._closed[:, self._hash(head)] = head, tail
         self._watch = np.array([-1, *(trie.watch.get(word, -1) for word in words)], dtype=np.int64)  # by word + 1
 
         self._label = np.array(trie.labels, dtype=np.int64)
@@ -171,6 +221,13 @@ class _TrieTables:
         self._edge_keys = np.array([key for key, _ in edges], dtype=np.int64)
         self._edge_targets = np.array([target for _, target in edges], dtype=np.int64)
 
+    @staticmethod
+    def _ends(words: Sequence[bytes]) -> tuple[Ints, Ints]:
+        """First and last eight bytes of words as numbers; the last are 0 for a word that the first hold whole."""
+        head = np.array([int.from_bytes(word[:8], "little") for word in words], dtype=np.uint64)
+        tail = [int.from_bytes(word[-8:], "little") if len(word) > 8 else 0 for word in words]
+        return head, np.array(tail, dtype=np.uint64)
+
     def _hash(self, head: Ints) -> Ints:
         slots: Ints = (head * self._FACTOR) >> np.uint64(48)
         return slots.view(np.int64)
@@ -182,9 +239,10 @@ class _TrieTables:
     def _edge(self, node: Any, join: Any, word: Any) -> Any:
         return (node * len(self._joins) + join) * self._n_words + word
 
-    def find(self, texts: Sequence[str]) -> tuple[MentionColumns, MentionColumns]:
+    def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
-        joined = _SEPARATOR.join(["", *texts, ""]).lower().encode("ascii")
+        written = _SEPARATOR.join(["", *texts, ""]).encode("ascii")
+        joined = written.lower()
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths
         starts, ends = self._words(joined)
@@ -198,10 +256,24 @@ class _TrieTables:
         named = label >= 0
         watch = self._watch[word]
         at = np.flatnonzero(watch >= 0)
-        return (
-            self._columns(offsets, starts[first[named]], ends[last[named]], label[named]),
+        first, last = first[named], last[named]
+        return Found(
+            self._columns(offsets, starts[first], ends[last], label[named]),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
+            self._look(written, text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
         )
+
+    def _look(self, written: bytes, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
+        """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
+        byte = np.frombuffer(written, dtype=np.uint8)
+        end = text.ends[last]
+        space, hyphen = byte[end] == ord(" "), byte[end] == ord("-")
+        following = np.minimum(last + 1, len(text.starts) - 1)
+        adjoining = (text.starts[following] == end + 1) & (space | hyphen)
+        slot, length = text.slot[following], text.ends[following] - text.starts[following]
+        tail = np.where(length > 8, text.eight_bytes[np.maximum(text.ends[following] - 8, 0)], 0)
+        closed = (self._closed[0][slot] == text.head[following]) & (self._closed[1][slot] == tail)
+        return (adjoining & ~(closed & space)) | (byte[text.starts[first] + 1] - ord("A") < 26)
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:

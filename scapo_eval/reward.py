@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .claims import CLAIMS, Claims, claim_mask_batch, cue_words
+from .claims import CLAIMS, Claims
 from .columns import SpanColumns
 from .errors import InputError, InputErrors, check_choice, short_repr
 from .matcher import AliasMatcher
@@ -401,7 +401,7 @@ class SubsentenceReward:
         self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)
-        self.matcher = AliasMatcher(vocabulary, cue_words(self.config.claims))
+        self.matcher = AliasMatcher(vocabulary, self.config.claims)
         most = len(vocabulary.labels)
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
@@ -470,7 +470,7 @@ class SubsentenceReward:
         self, image_ids: Sequence[object], rows: NDArray[Any], texts: list[str], errors: dict[int, InputError]
     ) -> RewardColumns:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
-        mentions, cues = self.matcher.find_watched(texts)
+        mentions, counts = self.matcher.find_all(texts)
         whole = self.config.level != "subsentence"
         if whole:
             spans = _whole_responses(texts, errors)
@@ -478,8 +478,7 @@ class SubsentenceReward:
             spans = split_batch_by(texts, self.config.rule)
         else:
             spans = split_batch(texts, self.config.rule, mentions)
-        if self.matcher.watch:  # after the cut: no boundary falls inside a mention, claim or not
-            mentions = mentions.only(claim_mask_batch(texts, mentions, cues))
+        mentions = mentions.only(counts)  # after the cut: no boundary falls inside a mention, claim or not
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
 
         # the claim set of each piece: (piece, label) without duplicates, in the order of the text

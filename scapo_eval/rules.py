@@ -130,7 +130,7 @@ def texts(owner: str, words: object) -> list[str]:
         InputError: it is not a list, or holds something else than text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
-        raise InputError(f"'{owner}': expected a list of texts, found {words!r}")
+        raise InputError(f"'{owner}': expected a list of aliases, found {words!r}")
     listed = list(words)
     for word in listed:
         if not isinstance(word, str):

@@ -28,7 +28,7 @@ class AliasTrie:
 
     Args:
         vocabulary: labels, aliases and ignore phrases.
-        watch: further words, reported by :meth:`watched`.
+        watch: further words, reported by :meth:`matches_and_watched`.
 
     Attributes:
         roots: first word of an alias -> its node.
@@ -68,7 +68,22 @@ class AliasTrie:
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """``(start, end, label id or IGNORED)`` of every match in text order."""
-        body, spans, nfc_map = _words(text)
+        return self._matches(*_words(text))
+
+    def matches_and_watched(self, text: str) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """As ``matches``, and ``(start, end, position in watch)`` of every watched word."""
+        read = _words(text)
+        body, spans, nfc_map = read
+        watched = [
+            (*_original(start, end, nfc_map), self.watch[word])
+            for start, end in (spans if self.watch else ())
+            if (word := fold(body[start:end])) in self.watch
+        ]
+        return list(self._matches(*read)), watched
+
+    def _matches(
+        self, body: str, spans: list[tuple[int, int]], nfc_map: _NfcMap | None
+    ) -> Iterator[tuple[int, int, int]]:
         words = [fold(body[start:end]) for start, end in spans]
         first = 0
         while first < len(words):
@@ -95,16 +110,6 @@ class AliasTrie:
     def label_in(self, text: str, end: int, label: int) -> int:
         """The label of an alias that counts only as a head, IGNORED where a noun stands behind it."""
         return IGNORED if noun_behind(text, end) else label - self.n_labels
-
-    def watched(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """``(start, end, position in watch)`` of every watched word."""
-        if not self.watch:
-            return
-        body, spans, nfc_map = _words(text)
-        for start, end in spans:
-            position = self.watch.get(fold(body[start:end]))
-            if position is not None:
-                yield *_original(start, end, nfc_map), position
 
 
 def _words(text: str) -> tuple[str, list[tuple[int, int]], _NfcMap | None]:

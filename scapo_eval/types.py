@@ -19,6 +19,10 @@ Rule = Literal["subsentence", "sentence", "clause", "object", "response"]
 """How a response is cut into pieces (docs/specification.md#subsentences)."""
 
 
+Use = Literal["claim", "hedged", "comparison", "generic", "purpose", "modifier", "quoted", "negated"]
+"""What a caption does with the words of a mention (docs/specification.md#uses); of several the last one here counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mention:
     """A label's alias in a text: ``text[start:end] == surface``.
@@ -28,12 +32,14 @@ class Mention:
         end: index after the last character.
         label: canonical label of the vocabulary.
         surface: the text itself, as written.
+        use: what the caption does with it; only a ``claim`` says plainly that the thing is in the image.
     """
 
     start: int
     end: int
     label: str
     surface: str
+    use: Use = "claim"
 
 
 @dataclass(frozen=True, slots=True)

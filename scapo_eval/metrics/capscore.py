@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..claims import Claims, cue_words, find_claims
+from ..claims import Claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
 from ..io.captions import Captions, caption_blocks
@@ -164,7 +164,7 @@ class CaptionScorer(Scorer):
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
         """One matcher per truth."""
-        return tuple(AliasMatcher(truth.vocabulary, cue_words(self.claims)) for truth in self.truths)
+        return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class CaptionScorer(Scorer):
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.scoring.Scorer`; the evidence is the mentions per truth."""
         texts = captions.captions
-        found = [m.find_batch(texts) if self.claims == "all" else find_claims(m, texts) for m in self.matchers]
+        found = [matcher.find_batch(texts) for matcher in self.matchers]
         counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
         mentioned = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
         return ScoredBlock(captions, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), mentioned, found)

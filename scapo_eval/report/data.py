@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import benchmark
-from ..claims import find_claims
 from ..columns import MentionColumns
 from ..counts import CountTable
 from ..errors import InputError
@@ -168,7 +167,7 @@ def caption_evidence(
     )
     config = RewardConfig(claims=options.claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=options.any_fingerprint)
-    mentions = find_claims(reward.matcher, texts)
+    mentions = reward.matcher.find_batch(texts)
     return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...claims import Claims, cue_words, find_claims
+from ...claims import Claims
 from ...columns import MentionColumns
 from ...matcher import AliasMatcher
 from ...matcher_batch import BATCH
@@ -84,11 +84,11 @@ class Native:
         self.vocabulary = vocabulary
         self.claims = claims
         self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims}
-        self._matcher = AliasMatcher(vocabulary, cue_words(claims))
+        self._matcher = AliasMatcher(vocabulary, claims)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`Profile`."""
-        found = self._matcher.find_batch(texts) if self.claims == "all" else find_claims(self._matcher, texts)
+        found = self._matcher.find_batch(texts)
         return ObjectColumns(found.indptr, found.start, found.end, found.label_id, word_counts(texts))
 
 
