@@ -358,14 +358,25 @@ _HEDGES = {
 _FOR = _cue("purpose", r"(?!\s+(?:example|instance|sale)\b)", is_phrase=True, not_behind="except save")
 _PURPOSE = _cue("purpose", r"\s+(?:to|for|as)\b")
 _WHERE = _cue(
-    "purpose", r"(?=\s+(?:\w+\s+)?$)", then=r"\s+(?:can|could|may|might|would|must|often|usually|gather|come|go|meet|relax|sit)\b"
+    "generic",
+    r"(?=\s+(?!two\b|three\b|four\b|several\b|many\b|some\b)(?:\w+\s+)?$)",
+    then=r"\s+(?:can|could|may|might|would|must|often|usually|were|have|had|gather|come|go|meet|relax|cross|choose|eat|shop|live|grow|retain|wait|enjoy)\b",
+)
+_WAITING = _cue("generic", r"\s+for\s+(?:(?:its|their|his|her)\s+)?", is_phrase=True)
+_LETTING = _cue(
+    "purpose", "", is_phrase=True, then=r"\s+(?:to|keep|find|get|see|reach|cross|stay|feel|navigate|enjoy|move|access)\b"
 )
 _OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b")
 
 _CONTEXT = {
     "for": _FOR,
     **dict.fromkeys("designed used intended meant suitable ideal perfect prepared equipped".split(), _PURPOSE),
-    "where": _WHERE,
+    **dict.fromkeys(("waiting", "searching"), _WAITING),
+    **dict.fromkeys(
+        "help helps helping allow allows allowing enable enables enabling invite invites inviting encourages encouraging".split(),
+        _LETTING,
+    ),
+    **dict.fromkeys(("where", "when"), _WHERE),
     **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
     **dict.fromkeys("common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")),
     **dict.fromkeys("typical characteristic indicative".split(), _cue("generic", r"\s+(?:of|for|in)\b")),

@@ -92,16 +92,16 @@ PRESUPPOSING = frozenset(
     arm arms armrest armrests back backrest backs base bases basket baskets beak beaks bell bells belly blade blades
     body bodies bottom bottoms brake brakes breast brim bumper bumpers button buttons buds cab cabin camera cap carcass
     chain chest claw claws coat collar compartment console cord core corner corners cover covers crest crew cross crowd
-    crowds crumb crumbs crust cushion cushions dashboard deck decks display displays door doors drawer drawers driver
-    drivers ear ears edge edges end ends engine engines exterior eye eyes face faces feather feathers feet fender fin
+    crowds crumb crumbs crust cushion cushions dashboard deck decks display displays door doors drawer drawers 
+    ear ears edge edges end ends engine engines exterior eye eyes face faces feather feathers feet fender fin
     fins finger fingers floret florets foot footage frame frames front fronts fur fuselage gear grill grille group
     groups hair half halves hand handle handlebar handlebars handles hands hair head headboard headlight headlights heads
     helmet herd hindquarters hood hoods hoof hooves horn horns hull hub interior interiors jaw keyboard keyboards key
     keys knob knobs label labels lace laces layer layers leaf leaves leg legs lens lid lids light lights limb limbs line
     linens lining load mane manes mast mattress members member mirror mirrors mouth muzzle neck necks nose noses nostrils
-    nozzle occupant occupants oars owner owners pane panel panels parts part passenger passengers paw paws pedal pedals
-    peel peels petals piece pieces pilot pillows pillow plate platform player players point portion portions propeller
-    propellers quarter quarters rail railing railings rear rider riders rim rims rind roof roofs row rows saddle sail
+    nozzle occupants oars pane panel panels parts part paw paws pedal pedals
+    peel peels petals piece pieces pillows pillow plate  player players point portion portions propeller
+    propellers quarter quarters rail railing railings rear rim rims rind roof roofs row rows saddle sail
     sails scales screen screens seam seat seats section sections segment segments shadow shadows sheet sheets shell
     shelf shelves shoulder shoulders side sides silhouette silhouettes skin slice slices snout speaker speakers spine
     spines spoke spokes spout stack stacks stem stems step steps strap straps stripe stripes string strings surface
@@ -142,6 +142,10 @@ CLOSED_WORDS = tuple(
 )
 """Words of which :func:`noun_behind` says after a space that they are no noun, the most frequent last."""
 
+_FREQUENT_SET = frozenset(_FREQUENT)
+
+_NAMING = frozenset("logo logos brand books stop station magazine hotel company street avenue museum".split())
+
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
 _NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk wildlife".split())
 
@@ -156,10 +160,34 @@ def noun_behind(text: str, end: int) -> str:
     behind = _BEHIND.match(text, end)
     if not behind:
         return ""
-    word = behind[2]
-    if word[0].isupper() and not word.isupper():  # a name: "player Roger Federer"
+    word = behind[2].lower()
+    if behind[2][0].isupper() and word not in _NAMING and not behind[2].isupper():  # "player Roger Federer"
         return ""
-    return word.lower() if _is_noun(word.lower(), behind[1] != " ") else ""
+    return word if _is_noun(word, behind[1] != " ") else ""
+
+
+def colors(text: str, end: int) -> bool:
+    """Whether the color word before ``end`` colors what follows: "orange carrots", "orange striped shirts".
+
+    A color is far more often followed by the thing it colors than a fruit is by a verb or a participle: what no list
+    knows as a verb is a thing.
+
+    Args:
+        text: a caption.
+        end: where a word of it ends.
+    """
+    behind = _BEHIND.match(text, end)
+    if not behind:
+        return False
+    word = behind[2].lower()
+    if _is_noun(word, behind[1] != " "):
+        return True
+    if word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET or word.endswith("ly"):
+        return False
+    if not word.endswith(("ing", "ed")):
+        return len(word) > 2
+    further = _BEHIND.match(text, behind.end())
+    return further is not None and further[2].lower() not in FUNCTION_WORDS
 
 
 @lru_cache(maxsize=1 << 14)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .context import CLOSED_WORDS
+from .context import CLOSED_WORDS, colors
 from .text import GAP, HYPHENS, fold, join_of, word_spans
 from .trie import IGNORED, NO_END, AliasTrie
 
@@ -111,9 +111,9 @@ class BatchMatcher:
                     ascii_texts[k] = ""
                     plain.append(k)
         mentions, watched, look = self._tables.find(ascii_texts)
-        heads = self._heads(ascii_texts, mentions)
-        if heads is not None:
-            mentions, look = mentions.relabeled(heads).only(heads != IGNORED), look[heads != IGNORED]
+        settled = self._settled(ascii_texts, mentions)
+        if settled is not None:
+            mentions, look = mentions.relabeled(settled).only(settled != IGNORED), look[settled != IGNORED]
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k])) for k in plain]
             mentions = mentions.with_captions([(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0])
@@ -124,16 +124,27 @@ class BatchMatcher:
             look = everywhere
         return Found(mentions, watched, look)
 
-    def _heads(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int32] | None:
-        """(mentions,) label ids, IGNORED for what counts only as the head of its noun phrase and is not; None as is."""
-        rows = np.flatnonzero(mentions.label_id >= self._trie.n_labels)
+    def _settled(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int32] | None:
+        """(mentions,) label ids, IGNORED for what its context makes no mention; None if none depends on it."""
+        trie = self._trie
+        rows = np.flatnonzero(mentions.label_id >= trie.n_labels)
         if not len(rows):
             return None
-        label = mentions.label_id.copy()
+        settled = mentions.label_id.copy()
         caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
-        for row, k, end in zip(rows.tolist(), caption.tolist(), mentions.end[rows].tolist(), strict=True):
-            label[row] = self._trie.label_in(texts[k], end, int(label[row]))
-        return label
+        labels = mentions.label_id[rows]
+        for row, k, label in zip(rows.tolist(), caption.tolist(), labels.tolist(), strict=True):
+            if label < 2 * trie.n_labels:
+                settled[row] = IGNORED if colors(texts[k], int(mentions.end[row])) else label - trie.n_labels
+        known = (-1, False)
+        for row, k, label in zip(rows.tolist(), caption.tolist(), labels.tolist(), strict=True):
+            if label >= 2 * trie.n_labels:
+                if known[0] != k:
+                    inside = mentions.row(k)
+                    named = np.where(mentions.label_id[inside] < 2 * trie.n_labels, settled[inside], mentions.label_id[inside])
+                    known = (k, trie.kin_count(named.tolist()))
+                settled[row] = trie.without_kin(label, known[1])
+        return settled
 
 
 @dataclass(frozen=True, slots=True)
