@@ -307,7 +307,7 @@ def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
 
 def read_uses(text: str, mentions: Sequence[Any]) -> list[str]:
     """The uses that the rules read off the annotated spans, so that the matcher has no part in it."""
-    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end) for mention in mentions])]
+    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end, 0) for mention in mentions])]
 
 
 def model_of(caption: GoldCaption) -> str:

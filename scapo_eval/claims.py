@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -33,9 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .context import may_modify, noun_behind
+from .context import colors, may_modify, noun_behind
 from .errors import check_choice
+from .text import fold
 from .types import Use
+from .vocabulary import Vocabulary
 
 Claims = Literal["all", "asserted", "certain", "visual"]
 """Which mentions count."""
@@ -73,8 +76,41 @@ def cue_words(uses: tuple[Use, ...]) -> tuple[str, ...]:
     return tuple(word for word, cue in _CUES.items() if cue.use in uses)
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialWords:
+    """Aliases of a vocabulary that only its context makes a claim.
+
+    Attributes:
+        colors: label id -> folded aliases that color what follows them.
+        kin: label id -> folded aliases that mean an animal where nobody else is named.
+        kin_of: ids of the labels of these animals.
+    """
+
+    colors: Mapping[int, frozenset[str]]
+    kin: Mapping[int, frozenset[str]]
+    kin_of: frozenset[int]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> SpecialWords:
+        """Those that a vocabulary lists."""
+
+        def by_label(aliases: Sequence[str]) -> dict[int, frozenset[str]]:
+            owned: dict[int, set[str]] = {}
+            for alias in aliases:
+                owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
+            return {label: frozenset(words) for label, words in owned.items()}
+
+        kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
+        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of)
+
+
 def find_uses(
-    texts: Sequence[str], mentions: MentionColumns, cues: MentionColumns, look: NDArray[np.bool_], uses: tuple[Use, ...]
+    texts: Sequence[str],
+    mentions: MentionColumns,
+    cues: MentionColumns,
+    look: NDArray[np.bool_],
+    uses: tuple[Use, ...],
+    words: SpecialWords | None = None,
 ) -> NDArray[np.uint8]:
     """What captions do with their mentions, as far as some uses are asked for.
 
@@ -84,6 +120,7 @@ def find_uses(
         cues: the ``cue_words`` of the uses in them.
         look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
         uses: those that are looked for.
+        words: of the vocabulary.
 
     Returns:
         (mentions,) positions in USES; 0, a claim, for what is none of the uses.
@@ -98,6 +135,8 @@ def find_uses(
         for row, use in _by_form(texts, mentions, np.flatnonzero(look)):
             if use > found[row]:
                 found[row] = use
+        for row in _by_words(texts, mentions, words) if words else ():
+            found[row] = max(found[row], _MODIFIES)
     if len(cues.start):
         words = cue_words(uses)
         cue = np.array([_ROW[word] for word in words], dtype=np.int64)[cues.label_id]
@@ -126,10 +165,9 @@ def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
 
 def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
     """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart."""
-    for k, text in enumerate(texts):
+    for k in [k for k, text in enumerate(texts) if '"' in text or "\u201c" in text]:
+        text = texts[k]
         for opening, closing in _MARKS:
-            if opening not in text:
-                continue
             first, last = int(mentions.indptr[k]), int(mentions.indptr[k + 1])
             starts = mentions.start[first:last].tolist()
             begin = text.find(opening)
@@ -155,6 +193,38 @@ def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iter
             noun = noun_behind(text, end)
             if noun:
                 yield row, _COMPARED if noun == "like" else _MODIFIES
+
+
+def _by_words(texts: Sequence[str], mentions: MentionColumns, words: SpecialWords) -> Iterator[int]:
+    """The mentions by special words that are no claim: colors, and kin of animals."""
+    for label, aliases in words.colors.items():
+        for row, k, surface, end in _mentions_of(label, texts, mentions):
+            if surface in aliases and colors(texts[k], end):
+                yield row
+    for label, aliases in words.kin.items():
+        herds = np.isin(mentions.label_id, list(words.kin_of))
+        if not herds.any():
+            continue
+        with_herd = np.unique(mentions.caption[herds])
+        found = [one for one in _mentions_of(label, texts, mentions, with_herd)]
+        people = {k for _, k, surface, _ in found if surface not in aliases}
+        yield from (row for row, k, surface, _ in found if surface in aliases and k not in people)
+
+
+def _mentions_of(
+    label: int, texts: Sequence[str], mentions: MentionColumns, captions: Ints | None = None
+) -> list[tuple[int, int, str, int]]:
+    """Row, caption, folded surface and end of the mentions of one label, in some captions or in all."""
+    rows = np.flatnonzero(mentions.label_id == label)
+    caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
+    if captions is not None:
+        kept = np.isin(caption, captions)
+        rows, caption = rows[kept], caption[kept]
+    columns = (rows, caption, mentions.start[rows], mentions.end[rows])
+    return [
+        (row, k, fold(texts[k][start:end]), end)
+        for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 def _denied_before(
@@ -295,7 +365,9 @@ class _Cue(NamedTuple):
 
 def _cue(use: Use, after: str, *, is_phrase: bool = False, not_behind: str = "", then: str = "") -> _Cue:
     then_pattern = re.compile(then, re.VERBOSE | re.IGNORECASE) if then else None
-    return _Cue(use, re.compile(after, re.VERBOSE) if after else None, is_phrase, tuple(not_behind.split()), then_pattern)
+    return _Cue(
+        use, re.compile(after, re.VERBOSE) if after else None, is_phrase, tuple(not_behind.split()), then_pattern
+    )
 
 
 _BE = _any("is are was were am be been being")
@@ -304,7 +376,7 @@ _NO = _cue(
     "negated",
     r"""(?!\s+(?:longer|doubt|matter|wonder|question|more\s+than|less\s+than|fewer\s+than|stranger)\b
           |[.:]\s*\d|[.,]\d|\s*[/:%°-]|\s+(?:percent|degrees?)\b)
-    (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?"""
+    (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?""",
 )
 _NOT_CLAIMED = r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
     |directly|actively|necessarily|all|every|everyone|many|much|clear|clearly|sure|certain|known|possible|until|yet|long
@@ -330,7 +402,7 @@ _NEGATIONS = {
 _MODAL = _cue(
     "hedged",
     r"""(?=\s+(?:(?:\w+ly|also|even|well|just)\s+)*(?:be|have|been|contain|include|hold|exist|represent|indicate|belong
-        |suggest|serve|come|depict|show)\b)"""
+        |suggest|serve|come|depict|show)\b)""",
 )
 # something of a kind, or in, with or made of it; not "to be walking a dog"; single spaces: this one is met most
 _SEEM = r"""\ to\ (?:be|have(?:\ been)?|contain|include|hold|show|depict)\ (?:(?:also|either|quite|very|mostly)\ )?
@@ -364,7 +436,10 @@ _WHERE = _cue(
 )
 _WAITING = _cue("generic", r"\s+for\s+(?:(?:its|their|his|her)\s+)?", is_phrase=True)
 _LETTING = _cue(
-    "purpose", "", is_phrase=True, then=r"\s+(?:to|keep|find|get|see|reach|cross|stay|feel|navigate|enjoy|move|access)\b"
+    "purpose",
+    "",
+    is_phrase=True,
+    then=r"\s+(?:to|keep|find|get|see|reach|cross|stay|feel|navigate|enjoy|move|access)\b",
 )
 _OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b")
 
@@ -378,7 +453,9 @@ _CONTEXT = {
     ),
     **dict.fromkeys(("where", "when"), _WHERE),
     **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
-    **dict.fromkeys("common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")),
+    **dict.fromkeys(
+        "common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")
+    ),
     **dict.fromkeys("typical characteristic indicative".split(), _cue("generic", r"\s+(?:of|for|in)\b")),
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
@@ -394,7 +471,9 @@ _BEGINS = {**_CUES, "n't": _NEGATIONS["not"], "n\u2019t": _NEGATIONS["not"]}
 _ROW = {word: row for row, word in enumerate(_CUES)}
 _NEGATED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("negated", "quoted", "modifier", "comparison"))
 _DENIES_OR_GUESSES = (USES.index("negated"), USES.index("hedged"))
-_SCOPES = [(USES.index(cue.use), PHRASE_REACH if cue.is_phrase else REACH, cue.not_behind, cue.then) for cue in _CUES.values()]
+_SCOPES = [
+    (USES.index(cue.use), PHRASE_REACH if cue.is_phrase else REACH, cue.not_behind, cue.then) for cue in _CUES.values()
+]
 _REACHES = np.array([reach for _, reach, _, _ in _SCOPES])
 _REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in _CUES])
 

@@ -137,8 +137,11 @@ _FREQUENT = """
 """.split()
 
 CLOSED_WORDS = tuple(
-    word for word in dict.fromkeys([*sorted(PRESUPPOSING), *sorted(FUNCTION_WORDS), *_FREQUENT])
-    if word.isascii() and word.isalpha() and (len(word) <= 8 or (len(word) <= 16 and word.endswith(("ing", "ed", "ly"))))
+    word
+    for word in dict.fromkeys([*sorted(PRESUPPOSING), *sorted(FUNCTION_WORDS), *_FREQUENT])
+    if word.isascii()
+    and word.isalpha()
+    and (len(word) <= 8 or (len(word) <= 16 and word.endswith(("ing", "ed", "ly"))))
 )
 """Words of which :func:`noun_behind` says after a space that they are no noun, the most frequent last."""
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .context import CLOSED_WORDS, colors
+from .context import CLOSED_WORDS
 from .text import GAP, HYPHENS, fold, join_of, word_spans
-from .trie import IGNORED, NO_END, AliasTrie
+from .trie import NO_END, AliasTrie
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
@@ -111,40 +111,17 @@ class BatchMatcher:
                     ascii_texts[k] = ""
                     plain.append(k)
         mentions, watched, look = self._tables.find(ascii_texts)
-        settled = self._settled(ascii_texts, mentions)
-        if settled is not None:
-            mentions, look = mentions.relabeled(settled).only(settled != IGNORED), look[settled != IGNORED]
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k])) for k in plain]
-            mentions = mentions.with_captions([(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0])
+            mentions = mentions.with_captions(
+                [(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0]
+            )
             watched = watched.with_captions([(k, *word) for k, _, words in read for word in words])
             in_plain = np.isin(mentions.caption, plain)
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             look = everywhere
         return Found(mentions, watched, look)
-
-    def _settled(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int32] | None:
-        """(mentions,) label ids, IGNORED for what its context makes no mention; None if none depends on it."""
-        trie = self._trie
-        rows = np.flatnonzero(mentions.label_id >= trie.n_labels)
-        if not len(rows):
-            return None
-        settled = mentions.label_id.copy()
-        caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
-        labels = mentions.label_id[rows]
-        for row, k, label in zip(rows.tolist(), caption.tolist(), labels.tolist(), strict=True):
-            if label < 2 * trie.n_labels:
-                settled[row] = IGNORED if colors(texts[k], int(mentions.end[row])) else label - trie.n_labels
-        known = (-1, False)
-        for row, k, label in zip(rows.tolist(), caption.tolist(), labels.tolist(), strict=True):
-            if label >= 2 * trie.n_labels:
-                if known[0] != k:
-                    inside = mentions.row(k)
-                    named = np.where(mentions.label_id[inside] < 2 * trie.n_labels, settled[inside], mentions.label_id[inside])
-                    known = (k, trie.kin_count(named.tolist()))
-                settled[row] = trie.without_kin(label, known[1])
-        return settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +147,10 @@ class _Words:
 def _gather(table: Any, index: Ints) -> Any:
     """``table[index]``, faster; an index beyond the end gives the last entry."""
     return np.take(table, index, mode="clip")
+
+
+def _where(mask: NDArray[np.bool_], *columns: Ints) -> list[Ints]:
+    return [column[mask] for column in columns]
 
 
 class _TrieTables:
@@ -277,14 +258,18 @@ class _TrieTables:
     def _look(self, written: bytes, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
         byte = np.frombuffer(written, dtype=np.uint8)
-        end = text.ends[last]
-        space, hyphen = byte[end] == ord(" "), byte[end] == ord("-")
-        following = np.minimum(last + 1, len(text.starts) - 1)
-        adjoining = (text.starts[following] == end + 1) & (space | hyphen)
-        slot, length = text.slot[following], text.ends[following] - text.starts[following]
-        tail = np.where(length > 8, text.eight_bytes[np.maximum(text.ends[following] - 8, 0)], 0)
+        look = _gather(byte, _gather(text.starts, first) + 1) - ord("A") < 26
+        end = _gather(text.ends, last)
+        between = _gather(byte, end)
+        rows = np.flatnonzero((between == ord(" ")) | (between == ord("-")))
+        rows = rows[last[rows] + 1 < len(text.starts)]
+        following = last[rows] + 1
+        rows, following = _where(text.starts[following] == end[rows] + 1, rows, following)
+        slot, stop = text.slot[following], text.ends[following]
+        tail = np.where(stop - text.starts[following] > 8, text.eight_bytes[np.maximum(stop - 8, 0)], 0)
         closed = (self._closed[0][slot] == text.head[following]) & (self._closed[1][slot] == tail)
-        return (adjoining & ~(closed & space)) | (byte[text.starts[first] + 1] - ord("A") < 26)
+        look[rows[~closed | (between[rows] == ord("-"))]] = True
+        return look
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from .context import colors
 from .text import fold, join_of, nfc_with_map, word_spans
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -33,8 +32,7 @@ class AliasTrie:
     Attributes:
         roots: first word of an alias -> its node.
         edges: (node, join, next word) -> node; an edge into a node comes before the edges out of it.
-        labels: node -> id of the label whose alias ends there, IGNORED or NO_END; ``n_labels`` more where the alias
-            counts only as the head of its noun phrase, twice as many more where it may mean an animal.
+        labels: node -> id of the label whose alias ends there, IGNORED or NO_END.
         inner: nodes that have edges.
         watch: watched word -> its position.
     """
@@ -43,11 +41,8 @@ class AliasTrie:
         self.roots: dict[str, int] = {}
         self.edges: dict[tuple[int, str, str], int] = {}
         self.labels: list[int] = []
-        self.n_labels = len(vocabulary.labels)
-        heads, kin = set(vocabulary.heads), set(vocabulary.kin)
-        self._animals = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
         for alias, label in vocabulary.aliases.items():
-            self._add(tokenize_alias(alias), vocabulary.label_ids[label] + self.n_labels * ((alias in heads) + 2 * (alias in kin)))
+            self._add(tokenize_alias(alias), vocabulary.label_ids[label])
         for phrase in vocabulary.ignore:
             self._add(tokenize_alias(phrase), IGNORED)
         self.inner = {node for node, _, _ in self.edges}
@@ -82,9 +77,7 @@ class AliasTrie:
         ]
         return self._matches(*read), watched
 
-    def _matches(
-        self, body: str, spans: list[tuple[int, int]], nfc_map: _NfcMap | None
-    ) -> list[tuple[int, int, int]]:
+    def _matches(self, body: str, spans: list[tuple[int, int]], nfc_map: _NfcMap | None) -> list[tuple[int, int, int]]:
         words = [fold(body[start:end]) for start, end in spans]
         found: list[tuple[int, int, int]] = []
         first = 0
@@ -104,26 +97,9 @@ class AliasTrie:
                 first += 1
                 continue
             last, label = longest
-            if self.n_labels <= label < 2 * self.n_labels:
-                label = IGNORED if colors(body, spans[last][1]) else label - self.n_labels
             found.append((*_original(spans[first][0], spans[last][1], nfc_map), label))
             first = last + 1
-        labels = [label for _, _, label in found]
-        if max(labels, default=0) < 2 * self.n_labels:
-            return found
-        kin_count = self.kin_count(labels)
-        return [(start, end, self.without_kin(label, kin_count)) for start, end, label in found]
-
-    def kin_count(self, labels: Sequence[int]) -> bool:
-        """Whether the kin of a caption with these labels (as in ``labels`` of the trie) are people."""
-        people = {label - 2 * self.n_labels for label in labels if label >= 2 * self.n_labels}
-        return self._animals.isdisjoint(labels) or not people.isdisjoint(labels)
-
-    def without_kin(self, label: int, kin_count: bool) -> int:
-        """The label that is meant, IGNORED for kin that do not count."""
-        if label < 2 * self.n_labels:
-            return label
-        return label - 2 * self.n_labels if kin_count else IGNORED
+        return found
 
 
 def _words(text: str) -> tuple[str, list[tuple[int, int]], _NfcMap | None]:

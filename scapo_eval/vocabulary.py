@@ -52,9 +52,9 @@ class Vocabulary:
         labels: canonical labels in order.
         aliases: alias as written -> label.
         ignore: phrases that take part in the longest match and yield no mention.
-        heads: aliases that count only as the head of their noun phrase ("an orange", not "an orange shirt").
-        kin: aliases that count for nothing where a caption names one of ``kin_of`` and nobody by another word: the
-            mother is an elephant.
+        heads: aliases that color what follows them ("an orange", but "an orange shirt"): a modifier there.
+        kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
+            mother" of elephants): a modifier there.
         kin_of: labels.
         rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
@@ -234,7 +234,9 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str], special: Mapping[str, Sequence[str]]) -> list[str]:
+def _conflicts(
+    table: Mapping[str, Sequence[str]], ignore: Sequence[str], special: Mapping[str, Sequence[str]]
+) -> list[str]:
     faults: list[str] = []
     owners: dict[tuple[str, ...], dict[str, str]] = {}
     for label, aliases in table.items():
@@ -308,9 +310,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
             kin_of=special["kin_of"],
             rules=[*own, *shared],
             info=info,
-            reviewed={
-                str(kind): texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()
-            },
+            reviewed={str(kind): texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()},
             version=str(document.get("version") or ""),
             source=" ".join(str(document.get("source") or "").split()),
         )
@@ -323,7 +323,9 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
 def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]]]:
     """The ignore rules of one file, and the words that count only under a condition."""
     if not isinstance(document, dict):
-        raise InputError("not a valid rules file: expected the keys 'lists', 'ignore', 'heads', 'kin' and 'kin_of'", path=name)
+        raise InputError(
+            "not a valid rules file: expected the keys 'lists', 'ignore', 'heads', 'kin' and 'kin_of'", path=name
+        )
     try:
         lists = parse_lists(document.get("lists") or {})
         special = {key: texts(key, document.get(key) or []) for key in ("heads", "kin", "kin_of")}
