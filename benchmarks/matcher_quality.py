@@ -54,8 +54,8 @@ class GoldMention(NamedTuple):
         concept: what the words name, in the singular; that of a lexical trap ends in TRAP.
         coco: its COCO-80 category, None where it has none.
         kind: object, person, animal, food, clothing, part, region, text or group.
-        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes over
-            the oldest captions, which did not tell those five apart.
+        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes
+            over the oldest captions, which did not tell those five apart.
     """
 
     start: int

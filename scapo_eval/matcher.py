@@ -113,16 +113,16 @@ def find_uses_of(text: str, spans: Sequence[tuple[int, int, int]], words: Specia
         spans: start, end and label id of each, in the order of the text.
         words: of the vocabulary that the labels belong to.
     """
-    start, end, label = (np.array([span[k] for span in spans], dtype=np.int32) for k in range(3))
     cues = _all_cues().matches_and_watched(text)[1]
-    columns = [
-        MentionColumns(np.array([0, len(rows[0])], dtype=np.int64), *rows)
-        for rows in (
-            (start, end, label),
-            tuple(np.array([cue[k] for cue in cues], dtype=np.int32) for k in range(3)),
-        )
-    ]
-    return find_uses([text], *columns, np.ones(len(start), dtype=bool), USES, words).tolist()
+    everywhere = np.ones(len(spans), dtype=bool)
+    found = find_uses([text], _columns_of(spans), _columns_of(cues), everywhere, USES, words)
+    return [int(use) for use in found]
+
+
+def _columns_of(spans: Sequence[tuple[int, int, int]]) -> MentionColumns:
+    """Spans of one text as columns."""
+    rows = np.array(spans, dtype=np.int32).reshape(-1, 3)
+    return MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
 
 
 @lru_cache(maxsize=1)

@@ -33,8 +33,8 @@ class _ToAscii(dict[int, str | int]):
     """For ``str.translate``: one ASCII character for each character outside ASCII, so that every offset stays.
 
     A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe and a
-    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures) or
-    what an alias itself holds stays as it is, and the text takes the plain walk.
+    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures)
+    or what an alias itself holds stays as it is, and the text takes the plain walk.
 
     Args:
         trie: the aliases and watched words.
@@ -258,7 +258,7 @@ class _TrieTables:
     def _look(self, written: bytes, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
         byte = np.frombuffer(written, dtype=np.uint8)
-        look = _gather(byte, _gather(text.starts, first) + 1) - ord("A") < 26
+        look: NDArray[np.bool_] = _gather(byte, _gather(text.starts, first) + 1) - ord("A") < 26
         end = _gather(text.ends, last)
         between = _gather(byte, end)
         rows = np.flatnonzero((between == ord(" ")) | (between == ord("-")))
