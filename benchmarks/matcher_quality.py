@@ -54,8 +54,8 @@ class GoldMention(NamedTuple):
         concept: what the words name, in the singular; that of a lexical trap ends in TRAP.
         coco: its COCO-80 category, None where it has none.
         kind: object, person, animal, food, clothing, part, region, text or group.
-        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes over
-            the oldest captions, which did not tell those five apart.
+        use: claim, negated, hedged, quoted, generic, purpose, modifier or comparison; nonvisual in the first two passes
+            over the oldest captions, which did not tell those five apart.
     """
 
     start: int
@@ -307,7 +307,7 @@ def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
 
 def read_uses(text: str, mentions: Sequence[Any]) -> list[str]:
     """The uses that the rules read off the annotated spans, so that the matcher has no part in it."""
-    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end) for mention in mentions])]
+    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end, 0) for mention in mentions])]
 
 
 def model_of(caption: GoldCaption) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from .answers import PARSERS, parser_identity
 from .answers import parser as parser_of
-from .claims import Claims
+from .claims import SCORED, Claims
 from .comparison import compare as compare_runs
 from .errors import InputError, check_choice
 from .io.containers import warn_user
@@ -46,7 +46,7 @@ def score(
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = "dopa160",
     name: str | None = None,
-    claims: Claims = "all",
+    claims: Claims = SCORED,
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
@@ -63,7 +63,7 @@ def score(
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
         name: of the system; by default the file's, or ``captions``.
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.claims`; ``all`` is the paper's protocol.
         workers: processes that parse and match; None: this one.
         resamples: bootstrap resamples for intervals; 0 for none.
         seed: of the resampling.
@@ -112,7 +112,8 @@ def chair(
             (extra ``nltk``).
         synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
-        name, claims, resamples, seed, skip_bad, on_unknown_image, any_fingerprint: see :func:`score`.
+        claims: which mentions count with ``native``.
+        name, resamples, seed, skip_bad, on_unknown_image, any_fingerprint: see :func:`score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:

@@ -45,10 +45,6 @@ class MentionColumns:
         indptr = np.append(0, np.cumsum(mask))[self.indptr]
         return MentionColumns(indptr, self.start[mask], self.end[mask], self.label_id[mask])
 
-    def relabeled(self, label_id: NDArray[np.int32]) -> MentionColumns:
-        """The same spans with other labels."""
-        return MentionColumns(self.indptr, self.start, self.end, label_id)
-
     @classmethod
     def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:
         """The columns of one batch of captions after another."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import LEFT_OUT, USES, Claims, cue_words, find_uses, left_out_codes
+from .claims import LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, left_out_codes
 from .columns import MentionColumns
 from .matcher_batch import BatchMatcher
 from .reprs import one_line
@@ -46,7 +46,9 @@ class AliasMatcher:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tables, which are made faster than they travel; with all that a subclass holds."""
-        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_left_out")}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_left_out", "_words")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -54,6 +56,7 @@ class AliasMatcher:
 
     def _compile(self) -> None:
         self._left_out = left_out_codes(self.claims)
+        self._words = SpecialWords.of(self.vocabulary)
         left_out = LEFT_OUT[self.claims]
         self._trie = AliasTrie(self.vocabulary, cue_words(left_out))
         self._batch = BatchMatcher(self._trie, look="modifier" in left_out)
@@ -69,7 +72,7 @@ class AliasMatcher:
         """
         labels = self.vocabulary.labels
         found = [match for match in self._trie.matches(text) if match[2] != IGNORED]
-        uses = find_uses_of(text, [(start, end) for start, end, _ in found])
+        uses = find_uses_of(text, found, self._words)
         return [
             Mention(start, end, labels[label], text[start:end], USES[use])
             for (start, end, label), use in zip(found, uses, strict=True)
@@ -98,23 +101,28 @@ class AliasMatcher:
             Mentions, and a (mentions,) bool of those that the reading does not leave out.
         """
         mentions, cues, look = self._batch.find(texts)
-        uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims])
+        uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims], self._words)
         return mentions, ~self._left_out[uses]
 
 
-def find_uses_of(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """What one caption does with spans of it, in the order of the text, as positions in USES."""
-    start = np.array([start for start, _ in spans], dtype=np.int32)
-    end = np.array([end for _, end in spans], dtype=np.int32)
+def find_uses_of(text: str, spans: Sequence[tuple[int, int, int]], words: SpecialWords | None = None) -> list[int]:
+    """What one caption does with spans of it, as positions in USES.
+
+    Args:
+        text: the caption.
+        spans: start, end and label id of each, in the order of the text.
+        words: of the vocabulary that the labels belong to.
+    """
     cues = _all_cues().matches_and_watched(text)[1]
-    columns = [
-        MentionColumns(np.array([0, len(rows[0])], dtype=np.int64), *rows)
-        for rows in (
-            (start, end, np.zeros_like(start)),
-            tuple(np.array([cue[k] for cue in cues], dtype=np.int32) for k in range(3)),
-        )
-    ]
-    return find_uses([text], *columns, np.ones(len(start), dtype=bool), USES).tolist()
+    everywhere = np.ones(len(spans), dtype=bool)
+    found = find_uses([text], _columns_of(spans), _columns_of(cues), everywhere, USES, words)
+    return [int(use) for use in found]
+
+
+def _columns_of(spans: Sequence[tuple[int, int, int]]) -> MentionColumns:
+    """Spans of one text as columns."""
+    rows = np.array(spans, dtype=np.int32).reshape(-1, 3)
+    return MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
 
 
 @lru_cache(maxsize=1)

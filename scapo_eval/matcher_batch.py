@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .columns import MentionColumns
 from .context import CLOSED_WORDS
 from .text import GAP, HYPHENS, fold, join_of, word_spans
-from .trie import IGNORED, NO_END, AliasTrie
+from .trie import NO_END, AliasTrie
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
@@ -33,8 +33,8 @@ class _ToAscii(dict[int, str | int]):
     """For ``str.translate``: one ASCII character for each character outside ASCII, so that every offset stays.
 
     A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe and a
-    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures) or
-    what an alias itself holds stays as it is, and the text takes the plain walk.
+    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures)
+    or what an alias itself holds stays as it is, and the text takes the plain walk.
 
     Args:
         trie: the aliases and watched words.
@@ -111,29 +111,17 @@ class BatchMatcher:
                     ascii_texts[k] = ""
                     plain.append(k)
         mentions, watched, look = self._tables.find(ascii_texts)
-        heads = self._heads(ascii_texts, mentions)
-        if heads is not None:
-            mentions, look = mentions.relabeled(heads).only(heads != IGNORED), look[heads != IGNORED]
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k])) for k in plain]
-            mentions = mentions.with_captions([(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0])
+            mentions = mentions.with_captions(
+                [(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0]
+            )
             watched = watched.with_captions([(k, *word) for k, _, words in read for word in words])
             in_plain = np.isin(mentions.caption, plain)
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             look = everywhere
         return Found(mentions, watched, look)
-
-    def _heads(self, texts: Sequence[str], mentions: MentionColumns) -> NDArray[np.int32] | None:
-        """(mentions,) label ids, IGNORED for what counts only as the head of its noun phrase and is not; None as is."""
-        rows = np.flatnonzero(mentions.label_id >= self._trie.n_labels)
-        if not len(rows):
-            return None
-        label = mentions.label_id.copy()
-        caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
-        for row, k, end in zip(rows.tolist(), caption.tolist(), mentions.end[rows].tolist(), strict=True):
-            label[row] = self._trie.label_in(texts[k], end, int(label[row]))
-        return label
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +147,10 @@ class _Words:
 def _gather(table: Any, index: Ints) -> Any:
     """``table[index]``, faster; an index beyond the end gives the last entry."""
     return np.take(table, index, mode="clip")
+
+
+def _where(mask: NDArray[np.bool_], *columns: Ints) -> list[Ints]:
+    return [column[mask] for column in columns]
 
 
 class _TrieTables:
@@ -266,14 +258,18 @@ class _TrieTables:
     def _look(self, written: bytes, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
         byte = np.frombuffer(written, dtype=np.uint8)
-        end = text.ends[last]
-        space, hyphen = byte[end] == ord(" "), byte[end] == ord("-")
-        following = np.minimum(last + 1, len(text.starts) - 1)
-        adjoining = (text.starts[following] == end + 1) & (space | hyphen)
-        slot, length = text.slot[following], text.ends[following] - text.starts[following]
-        tail = np.where(length > 8, text.eight_bytes[np.maximum(text.ends[following] - 8, 0)], 0)
+        look: NDArray[np.bool_] = _gather(byte, _gather(text.starts, first) + 1) - ord("A") < 26
+        end = _gather(text.ends, last)
+        between = _gather(byte, end)
+        rows = np.flatnonzero((between == ord(" ")) | (between == ord("-")))
+        rows = rows[last[rows] + 1 < len(text.starts)]
+        following = last[rows] + 1
+        rows, following = _where(text.starts[following] == end[rows] + 1, rows, following)
+        slot, stop = text.slot[following], text.ends[following]
+        tail = np.where(stop - text.starts[following] > 8, text.eight_bytes[np.maximum(stop - 8, 0)], 0)
         closed = (self._closed[0][slot] == text.head[following]) & (self._closed[1][slot] == tail)
-        return (adjoining & ~(closed & space)) | (byte[text.starts[first] + 1] - ord("A") < 26)
+        look[rows[~closed | (between[rows] == ord("-"))]] = True
+        return look
 
     @staticmethod
     def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:

@@ -116,7 +116,9 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
         elif part.strip() in lists:
             options.append(lists[part.strip()])
         else:
-            raise InputError(f"template '{template}': unknown list '{part.strip()}'; known: {', '.join(lists) or 'none'}")
+            raise InputError(
+                f"template '{template}': unknown list '{part.strip()}'; known: {', '.join(lists) or 'none'}"
+            )
         size *= len(options[-1])
     if size > LIMIT:
         raise InputError(f"template '{template}' stands for {size:,} phrases; at most {LIMIT:,}")

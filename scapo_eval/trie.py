@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from .context import noun_behind
 from .text import fold, join_of, nfc_with_map, word_spans
 from .vocabulary import Vocabulary, tokenize_alias
 
@@ -33,8 +32,7 @@ class AliasTrie:
     Attributes:
         roots: first word of an alias -> its node.
         edges: (node, join, next word) -> node; an edge into a node comes before the edges out of it.
-        labels: node -> id of the label whose alias ends there, IGNORED or NO_END; ``n_labels`` more where the alias
-            counts only as the head of its noun phrase.
+        labels: node -> id of the label whose alias ends there, IGNORED or NO_END.
         inner: nodes that have edges.
         watch: watched word -> its position.
     """
@@ -43,10 +41,8 @@ class AliasTrie:
         self.roots: dict[str, int] = {}
         self.edges: dict[tuple[int, str, str], int] = {}
         self.labels: list[int] = []
-        self.n_labels = len(vocabulary.labels)
-        heads = set(vocabulary.heads)
         for alias, label in vocabulary.aliases.items():
-            self._add(tokenize_alias(alias), vocabulary.label_ids[label] + self.n_labels * (alias in heads))
+            self._add(tokenize_alias(alias), vocabulary.label_ids[label])
         for phrase in vocabulary.ignore:
             self._add(tokenize_alias(phrase), IGNORED)
         self.inner = {node for node, _, _ in self.edges}
@@ -68,7 +64,7 @@ class AliasTrie:
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """``(start, end, label id or IGNORED)`` of every match in text order."""
-        return self._matches(*_words(text))
+        return iter(self._matches(*_words(text)))
 
     def matches_and_watched(self, text: str) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
         """As ``matches``, and ``(start, end, position in watch)`` of every watched word."""
@@ -79,12 +75,11 @@ class AliasTrie:
             for start, end in (spans if self.watch else ())
             if (word := fold(body[start:end])) in self.watch
         ]
-        return list(self._matches(*read)), watched
+        return self._matches(*read), watched
 
-    def _matches(
-        self, body: str, spans: list[tuple[int, int]], nfc_map: _NfcMap | None
-    ) -> Iterator[tuple[int, int, int]]:
+    def _matches(self, body: str, spans: list[tuple[int, int]], nfc_map: _NfcMap | None) -> list[tuple[int, int, int]]:
         words = [fold(body[start:end]) for start, end in spans]
+        found: list[tuple[int, int, int]] = []
         first = 0
         while first < len(words):
             longest = None
@@ -102,14 +97,9 @@ class AliasTrie:
                 first += 1
                 continue
             last, label = longest
-            if label >= self.n_labels:
-                label = self.label_in(body, spans[last][1], label)
-            yield *_original(spans[first][0], spans[last][1], nfc_map), label
+            found.append((*_original(spans[first][0], spans[last][1], nfc_map), label))
             first = last + 1
-
-    def label_in(self, text: str, end: int, label: int) -> int:
-        """The label of an alias that counts only as a head, IGNORED where a noun stands behind it."""
-        return IGNORED if noun_behind(text, end) else label - self.n_labels
+        return found
 
 
 def _words(text: str) -> tuple[str, list[tuple[int, int]], _NfcMap | None]:

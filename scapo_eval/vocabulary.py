@@ -52,7 +52,10 @@ class Vocabulary:
         labels: canonical labels in order.
         aliases: alias as written -> label.
         ignore: phrases that take part in the longest match and yield no mention.
-        heads: aliases that count only as the head of their noun phrase ("an orange", not "an orange shirt").
+        heads: aliases that color what follows them ("an orange", but "an orange shirt"): a modifier there.
+        kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
+            mother" of elephants): a modifier there.
+        kin_of: labels.
         rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
@@ -64,6 +67,8 @@ class Vocabulary:
     aliases: Mapping[str, str]
     ignore: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    kin: tuple[str, ...] = ()
+    kin_of: tuple[str, ...] = ()
     rules: tuple[IgnoreRule, ...] = ()
     info: Mapping[str, LabelInfo] = field(default_factory=dict)
     reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -82,6 +87,8 @@ class Vocabulary:
         name: str = "custom",
         *,
         heads: Iterable[str] = (),
+        kin: Iterable[str] = (),
+        kin_of: Iterable[str] = (),
         rules: Iterable[IgnoreRule] = (),
         info: Mapping[str, LabelInfo] | None = None,
         reviewed: Mapping[str, Sequence[str]] | None = None,
@@ -94,16 +101,17 @@ class Vocabulary:
             labels: label -> its aliases.
             ignore: phrases that name nothing.
             name: for signatures and messages.
-            heads, rules, info, reviewed, version, source: see the class.
+            heads, kin, kin_of, rules, info, reviewed, version, source: see the class.
 
         Raises:
             InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
-                empty or malformed alias, a label without any, a head that is no alias.
+                empty or malformed alias, a label without any, a head or kin that is not an alias.
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
-        heads = texts("heads", heads)
-        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases, heads)]
+        special = {"heads": texts("heads", heads), "kin": texts("kin", kin)}
+        kin_of = [label for label in texts("kin_of", kin_of) if label in table]
+        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases, special)]
         if faults:
             raise InputErrors(faults)
         return cls(
@@ -111,7 +119,9 @@ class Vocabulary:
             labels=tuple(table),
             aliases={alias: label for label, aliases in table.items() for alias in aliases},
             ignore=tuple(phrases),
-            heads=tuple(heads),
+            heads=tuple(special["heads"]),
+            kin=tuple(special["kin"]),
+            kin_of=tuple(kin_of),
             rules=tuple(rules),
             info=dict(info or {}),
             reviewed=dict(reviewed or {}),
@@ -141,8 +151,11 @@ class Vocabulary:
         """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
         aliases = sorted({f"{'|'.join(tokenize_alias(alias))}\t{label}" for alias, label in self.aliases.items()})
         ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
-        heads = sorted({"|".join(tokenize_alias(alias)) for alias in self.heads})
-        return digest([*sorted(self.labels), "aliases", *aliases, "ignore", *ignore, *(["heads", *heads] if heads else [])])
+        lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *ignore]
+        for name, listed in (("heads", self.heads), ("kin", self.kin), ("kin_of", self.kin_of)):
+            if listed:
+                lines += [name, *sorted({"|".join(tokenize_alias(alias)) for alias in listed})]
+        return digest(lines)
 
     @property
     def identity(self) -> str:
@@ -172,6 +185,8 @@ class Vocabulary:
             "labels": labels,
             "ignore": list(self.ignore),
             "heads": list(self.heads),
+            "kin": list(self.kin),
+            "kin_of": list(self.kin_of),
             "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
         }
 
@@ -219,7 +234,9 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str], heads: Sequence[str]) -> list[str]:
+def _conflicts(
+    table: Mapping[str, Sequence[str]], ignore: Sequence[str], special: Mapping[str, Sequence[str]]
+) -> list[str]:
     faults: list[str] = []
     owners: dict[tuple[str, ...], dict[str, str]] = {}
     for label, aliases in table.items():
@@ -245,7 +262,8 @@ def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str], heads:
         for label, alias in (owned or {}).items():
             faults.append(f"alias '{alias}' of '{label}' is also the ignore phrase '{phrase}'")
     named = {alias for aliases in table.values() for alias in aliases}
-    faults += [f"'heads' lists '{alias}', which is not an alias" for alias in heads if alias not in named]
+    for key, listed in special.items():
+        faults += [f"'{key}' lists '{alias}', which is not an alias" for alias in listed if alias not in named]
     return faults
 
 
@@ -271,26 +289,28 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
                 group=str(fields.get("group") or ""),
                 coco=coco,
             )
-        own, heads = _rules_of(document, name)
+        own, special = _rules_of(document, name)
         shared: list[IgnoreRule] = []
         include = document.get("include") or []
         aliases = {alias for listed in table.values() for alias in listed}
         for other in texts("include", [include] if isinstance(include, str) else include):
             rules, more = _rules_of(_load_yaml(read(other), other), other)
             shared += rules
-            heads += [word for word in more if word in aliases and word not in heads]
+            for key, words in more.items():
+                known = table if key == "kin_of" else aliases
+                special[key] += [word for word in words if word in known and word not in special[key]]
         ignore = dict.fromkeys(phrase for rule in own for phrase in rule.phrases)
         ignore |= dict.fromkeys(_effective([phrase for rule in shared for phrase in rule.phrases], aliases))
         return Vocabulary.from_mapping(
             table,
             ignore=ignore,
             name=str(document.get("name") or Path(name).stem),
-            heads=heads,
+            heads=special["heads"],
+            kin=special["kin"],
+            kin_of=special["kin_of"],
             rules=[*own, *shared],
             info=info,
-            reviewed={
-                str(kind): texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()
-            },
+            reviewed={str(kind): texts(str(kind), listed) for kind, listed in (document.get("reviewed") or {}).items()},
             version=str(document.get("version") or ""),
             source=" ".join(str(document.get("source") or "").split()),
         )
@@ -300,13 +320,16 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
         raise InputError(error.reason, path=error.path or name, line=error.line) from None
 
 
-def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], list[str]]:
-    """The ignore rules and heads of one file."""
+def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]]]:
+    """The ignore rules of one file, and the words that count only under a condition."""
     if not isinstance(document, dict):
-        raise InputError("not a valid rules file: expected the keys 'lists', 'ignore' and 'heads'", path=name)
+        raise InputError(
+            "not a valid rules file: expected the keys 'lists', 'ignore', 'heads', 'kin' and 'kin_of'", path=name
+        )
     try:
         lists = parse_lists(document.get("lists") or {})
-        return list(parse_rules(document.get("ignore") or [], lists)), texts("heads", document.get("heads") or [])
+        special = {key: texts(key, document.get(key) or []) for key in ("heads", "kin", "kin_of")}
+        return list(parse_rules(document.get("ignore") or [], lists)), special
     except InputError as error:
         raise InputError(error.reason, path=name) from None
 

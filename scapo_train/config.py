@@ -187,7 +187,7 @@ class Credit:
         lam_g: how the gain grows with the number of objects in a piece.
         lam_h: how the penalty grows with the number of hallucinated objects in a piece.
         rule: how responses are cut into pieces.
-        claims: which mentions count: ``all``, ``asserted`` or ``certain``.
+        claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
         eos: credit of the end-of-sequence token.
         truncated: whether the last piece of a response that was cut off counts.
         resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
@@ -206,7 +206,7 @@ class Credit:
     lam_g: str = "min1"
     lam_h: str = "min1"
     rule: Rule = "subsentence"
-    claims: Literal["all", "asserted", "certain"] = "all"
+    claims: Literal["all", "asserted", "certain", "visual"] = "all"
     eos: Eos = "zero"
     truncated: Truncated = "score"
     resample: int = 3

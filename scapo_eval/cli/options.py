@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..claims import CLAIMS
+from ..claims import CLAIMS, Claims
 from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write, dump_json
 from ..results import Resampling
@@ -136,15 +136,21 @@ def output_options(command: Command) -> Command:
     return with_options(command, options, "output", Output)
 
 
-def scoring_options(command: Command) -> Command:
-    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
+def scoring_options(command: Command, claims: Claims = "all") -> Command:
+    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``.
+
+    Args:
+        command: the function to decorate.
+        claims: the reading where none is named.
+    """
     options = [
         click.option(
             "--claims",
             type=click.Choice(CLAIMS),
-            default="all",
+            default=claims,
             show_default=True,
-            help="Mentions that count: all (the paper); asserted: without negated ones; certain: nor hedged ones.",
+            help="Mentions that count: all (the paper); asserted: no negated ones; certain: nor hedged ones; visual: none"
+            " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",
         ),
         click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature."),
         click.option(

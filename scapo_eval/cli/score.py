@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
+from ..claims import SCORED
 from ..io.files import input_size
 from ..metrics.capscore import CaptionScorer, score_file
 from ..oracle import PresenceOracle, Truth
@@ -46,7 +49,7 @@ DOPA_VOCABULARY = "dopa160"
     metavar="FILE",
     help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
 )
-@scoring_options
+@partial(scoring_options, claims=SCORED)
 @output_options
 def command(
     captions: tuple[str, ...],

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..claims import Claims
+from ..claims import SCORED, Claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
 from ..io.captions import Captions, caption_blocks
@@ -154,7 +154,7 @@ class CaptionScorer(Scorer):
     """Counts labels and mentions, found by the project's matcher; a second truth is the dagger's.
 
     Attributes:
-        claims: which mentions count: all, or without the negated (and hedged) ones.
+        claims: which mentions count, see :mod:`scapo_eval.claims`.
     """
 
     claims: Claims = "all"
@@ -318,7 +318,7 @@ def score_captions(
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
-    claims: Claims = "all",
+    claims: Claims = SCORED,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import CLAIMS, Claims, claim_mask, claim_mask_batch, clear_cache, cue_words, find_claims
+from scapo_eval.claims import CLAIMS, LEFT_OUT, Claims, clear_cache
+from scapo_eval.context import CLOSED_WORDS, noun_behind
 from scapo_eval.errors import InputError
 
 THINGS = (
@@ -20,9 +21,16 @@ VOCABULARY = Vocabulary.from_mapping({thing: [thing] for thing in THINGS}, name=
 MATCHER = AliasMatcher(VOCABULARY)
 
 
+MATCHERS = {claims: AliasMatcher(VOCABULARY, claims) for claims in CLAIMS}
+
+
 def kept(text: str, claims: Claims) -> list[str]:
-    mentions = MATCHER.find(text)
-    return [m.surface for m, stays in zip(mentions, claim_mask(text, mentions, claims), strict=True) if stays]
+    columns = MATCHERS[claims].find_batch([text])
+    return [text[start:end] for start, end in zip(columns.start.tolist(), columns.end.tolist(), strict=True)]
+
+
+def uses(text: str) -> list[tuple[str, str]]:
+    return [(mention.surface, mention.use) for mention in MATCHER.find(text)]
 
 
 @pytest.mark.parametrize(
@@ -108,28 +116,107 @@ def test_hedges(text: str, left: list[str]) -> None:
     assert kept(text, "asserted") == [mention.surface for mention in MATCHER.find(text)]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('A sign that reads "BUS STOP" near a bus.', [("BUS", "quoted"), ("bus", "claim")]),
+        ("A box with “dog food” on it.", [("dog", "quoted")]),
+        ('He said "stop."\nA dog sleeps." ', [("dog", "claim")]),
+        ("A truck marked FISH AND BIRDS LTD.", [("truck", "claim"), ("BIRDS", "quoted")]),
+        ("A bus route and a bus.", [("bus", "modifier"), ("bus", "claim")]),
+        ("The bus stops, the bus waiting, the bus slowly.", [("bus", "claim")] * 3),
+        ("The bus window and the dog's tail.", [("bus", "claim"), ("dog", "claim")]),
+        (
+            "A dog-friendly bench, a cat-like hat.",
+            [("dog", "modifier"), ("bench", "claim"), ("cat", "comparison"), ("hat", "claim")],
+        ),
+        ("People watch a man Roger knows.", [("People", "claim"), ("man", "claim")]),
+        ("A bench for people to sit on.", [("bench", "claim"), ("people", "purpose")]),
+        ("Shade for the people and a dog.", [("people", "claim"), ("dog", "claim")]),
+        ("Nothing except for a dog.", [("dog", "claim")]),
+        ("A lake where people can swim.", [("lake", "claim"), ("people", "generic")]),
+        ("A lake where two people can swim.", [("lake", "claim"), ("people", "claim")]),
+        ("A table typical of cats and dogs.", [("table", "claim"), ("cats", "generic"), ("dogs", "generic")]),
+        ("Commonly found near cars.", [("cars", "generic")]),
+        ("A bench shaped like a bird on a lake.", [("bench", "claim"), ("bird", "comparison"), ("lake", "claim")]),
+        ("A hat the size of a table.", [("hat", "claim"), ("table", "comparison")]),
+        ("A man waiting for his bus.", [("man", "claim"), ("bus", "generic")]),
+        ("It helps people find a table.", [("people", "purpose"), ("table", "claim")]),
+    ],
+)
+def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
+    assert uses(text) == expected
+    assert kept(text, "visual") == [surface for surface, use in expected if use == "claim"]
+    assert kept(text, "all") == [surface for surface, _ in expected]
+
+
+def test_what_is_said_twice_of_a_mention_counts_by_the_stronger() -> None:
+    assert uses("There is no bus route.") == [("bus", "negated")]
+    assert uses("Possibly a bus route.") == [("bus", "modifier")]
+    assert kept("Possibly a bus route.", "certain") == []
+    assert kept("Possibly a bus.", "visual") == ["bus"]
+
+
+def test_colors_and_kin() -> None:
+    vocabulary = Vocabulary.from_mapping(
+        {"orange": ["orange", "oranges"], "person": ["man", "mother"], "bear": ["bear", "bears"], "cat": ["cat"]},
+        heads=["orange"],
+        kin=["mother"],
+        kin_of=["bear"],
+    )
+    matcher, visual = AliasMatcher(vocabulary), AliasMatcher(vocabulary, "visual")
+
+    def read(text: str) -> list[tuple[str, str]]:
+        found = [(mention.surface, mention.use) for mention in matcher.find(text)]
+        columns = visual.find_batch([text, "A cat.", text])
+        claimed = [surface for surface, use in found if use == "claim"]
+        spans = [text[columns.start[k] : columns.end[k]] for k in range(*columns.indptr[:2])]
+        assert spans == claimed == [text[columns.start[k] : columns.end[k]] for k in range(*columns.indptr[2:])]
+        return found
+
+    assert read("An orange on orange carrots.") == [("orange", "claim"), ("orange", "modifier")]
+    assert read("An orange sits there; orange striped shirts; orange-red.") == [
+        ("orange", "claim"),
+        ("orange", "modifier"),
+        ("orange", "modifier"),
+    ]
+    assert read("Bears, the mother first.") == [("Bears", "claim"), ("mother", "modifier")]
+    assert read("Bears, a man and his mother.") == [("Bears", "claim"), ("man", "claim"), ("mother", "claim")]
+    assert read("A cat and a mother.") == [("cat", "claim"), ("mother", "claim")]
+
+
+def test_the_words_that_the_batch_knows_by_heart_are_no_nouns() -> None:
+    assert CLOSED_WORDS
+    assert [word for word in CLOSED_WORDS if noun_behind(f"bus {word}", 3)] == []
+
+
 WORDS = st.sampled_from(
     [*THINGS, "no", "not", "isn't", "isn’t", "without", "a", "the", "his", "or", "and", "but", ",", ".", ";", "\n"]
     + ["possibly", "might be", "appears to be", "looks like", "absence of", "only", "is not visible", "n't", "?t"]
-    + ["É", "İ", "\ud800", "\0"]
+    + ["É", "İ", "\ud800", "\0", "for", "where", "can", "like", "shaped", "route", "stops", "-like", "wheel", "sitting"]
+    + ['"', "“", "”", "typical of", "BUSES", "Route", "waiting for", "to"]
 )
 TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 
 
 @given(st.lists(TEXTS | st.text(max_size=40), max_size=6))
 def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> None:
-    columns = MATCHER.find_batch(texts)
-    matchers = {claims: AliasMatcher(VOCABULARY, cue_words(claims)) for claims in CLAIMS}
-    masks = {claims: claim_mask_batch(texts, *matchers[claims].find_watched(texts)) for claims in CLAIMS}
-    for claims, mask in masks.items():
-        single = [claim_mask(text, MATCHER.find(text), claims) for text in texts]
-        np.testing.assert_array_equal(mask, np.concatenate([np.zeros(0, dtype=bool), *single]))
-        left = find_claims(matchers[claims], texts)
-        np.testing.assert_array_equal(left.caption, columns.caption[mask])
-        np.testing.assert_array_equal(left.start, columns.start[mask])
-        np.testing.assert_array_equal(left.label_id, columns.label_id[mask])
+    masks = {}
+    for claims in CLAIMS:
+        matcher = MATCHERS[claims]
+        columns, masks[claims] = matcher.find_all(texts)
+        single = [matcher.find_all([text])[1] for text in texts]
+        np.testing.assert_array_equal(masks[claims], np.concatenate([np.zeros(0, dtype=bool), *single]))
+        counted = matcher.find_batch(texts)
+        np.testing.assert_array_equal(counted.caption, columns.caption[masks[claims]])
+        np.testing.assert_array_equal(counted.start, columns.start[masks[claims]])
+        np.testing.assert_array_equal(counted.label_id, columns.label_id[masks[claims]])
     assert masks["all"].all()
     assert not (masks["certain"] & ~masks["asserted"]).any()
+    assert not (masks["visual"] & ~masks["asserted"]).any()
+    for claims in ("asserted", "visual"):  # the only readings that a mention's one use decides
+        uses = [mention.use not in LEFT_OUT[claims] for text in texts for mention in MATCHER.find(text)]
+        assert uses == masks[claims].tolist()
 
 
 def test_reach() -> None:
@@ -140,16 +227,14 @@ def test_reach() -> None:
 
 def test_remembered_phrases_change_nothing() -> None:
     texts = ["Possibly a dog.", "There is no cat, dog, or bird.", "It appears to be a dog with a cat."]
-    matcher = AliasMatcher(VOCABULARY, cue_words("certain"))
     clear_cache()
-    first, again = (claim_mask_batch(texts, *matcher.find_watched(texts)) for _ in range(2))
+    first, again = (MATCHERS["certain"].find_all(texts)[1] for _ in range(2))
     assert first.tolist() == again.tolist() == [False, False, False, False, False, True]
 
 
 def test_more_captions_than_one_pass() -> None:
     texts = ["A dog.", "There is no dog.", "", "No cat, but a dog."] * 700
-    mask = claim_mask_batch(texts, *AliasMatcher(VOCABULARY, cue_words("asserted")).find_watched(texts))
-    assert mask.tolist() == [True, False, False, True] * 700
+    assert MATCHERS["asserted"].find_all(texts)[1].tolist() == [True, False, False, True] * 700
 
 
 def test_a_boundary_never_falls_inside_a_mention_that_is_no_claim() -> None:
@@ -162,15 +247,15 @@ def test_a_boundary_never_falls_inside_a_mention_that_is_no_claim() -> None:
 
 
 def test_an_unknown_reading_is_refused() -> None:
-    with pytest.raises(InputError, match="claims must be one of all, asserted, certain, got 'some'"):
-        claim_mask("a dog", MATCHER.find("a dog"), "some")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="claims must be one of all, asserted, certain, visual, got 'some'"):
+        AliasMatcher(VOCABULARY, "some")  # type: ignore[arg-type]
 
 
 def test_scores_by_claims() -> None:
     oracle = PresenceOracle.from_objects({"1": ["cat"]}, source="test")
     records = [{"image_id": 1, "caption": "There is no dog. A cat, possibly a bird."}]
     scored = {c: score_captions(records, vocabulary=VOCABULARY, oracle=oracle, claims=c, resamples=0) for c in CLAIMS}
-    assert [scored[c].counts["hallucinated"] for c in CLAIMS] == [2, 1, 0]
+    assert [scored[c].counts["hallucinated"] for c in CLAIMS] == [2, 1, 0, 1]
     assert "|claims:all|" in scored["all"].signature
     assert "|claims:asserted|" in scored["asserted"].signature
 

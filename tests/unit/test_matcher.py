@@ -19,7 +19,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputErrors, Mention, Vocabulary
+from scapo_eval.context import noun_behind
+from scapo_eval.matcher_batch import BatchMatcher
 from scapo_eval.text import nfc_with_map
+from scapo_eval.trie import AliasTrie
 
 Found = list[tuple[int, int, str]]
 
@@ -203,14 +206,18 @@ def test_find_and_find_batch_equal_the_oracle(case: tuple[Vocabulary, list[str]]
 WATCH = ("dog", "hot", "t", "fish", "seat", "absent", LONG[-1])
 
 
-@given(cases())
-def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]]) -> None:
+@given(cases(), st.booleans())
+def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]], look: bool) -> None:
     vocabulary, texts = case
-    matcher = AliasMatcher(vocabulary, WATCH)
-    check(matcher, texts)
-    check(pickle.loads(pickle.dumps(matcher)), texts)
+    mentions, columns, looked = BatchMatcher(AliasTrie(vocabulary, WATCH), look=look).find(texts)
+    plain = AliasMatcher(vocabulary).find_batch(texts)
+    np.testing.assert_array_equal(mentions.start, plain.start)
+    np.testing.assert_array_equal(mentions.label_id, plain.label_id)
+    assert len(looked) == len(mentions.start)
+    for row in np.flatnonzero(~looked):  # where nothing is to be seen, nothing is
+        text = texts[mentions.caption[row]]
+        assert not noun_behind(text, int(mentions.end[row]))
     every = AliasMatcher(Vocabulary.from_mapping({word: [word] for word in WATCH}))  # no alias hides another
-    columns = matcher.find_watched(texts)[1]
     spans = zip(columns.caption.tolist(), columns.start.tolist(), columns.end.tolist(), columns.label_id, strict=True)
     found = [(k, start, end, WATCH[at]) for k, start, end, at in spans]
     assert found == [(k, *mention) for k, text in enumerate(texts) for mention in slow_find(every.vocabulary, text)]
