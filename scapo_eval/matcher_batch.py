@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns
 from .context import CLOSED_WORDS
-from .text import GAP, HYPHENS, fold, join_of, word_spans
+from .text import GAP, HYPHENS, fold, is_unspaced, join_of, word_spans
 from .trie import NO_END, AliasTrie
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
 
+_UNSPACED = "\x02"  # stands for a letter of a script without spaces
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
 
 Ints = NDArray[Any]  # of some integer type
@@ -52,6 +53,8 @@ class _ToAscii(dict[int, str | int]):
         new: str | int = code
         if character in self._kept:
             pass
+        elif is_unspaced(character):
+            new = _UNSPACED
         elif len(word_spans(character)) == 1:
             if not self._keeps_words and not fold(character).isascii():
                 new = "_"
@@ -107,7 +110,8 @@ class BatchMatcher:
         for k, text in enumerate(texts):
             if not text.isascii():
                 ascii_texts[k] = text.translate(self._to_ascii) if unicodedata.is_normalized("NFC", text) else text
-                if not ascii_texts[k].isascii():
+                # the letter of a script without spaces takes a mark behind it to itself, which no ASCII says
+                if not ascii_texts[k].isascii() or f"{_UNSPACED}_" in ascii_texts[k]:
                     ascii_texts[k] = ""
                     plain.append(k)
         mentions, watched, look = self._tables.find(ascii_texts)

@@ -1,7 +1,8 @@
 """How text is read for matching: folding, word characters, and the joins between the words of an alias.
 
 One definition for vocabularies and captions alike (``docs/specification.md#matching``): letters, digits,
-combining marks and ``_`` make words; everything else is a border. Text is compared case-folded in NFC, but
+combining marks and ``_`` make words; everything else is a border. In scripts without spaces every letter, with its
+marks, is a word of its own, so that an alias matches inside running text. Text is compared case-folded in NFC, but
 every span indexes the original string.
 """
 
@@ -17,16 +18,25 @@ GAP = " "
 HYPHENS = "-\u2010\u2011"
 """Hyphen-minus, hyphen, non-breaking hyphen (which recent models write in ``T-shirt``)."""
 
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa00-\uaadf"  # Tai, Balinese, Javanese, Cham
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana, marks
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+)
+_UNSPACED_LETTER = re.compile(f"(?=\\w)[{_UNSPACED}]")
+
 _PLAIN = {0x2018: "'", 0x2019: "'", 0x2010: "-", 0x2011: "-"}
 _SPACES = re.compile(r"\s+")
 
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """Runs of word characters. Built at the first non-ASCII text: the regular `word` class has no combining marks."""
+    """Words. Built at the first non-ASCII text: the regular `word` class has no combining marks."""
     blocks = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # where Unicode keeps its marks
     marks = "".join(chr(c) for block in blocks for c in block if unicodedata.category(chr(c))[0] == "M")
-    return re.compile(f"(?:\\w+|(?![\\x00-\u02ff])[{marks}])+")  # the look-ahead spares ASCII the long class
+    run = f"(?:[^\\W{_UNSPACED}]+|(?![\\x00-\u02ff])[{marks}])+"  # the look-ahead spares ASCII the long class
+    return re.compile(f"{run}|{_UNSPACED_LETTER.pattern}[{marks}]*")
 
 
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
@@ -39,8 +49,18 @@ def fold(word: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
+def is_unspaced(text: str) -> bool:
+    """Whether a text begins with a letter or digit of a script that is written without spaces."""
+    return _UNSPACED_LETTER.match(text) is not None
+
+
+def is_unspaced_mark(text: str) -> bool:
+    """Whether a text begins with a combining mark of a script that is written without spaces."""
+    return unicodedata.category(text[0])[0] == "M" and re.match(f"[{_UNSPACED}]", text) is not None
+
+
 def join_of(between: str) -> str:
-    """The join that the text between two words makes: GAP, or its marks in one spelling, ``,  `` as ``, ``."""
+    """The join that the text between two words makes: GAP, its marks in one spelling (``,  `` as ``, ``), or nothing."""
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
     return _SPACES.sub(" ", between.translate(_PLAIN))

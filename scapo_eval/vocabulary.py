@@ -18,7 +18,7 @@ from .io.files import display_name, read_bytes
 from .reprs import fields_in_short, one_line
 from .rules import IgnoreRule, parse_lists, parse_rules, texts
 from .signature import digest
-from .text import GAP, HYPHENS, fold, join_of, word_spans
+from .text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_spans
 
 SUFFIX = ".yaml"
 
@@ -222,11 +222,13 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
         raise ValueError("is empty")
     if not spans or spans[0][0] != 0 or spans[-1][1] != len(text):
         raise ValueError("must begin and end with a letter or digit")
+    if is_unspaced_mark(text):
+        raise ValueError("begins with a mark that belongs to the letter before it, so it can match nothing")
     parts = [fold(text[slice(*spans[0])])]
     for (_, left), (start, end) in zip(spans, spans[1:], strict=False):
         between = text[left:start]
         # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
-        join = GAP if all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
+        join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
         if not join.isprintable():
             raise ValueError("holds a character that cannot be seen")
         parts.append(join)

@@ -34,6 +34,28 @@ def is_word(character: str) -> bool:
     return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
 
 
+BLOCKS = ["0e00 0eff", "1000 109f", "1780 17ff", "1950 19df", "1a20 1aaf", "1b00 1b7f", "a980 a9ff", "aa00 aadf",
+          "3005 3007", "3021 3029", "3031 3035", "3038 303c", "3040 30ff", "31f0 31ff", "ff66 ff9f", "3400 4dbf",
+          "4e00 9fff", "f900 faff", "20000 3ffff"]  # fmt: skip
+UNSPACED = {chr(c) for block in BLOCKS for c in range(int(block.split()[0], 16), int(block.split()[1], 16) + 1)}
+
+
+def is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
+
+
+def word_begins(text: str, at: int) -> bool:
+    """Between a border and a word character, and around each letter, with its marks, of a script without spaces."""
+    if not is_word(text[at]):
+        return False
+    if not at or not is_word(text[at - 1]) or (text[at] in UNSPACED and not is_mark(text[at])):
+        return True
+    before = text[:at]
+    while before and is_mark(before[-1]):
+        before = before[:-1]
+    return not is_mark(text[at]) and before[-1:] in UNSPACED and is_word(before[-1])
+
+
 def spelling(text: str, of_alias: bool) -> str:
     """Case-folded NFC text in which everything that the specification calls equal looks the same."""
     runs = re.findall(r"W+|N+", "".join("W" if is_word(c) else "N" for c in text))
@@ -74,9 +96,12 @@ def slow_find(vocabulary: Vocabulary, text: str) -> Found:
     }
     entries |= {spelling(unicodedata.normalize("NFC", phrase).strip(), True): None for phrase in vocabulary.ignore}
     body, back = unicodedata.normalize("NFC", text), offsets(text)
-    words = [is_word(c) for c in body]
-    begins = [k for k in range(len(body)) if words[k] and not (k and words[k - 1])]
-    ends = [k for k in range(1, len(body) + 1) if words[k - 1] and not (k < len(body) and words[k])]
+    begins = [k for k in range(len(body)) if word_begins(body, k)]
+    ends = [
+        k
+        for k in range(1, len(body) + 1)
+        if is_word(body[k - 1]) and (k == len(body) or not is_word(body[k]) or word_begins(body, k))
+    ]
     found, free = [], 0
     for begin in begins:
         if begin < free:
@@ -135,7 +160,8 @@ LONG += ["abcdefgh_middle1_stuvwxyz", "abcdefgh_middle2_stuvwxyz"]  # equal firs
 WORDS = [
     "dog", "dogs", "hot", "car", "carpet", "seat", "s", "t", "shirt", "umbrella", "stand", "standing", "a", "i", "of",
     "caf\u00e9", "cafe", "cafe\u0301", "o_o", "7", "7up", "\u0130stanbul", "istanbul", "i\u0307stanbul", "stra\u00dfe",
-    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "\uac00\u11a8", "\u1100\u1161\u11a8", "\u212a", "k",
+    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "t\u6064", "\u30c8\u30e9", "\u30c8\u30e9\u30c3\u30af", "\u0e2b\u0e21\u0e32",
+    "\u0e01\u0e48", "\u0e01", "\uff34\uff36", "\uac00\u11a8", "\u1100\u1161\u11a8", "\u212a", "k",
     "\u1e9b\u0323", "x\u0f71\u0f72", "x\u0f73", "\u0390", "\u1fd3", "\u03c3", "\u03c2", *LONG,
 ]  # fmt: skip
 GAPS = [" ", "  ", "\u00a0", "\u202f", "\n", "\r\n", "\t ", "\u2028", "-", "\u2010", "\u2011"]
@@ -334,7 +360,8 @@ IGNORE = ["piece of cake"]
         ("\ud800dog\udc00", [(1, 4, "dog")]),
         ("\U0001f436dog\U0001f436", [(1, 4, "dog")]),
         ("\u732b", [(0, 1, "cat")]),
-        ("\u732b\u732b", []),
+        ("\u732b\u732b", [(0, 1, "cat"), (1, 2, "cat")]),
+        ("\u732b\u0301dog", [(2, 5, "dog")]),
         ("", []),
         (" ", []),
         ("'", []),
@@ -345,6 +372,33 @@ def test_literal_examples(text: str, expected: Found) -> None:
     assert as_tuples(matcher.find(text)) == expected
     assert batch(matcher, [text]) == [expected]
     assert slow_find(matcher.vocabulary, text) == expected
+
+
+# ---- other scripts ----
+
+
+@pytest.mark.parametrize(
+    ("aliases", "text", "surfaces"),
+    [
+        (["狗", "热狗"], "一只狗在吃热狗。狗！", ["狗", "热狗", "狗"]),  # Chinese: longest, then on
+        (["t恤", "iphone手机"], "他穿着T恤，拿iPhone手机", ["T恤", "iPhone手机"]),
+        (["犬", "トラック", "がっこう"], "トラックと犬、か\u3099っこう", ["トラック", "犬", "か\u3099っこう"]),  # Japanese
+        (["ＴＶ", "ｔシャツ"], "ｔｖとＴシャツ、TV", ["ｔｖ", "Ｔシャツ"]),  # full-width letters are not ASCII ones
+        (["หมา", "หมาป่า", "นก"], "มีหมาและหมาป่ากับน\u0e49ก", ["หมา", "หมาป่า"]),  # Thai: a mark belongs to its letter
+        (["كلب", "كلاب"], "كلب، كلاب؛ كلبان", ["كلب", "كلاب"]),  # Arabic and Devanagari have spaces: whole words
+        (["कुत्ता", "कुत्ते"], "कुत्ता और कुत्ते। कुत्तों", ["कुत्ता", "कुत्ते"]),
+        (["dog"], "狗dog狗 dog", ["dog", "dog"]),
+    ],
+)
+def test_other_scripts(aliases: list[str], text: str, surfaces: list[str]) -> None:
+    matcher = make({"thing": aliases})
+    assert [mention.surface for mention in matcher.find(text)] == surfaces
+    check(matcher, [text, "a dog", text[1:]])
+
+
+def test_an_alias_that_can_match_nothing_is_refused() -> None:
+    with pytest.raises(InputErrors, match="begins with a mark that belongs to the letter before it"):
+        make({"a": ["\u0e48\u0e01"]})
 
 
 # ---- regressions: what the fuzz has found ----
