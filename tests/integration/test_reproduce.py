@@ -42,7 +42,7 @@ def program(folder: Path, name: str, line: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process (``programs/warm.py``)."""
     folder = tmp_path_factory.mktemp("programs")
@@ -62,7 +62,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     process.stdout.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def done(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the script leaves."""
     work = tmp_path_factory.mktemp("reproduce") / "work"
@@ -85,7 +85,13 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_judge_reads_pixels_and_its_planted_error_is_found_and_refined_away(done: Path) -> None:
+def test_from_drawn_pictures_to_the_report(done: Path) -> None:
+    judge_reads_pixels_and_its_planted_error_is_refined_away(done)
+    each_stage_reads_what_the_one_before_wrote(done)
+    tables_and_report_have_every_system(done)
+
+
+def judge_reads_pixels_and_its_planted_error_is_refined_away(done: Path) -> None:
     shown = json.loads((done / "toy" / "shown.json").read_text())
     store = Store.open(done / "matrix")
     assert store.labels == tuple(Vocabulary.load(done / "toy" / "vocabulary.json").labels)
@@ -101,7 +107,7 @@ def test_the_judge_reads_pixels_and_its_planted_error_is_found_and_refined_away(
     assert "shelf" in {row["phrase"] for row in rows(done / "candidates.jsonl")}
 
 
-def test_what_each_stage_wrote_is_what_the_next_one_read(done: Path) -> None:
+def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
     shown = json.loads((done / "toy" / "shown.json").read_text())
     matrix = PresenceOracle.load(done / "dopa.npz")
     evaluation = PresenceOracle.load(done / "dopa_evaluation.npz")
@@ -140,7 +146,7 @@ def test_what_each_stage_wrote_is_what_the_next_one_read(done: Path) -> None:
     assert [part.reward for part in result.parts] == [1.0, -1.0]
 
 
-def test_the_report_and_the_tables_have_every_system(done: Path) -> None:
+def tables_and_report_have_every_system(done: Path) -> None:
     systems = ["base", "scapo", "grpo"]
     for number, expected in ((1, systems), (2, systems), (4, ["base", "plain+description", "SCAPO"])):
         table = (done / "tables" / f"{number}.markdown").read_text()

@@ -18,7 +18,8 @@ import sys
 SIZE = struct.Struct("!I")
 IMPORTED = (
     "aiohttp", "fastapi", "uvicorn", "PIL.Image", "transformers.cli.transformers", "scapo_eval.cli.main",
-    "scapo_eval.engines.hf", "scapo_train.plan.planner", "scapo_train.trainer",
+    "scapo_eval.engines.hf", "scapo_train.plan.planner", "scapo_train.trainer", "inflect", "nltk",
+    "matplotlib.backends.backend_agg",
 )  # fmt: skip
 
 
