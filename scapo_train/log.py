@@ -1,6 +1,6 @@
 """What training writes as it goes: metrics, samples, a run card, a line on the screen, trackers.
 
-``metrics.jsonl`` and ``samples.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
+``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,15 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from scapo_eval import __version__
-from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.errors import InputError
 from scapo_eval.io.files import atomic_write, dump_json, parse_json
 
-METRICS, SAMPLES, EXTREMES, CARD, CONFIG = (
-    "metrics.jsonl",
-    "samples.jsonl",
-    "extremes.jsonl",
-    "card.json",
-    "config.toml",
-)
+from .alarms import Alarm
+from .config import Config, to_toml
+from .trackers import TRACKERS, Sample
+
+METRICS, SAMPLES, EXTREMES, ALARMS = "metrics.jsonl", "samples.jsonl", "extremes.jsonl", "alarms.jsonl"
+CARD, CONFIG = "card.json", "config.toml"
 _SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward": "reward", "length": "length"}
 
 
@@ -69,34 +69,31 @@ class Log:
 
     Args:
         folder: folder of the training run.
-        config: settings as TOML text.
+        config: settings of the training run.
         card: facts that make the training run reproducible.
         done: number of steps that are done already, -1 before the first evaluation; lines of later steps were left
             by an end that was not saved, and are dropped.
-        trackers: further places for the metrics.
 
     Raises:
         ScapoError: a tracker is not installed.
     """
 
-    def __init__(
-        self, folder: Path, config: str, card: Mapping[str, Any], done: int, trackers: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, config: Config, card: Mapping[str, Any], done: int) -> None:
         self.folder = folder
         self._console = Console(stderr=True, highlight=False)
-        for name in (METRICS, SAMPLES, EXTREMES):
+        for name in (METRICS, SAMPLES, EXTREMES, ALARMS):
             _keep_until(folder / name, done)
         with atomic_write(folder / CONFIG) as stream:
-            stream.write(config.encode())
+            stream.write(to_toml(config).encode())
         with atomic_write(folder / CARD) as stream:
-            stream.write(dump_json({**_machine(), **card}) + b"\n")
-        self._trackers = [_TRACKERS[name](folder) for name in trackers]
+            stream.write(dump_json(card := {**_machine(), **card}) + b"\n")
+        self._trackers = [TRACKERS[name](folder, {**asdict(config), "card": card}) for name in config.run.trackers]
 
     def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
         """Writes one step's metrics and shows the chief ones."""
         _append(self.folder / METRICS, {"step": step, **values})
-        for track in self._trackers:
-            track(step, {name: value for name, value in values.items() if value is not None})
+        for tracker in self._trackers:
+            tracker.metrics(step, {name: value for name, value in values.items() if value is not None})
         places = {"": "", "evaluation_": "held-out "}
         shown = [
             f"{where}{name} {_short(key, values[prefix + key])}"
@@ -110,14 +107,26 @@ class Log:
         line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s"
         self._console.print(line, markup=False, soft_wrap=True)
 
-    def sample(self, step: int, image_id: str, response: str) -> None:
-        """Keeps a response to an image that is described at intervals."""
-        _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """Keeps the responses to the images that are described at intervals."""
+        for image_id, response in samples:
+            _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
+        for tracker in self._trackers:
+            tracker.samples(step, samples)
+
+    def alarm(self, step: int, alarm: Alarm) -> None:
+        """Keeps an alarm that was not raised in the step before."""
+        _append(self.folder / ALARMS, {"step": step, **asdict(alarm)})
 
     def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
         """Keeps one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
         row = {"step": step, "kind": kind, "image_id": image_id, "response": response, "parts": parts}
         _append(self.folder / EXTREMES, row)
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the training run at all trackers."""
+        for tracker in self._trackers:
+            tracker.close(failed=failed)
 
 
 def open_folder(folder: Path, *, resume: bool) -> None:
@@ -185,43 +194,3 @@ def _machine() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
         "command": sys.argv,
     }
-
-
-def _missing(package: str) -> ScapoError:
-    return ScapoError(f"run.trackers = {package} needs that package: pip install {package}")
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise _missing("tensorboard") from None
-    writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def track(step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-
-    return track
-
-
-def _of_module(name: str) -> Any:
-    """W&B, and trackio, which has the same calls."""
-
-    def start(folder: Path) -> Any:
-        try:
-            module = __import__(name)
-        except ImportError:
-            raise _missing(name) from None
-        module.init(project="scapo", name=folder.name)
-        return lambda step, values: module.log(dict(values), step=step)
-
-    return start
-
-
-_TRACKERS: dict[str, Any] = {
-    "tensorboard": _tensorboard,
-    "wandb": _of_module("wandb"),
-    "trackio": _of_module("trackio"),
-}

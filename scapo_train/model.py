@@ -3,15 +3,16 @@
 The vision tower is frozen, so rollouts, reference and policy share one encoding of an image (:class:`Vision`), and a
 forward pass takes responses that share their prompt (:mod:`scapo_train.packing`).
 
-For models built like Qwen2-VL, Qwen2.5-VL and Qwen3-VL in transformers: ``.model.visual``,
-``.model.language_model``, ``.model.get_rope_index`` and ``.lm_head``.
+For models of :data:`FAMILIES`, which have in transformers ``.model.visual``, ``.model.language_model``,
+``.model.get_rope_index`` and ``.lm_head``.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,26 @@ from .logprob import TokenStatistics, token_statistics
 from .packing import ATTENTION, Batch, Vision
 
 
+@dataclass(frozen=True)
+class Family:
+    """A kind of model whose log-probabilities and greedy answers here equal those of transformers.
+
+    Attributes:
+        name: its name.
+    """
+
+    name: str
+
+
+FAMILIES: Mapping[str, Family] = {
+    "qwen2_vl": Family("Qwen2-VL"),
+    "qwen2_5_vl": Family("Qwen2.5-VL"),
+    "qwen3_vl": Family("Qwen3-VL"),
+    "qwen3_vl_moe": Family("Qwen3-VL-MoE"),
+}
+"""``model_type`` of a config -> its family. ``tests/integration/test_train_model.py`` compares each."""
+
+
 class Policy(nn.Module):
     """A vision-language model with the three calls of a training step.
 
@@ -49,13 +70,14 @@ class Policy(nn.Module):
         temperature: sampling temperature.
 
     Raises:
-        ScapoError: the model is not built as this module needs it.
+        ScapoError: the model is of a kind that is not supported.
     """
 
     def __init__(self, vlm: Any, ends: Sequence[int], temperature: float) -> None:
         super().__init__()
         self.vlm = vlm
-        self.image_token: int = _checked(vlm)
+        check_family(vlm.config)
+        self.image_token = int(vlm.config.image_token_id)
         vlm.model.language_model.set_attn_implementation(ATTENTION)
         self.ends = sorted(ends)
         self.never = [token for token in image_tokens(vlm.config) if token not in ends]
@@ -182,8 +204,7 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     plain = torch.promote_types(dtype, torch.float32) if not reference else dtype
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-        if not hasattr(described, "vision_config"):
-            raise ScapoError(f"{settings.path} ({described.model_type}) has no vision tower: pictures need one")
+        check_family(described)
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
@@ -267,15 +288,27 @@ def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, o
     register_fsdp_forward_method(policy, "decode")
 
 
-def _checked(vlm: Any) -> int:
-    """The id of the image token of a model that has all that this module needs."""
-    name, inner = type(vlm).__name__, getattr(vlm, "model", None)
-    missing = [part for part in ("visual", "language_model", "get_rope_index") if not hasattr(inner, part)]
-    missing += ["lm_head"] if not hasattr(vlm, "lm_head") else []
-    if missing:
-        known = "Qwen2-VL, Qwen2.5-VL and Qwen3-VL"
-        raise ScapoError(f"{name} is built differently (no {', '.join(missing)}); supported are {known}")
-    return int(vlm.config.image_token_id)
+def check_family(config: Any) -> Family:
+    """The family of a model that this module computes rightly.
+
+    Args:
+        config: the model's config.
+
+    Raises:
+        ScapoError: the model is of another kind, with the reason why it is refused.
+    """
+    kind, text = config.model_type, config.get_text_config()
+    other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})
+    if not hasattr(config, "vision_config"):
+        reason = "it has no vision tower, and pictures need one"
+    elif other:
+        reason = f"its layers of {', '.join(other)} cannot have responses share a prompt: probabilities would be wrong"
+    elif kind not in FAMILIES:
+        reason = "its log-probabilities were not compared with those of transformers"
+    else:
+        return FAMILIES[kind]
+    known = ", ".join(family.name for family in FAMILIES.values())
+    raise ScapoError(f"models of the kind {kind} cannot be trained: {reason}; supported are {known}")
 
 
 def _autocasting(tensor: Tensor) -> bool:

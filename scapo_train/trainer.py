@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,8 @@ class Trainer:
                 signal.signal(number, handler)
             self.prompts.close()
             self.sampler.close()
+            if self.log is not None:
+                self.log.close(failed=sys.exc_info()[0] is not None)
         return self.folder
 
     def train_step(self) -> Metrics:
@@ -265,6 +268,9 @@ class Trainer:
             **seconds,
         }
         metrics |= self.alarms.check(self.step + 1, metrics)
+        if self.log is not None:
+            for alarm in self.alarms.began:
+                self.log.alarm(self.step + 1, alarm)
         if self.log is not None and self._due(self.config.run.samples_every, self.step + 1):
             self._write_extremes(self.log, encoded, credited)
         return metrics
@@ -317,8 +323,7 @@ class Trainer:
             rows = list(zip([each.prompt.index for each in encoded], image_ids, texts, strict=True))
             all_rows = sorted(row for rank in process_group.gather(rows) for row in rank)
             if self.log is not None:
-                for _, image_id, text in all_rows[: run.samples]:
-                    self.log.sample(step, image_id, text)
+                self.log.samples(step, [(image_id, text) for _, image_id, text in all_rows[: run.samples]])
         if not scored:
             return {}
         truth = self.held_out_reward.truth
@@ -377,7 +382,7 @@ class Trainer:
     def _make_log(self, oracle: PresenceOracle) -> Log:
         config = self.config
         card = {
-            "reward": self.reward.signature,
+            "reward": str(self.reward.signature),
             "vocabulary": self.reward.truth.vocabulary.fingerprint,
             "oracle": oracle.fingerprint,
             "ranks": self.process_group.size,
@@ -386,7 +391,7 @@ class Trainer:
             "parameters": sum(parameter.numel() for parameter in self.policy.parameters()),
             "trainable": sum(parameter.numel() for parameter in self.trainable),
         }
-        return Log(self.folder, to_toml(config), card, self.step or -1, config.run.trackers)
+        return Log(self.folder, config, card, self.step or -1)
 
     def _on_signal(self, number: int, _frame: Any) -> None:
         if self._stop_requested and number == signal.SIGINT:

@@ -1,6 +1,6 @@
 """Builds a vision-language model of a few hundred kilobytes with random weights, and pictures for it.
 
-    python tiny_model.py FOLDER [--family qwen2_5_vl|qwen3_vl|llava|text] [--pictures N]
+    python tiny_model.py FOLDER [--family qwen2_5_vl|qwen3_vl|qwen2_vl|qwen3_vl_moe|llava|text] [--pictures N]
 
 It says nothing sensible. It is here so that every command of the recipe runs anywhere, in seconds, offline.
 """
@@ -28,6 +28,7 @@ TEMPLATE = (
     "{% if part['type'] == 'image' %}IMAGE{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
     "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant :{% endif %}"
 )
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen2_vl", "qwen3_vl_moe", "llava", "text")
 HIDDEN = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
@@ -53,7 +54,8 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
 
     Args:
         folder: made if there is none.
-        family: ``qwen2_5_vl``, ``qwen3_vl``, ``llava``, or ``text`` for a model that reads no images.
+        family: ``qwen2_5_vl``, ``qwen3_vl``, ``qwen2_vl``, ``qwen3_vl_moe``, ``llava``, or ``text`` for a model that
+            reads no images.
         seed: of the weights.
     """
     import torch
@@ -83,7 +85,16 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         config: Any = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **qwen)
         model: Any = transformers.Qwen2_5_VLForConditionalGeneration(config)
         processor: dict[str, Any] = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14}
-    elif family == "qwen3_vl":
+    elif family == "qwen2_vl":
+        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]}
+        vision = {
+            "depth": 2, "embed_dim": 32, "hidden_size": 32, "mlp_ratio": 2, "num_heads": 4, "patch_size": 14,
+            "spatial_merge_size": 2,
+        }  # fmt: skip
+        config = transformers.Qwen2VLConfig(text_config=text, vision_config=vision, **qwen)
+        model = transformers.Qwen2VLForConditionalGeneration(config)
+        processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14}
+    elif family in ("qwen3_vl", "qwen3_vl_moe"):
         text |= {
             "head_dim": 8,
             "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": True},
@@ -92,8 +103,13 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
             "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
             "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
         }  # fmt: skip
-        config = transformers.Qwen3VLConfig(text_config=text, vision_config=vision, **qwen)
-        model = transformers.Qwen3VLForConditionalGeneration(config)
+        if family == "qwen3_vl_moe":
+            text |= {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1}
+            config = transformers.Qwen3VLMoeConfig(text_config=text, vision_config=vision, **qwen)
+            model = transformers.Qwen3VLMoeForConditionalGeneration(config)
+        else:
+            config = transformers.Qwen3VLConfig(text_config=text, vision_config=vision, **qwen)
+            model = transformers.Qwen3VLForConditionalGeneration(config)
         processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16}
     elif family == "llava":
         vision = {**HIDDEN, "image_size": 56, "patch_size": 14, "projection_dim": 32, "model_type": "clip_vision_model"}
@@ -152,7 +168,7 @@ def draw(folder: str | Path, number: int) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder")
-    arguments.add_argument("--family", default="qwen2_5_vl", choices=["qwen2_5_vl", "qwen3_vl", "llava", "text"])
+    arguments.add_argument("--family", default="qwen2_5_vl", choices=FAMILIES)
     arguments.add_argument("--pictures", type=int, default=12)
     given = arguments.parse_args()
     build(Path(given.folder) / "model", given.family)

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from ..scoring import ScoredBlock, ScoringOptions
 from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
 
-METRICS_FILE, SAMPLES_FILE = "metrics.jsonl", "samples.jsonl"
+METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 """Files of a training run's folder that a report reads, see docs/report.md."""
 
 SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
@@ -96,6 +96,27 @@ class CaptionEvidence:
 
 
 @dataclass(frozen=True)
+class TrainingAlarm:
+    """Something that went wrong while training.
+
+    Attributes:
+        step: the step in which it was first seen, after a step without it.
+        name: name of the alarm.
+        metric: quantity that raised it, one of the log's columns.
+        value: value of the quantity.
+        threshold: value beyond which it is alarming.
+        setting: setting of the training run that the threshold comes from.
+    """
+
+    step: int
+    name: str
+    metric: str
+    value: float
+    threshold: float
+    setting: str
+
+
+@dataclass(frozen=True)
 class TrainingLog:
     """The log of a training run.
 
@@ -103,11 +124,13 @@ class TrainingLog:
         name: name of the training run.
         columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
+        alarms: what went wrong, in order of step.
     """
 
     name: str
     columns: Mapping[str, list[float | None]]
     samples: list[tuple[int, str, str]]
+    alarms: Sequence[TrainingAlarm] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,7 @@ def caption_evidence(
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
-    """Reads ``metrics.jsonl`` and, where there is one, ``samples.jsonl`` of a run's folder.
+    """Reads ``metrics.jsonl`` and, where they are there, ``samples.jsonl`` and ``alarms.jsonl`` of a run's folder.
 
     Raises:
         InputError: the file is not found, ``step`` does not increase, or a value is not a number.
@@ -195,7 +218,31 @@ def read_training_log(folder: str | Path) -> TrainingLog:
                 raise InputError(f"'{key}' must be a number or null, found {value!r:.60}", path=path, line=line)
             names[key] = None
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return TrainingLog(Path(folder).resolve().name, columns, _read_samples(Path(folder) / SAMPLES_FILE))
+    folder = Path(folder)
+    return TrainingLog(
+        folder.resolve().name, columns, _read_samples(folder / SAMPLES_FILE), _read_alarms(folder / ALARMS_FILE)
+    )
+
+
+def _read_alarms(path: Path) -> list[TrainingAlarm]:
+    if not path.is_file():
+        return []
+    alarms = []
+    for line, record in iter_records(path):
+        try:
+            alarm = TrainingAlarm(**{each.name: record[each.name] for each in fields(TrainingAlarm)})
+        except KeyError as error:
+            raise InputError(f"missing key {error}", path=path, line=line) from None
+        texts, numbers = (alarm.name, alarm.metric, alarm.setting), (alarm.value, alarm.threshold)
+        if (
+            type(alarm.step) is not int
+            or not all(isinstance(each, str) for each in texts)
+            or not all(type(each) in (int, float) for each in numbers)
+        ):
+            reason = "'step' must be a whole number, 'value' and 'threshold' numbers, the rest strings"
+            raise InputError(reason, path=path, line=line)
+        alarms.append(alarm)
+    return sorted(alarms, key=lambda alarm: alarm.step)
 
 
 def _read_samples(path: Path) -> list[tuple[int, str, str]]:

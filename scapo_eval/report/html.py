@@ -257,7 +257,10 @@ def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
     matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
     return {
         "name": run.name,
-        "columns": run.columns,
+        "columns": {name: values for name, values in run.columns.items() if not name.startswith("alarm_")},
+        "alarms": [
+            [each.step, each.name, each.metric, each.value, each.threshold, each.setting] for each in run.alarms
+        ],
         "step": [step for step, _, _ in run.samples],
         "image": images,
         "labels": report.vocabulary.labels if report.vocabulary else [],

@@ -1104,6 +1104,8 @@
           ),
         );
     }
+    for (const [x, y, text] of options.marks || [])
+      svg.append(draw("path", { class: "alarm", d: `M${X(x) - 5} ${Y(y) - 9}h10l-5 8z` }, draw("title", {}, text)));
     const cursor = draw("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
     svg.append(cursor);
     const move = (step) => {
@@ -1171,6 +1173,60 @@
         x = run.columns.step;
       return 2 * there.length > y.length ? { x, y } : { x: there.map((k) => x[k]), y: there.map((k) => y[k]) };
     };
+    const short = (v) => String(+v.toPrecision(3));
+    const alarms = runs.flatMap((run) =>
+      run.alarms.map(([step, name, metric, value, threshold, setting]) => ({
+        cells: [
+          ...(runs.length > 1 ? [run.name] : []),
+          String(step),
+          name,
+          metric,
+          short(value),
+          short(threshold),
+          setting,
+        ],
+        step,
+        metric,
+        value,
+        text: `${runs.length > 1 ? run.name + ", " : ""}step ${step}: ${name}: ${short(value)}, threshold ${short(threshold)}`,
+      })),
+    );
+    if (alarms.length) {
+      const heads = ["Step", "Alarm", "Quantity", "Value", "Threshold", "Setting"];
+      if (runs.length > 1) heads.unshift("Run");
+      byId("alarms").replaceChildren(
+        el("h3", {}, "Alarms"),
+        el("p", { class: "hint" }, "The step in which each began; marked in its chart, where it has one."),
+        el(
+          "div",
+          { class: "scroll", tabindex: 0, role: "region", "aria-label": "Alarms" },
+          el(
+            "table",
+            {},
+            el(
+              "thead",
+              {},
+              el(
+                "tr",
+                {},
+                heads.map((head) => el("th", { scope: "col" }, head)),
+              ),
+            ),
+            el(
+              "tbody",
+              {},
+              alarms.map((alarm) =>
+                el(
+                  "tr",
+                  {},
+                  alarm.cells.map((cell) => el("td", {}, el("bdi", {}, cell))),
+                ),
+              ),
+            ),
+          ),
+        ),
+      );
+    }
     let moves = [];
     const update = () => {
       const step = all[+slider.value];
@@ -1225,7 +1281,11 @@
                   color: (runs.length > 1 ? r : j) + 1,
                 })),
             ),
-            { ...options, width: wide },
+            {
+              ...options,
+              width: wide,
+              marks: alarms.filter((a) => members.includes(a.metric)).map((a) => [a.step, a.value, a.text]),
+            },
           ),
         )
         .filter(Boolean);

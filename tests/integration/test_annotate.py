@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import signal
 import subprocess
@@ -12,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +20,11 @@ import pytest
 pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_eval import PresenceOracle, Vocabulary  # noqa: E402
 from scapo_eval.annotate.store import Store  # noqa: E402
 from scapo_eval.cli.main import main  # noqa: E402
 
 Start = Callable[..., str]
-WORLD = Path(__file__).resolve().parent.parent / "judge_world.py"
 
 
 class Said(NamedTuple):
@@ -73,97 +70,6 @@ def stats(url: str) -> dict:
     """What the loopback server has counted."""
     with urllib.request.urlopen(url.replace("/v1", "/stats")) as reply:
         return json.loads(reply.read())
-
-
-@pytest.fixture
-def world() -> ModuleType:
-    """The world of the tiny judge."""
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    spec = importlib.util.spec_from_file_location("judge_world", WORLD)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
-def test_the_whole_pipeline_with_a_trained_judge_behind_a_real_server(
-    cli: Cli, world: ModuleType, serve: Callable[[str], str], tmp_path: Path
-) -> None:
-    model = world.train(tmp_path / "judge")
-    url = serve(str(model))
-    asking = ("--model", model, "--base-url", url, "--concurrency", "4", "--max-tokens", "12", "-q")
-    truth = world.write_pictures(tmp_path / "pool", 48, seed=7)
-    vocabulary = world.write_vocabulary(tmp_path / "world.json")
-    (tmp_path / "coarse.txt").write_text(world.COARSE)
-    (tmp_path / "joint.txt").write_text(world.JOINT)
-    (tmp_path / "eval.jsonl").write_text('{"image_id": "000000000005", "caption": "A dog."}\n')
-    rollouts = world.write_rollouts(tmp_path / "rollouts.jsonl", truth, samples=4, seed=1)
-    listed, run = tmp_path / "sample.jsonl", tmp_path / "run"
-
-    cli("annotate", "sample", tmp_path / "pool", "-n", 40, "-o", listed, "--exclude", tmp_path / "eval.jsonl")
-    assert cli("oracle", "overlap", listed, tmp_path / "eval.jsonl").stdout.endswith("disjoint, no shared image\n")
-    cli(
-        "annotate",
-        "coarse",
-        listed,
-        "-o",
-        run,
-        "--vocabulary",
-        vocabulary,
-        "--prompt",
-        tmp_path / "coarse.txt",
-        *asking,
-    )
-
-    def errors() -> dict[str, int]:
-        store = Store.open(run)
-        assert (store.matrix != -1).all()
-        wanted = np.array([[label in truth[image] for label in store.labels] for image in store.image_ids])
-        return dict(zip(store.labels, (store.matrix != wanted).sum(axis=0).tolist(), strict=True))
-
-    planted = sum("knife" in truth[image] and "fork" not in truth[image] for image in Store.open(run).image_ids)
-    assert planted >= 8
-    before = errors()
-    assert before["fork"] == pytest.approx(planted, abs=2)
-    assert sum(before.values()) - before["fork"] <= 3  # it reads the pixels; it is not perfect
-
-    mined = orjson.loads(cli("annotate", "mine", run, rollouts, "-o", tmp_path / "cells.jsonl", "--json").stdout)
-    assert mined["suggested"][0] == "fork"
-    fork = next(row for row in mined["labels"] if row["label"] == "fork")
-    assert fork["with_label"] == "knife"  # what it is mixed up with
-    assert {row["label"] for row in mined["cells"][:3]} == {"fork"}
-    assert "shelf" in {row["phrase"] for row in mined["outside"]}
-
-    joint = f"knife,fork={tmp_path / 'joint.txt'}"
-    assert "no findings" in cli("annotate", "lint", "--vocabulary", vocabulary, "--joint", joint).stderr
-    cli("annotate", "refine", run, "--joint", joint, "--reason", "knives are taken for forks", *asking)
-    after = errors()
-    assert after["fork"] <= 1
-    assert sum(after.values()) <= 4
-    image = next(each for each in Store.open(run).image_ids if "knife" in truth[each] and "fork" not in truth[each])
-    history = cli("annotate", "history", run, image, "fork").stdout.splitlines()
-    assert [line.split("\t")[:2] for line in history] == [["present", "coarse"], ["absent", "joint"]]
-    assert history[1].endswith("knives are taken for forks")
-    assert "no findings" in cli("annotate", "lint", run).stderr
-
-    matrix = tmp_path / "dopa.npz"
-    cli("annotate", "finalize", run, "-o", matrix, "--license", "CC0-1.0")
-    card = orjson.loads((tmp_path / "dopa.npz.card.json").read_bytes())
-    assert card["images"]["pool"]["seed"] == 0
-    assert card["images"]["n"] == 40
-    assert [each["kinds"] for each in card["passes"]] == [["coarse"], ["joint"]]
-    assert all(each["engine"]["model"] == str(model) for each in card["passes"])
-    summary = orjson.loads(cli("oracle", "stats", matrix, "--vocabulary", vocabulary, "--json").stdout)
-    assert (summary["images"], summary["labels"], summary["aliases"]) == (40, 6, 12)
-
-    oracle = PresenceOracle.load(matrix)
-    labels = Vocabulary.load(vocabulary)
-    reward = SubsentenceReward(labels, oracle, RewardConfig(rule="sentence"))
-    (result,) = reward([image], ["There is a knife. There is a fork."])
-    assert [part.reward for part in result.parts] == [1.0, -1.0]
 
 
 def test_people_check_the_judge_is_asked_again_and_the_card_tells_both(cli: Cli, start: Start, tmp_path: Path) -> None:

@@ -99,6 +99,15 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     first = captions[REAL[0]][0]
     samples = [{"step": s, "image_id": first["image_id"], "response": f"Step {s}. A person."} for s in (0, 10, 19)]
     (folder / "run" / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    alarm = {
+        "step": 15,
+        "name": "kl",
+        "metric": "kl",
+        "value": 15e-4,
+        "threshold": 14e-4,
+        "setting": "loss.kl_alarm = 0.0014",
+    }
+    (folder / "run" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
     names = [f"{name}.jsonl" for name in REAL]
     return make(folder, *names, "run", "--truth", data / "gt" / "coco_chair_gt.jsonl"), captions
 
@@ -275,6 +284,19 @@ def test_training_curves_and_samples_follow_the_slider(reader: Reader) -> None:
     assert page.inner_text("#step-shown") == "10"
 
 
+def test_alarms_are_listed_and_marked_in_the_chart_of_their_quantity(reader: Reader) -> None:
+    page = reader.open("page=training")
+    assert page.locator("#alarms thead th").all_inner_texts() == [
+        "Step", "Alarm", "Quantity", "Value", "Threshold", "Setting",
+    ]  # fmt: skip
+    assert page.locator("#alarms tbody td").all_inner_texts() == [
+        "15", "kl", "kl", "0.0015", "0.0014", "loss.kl_alarm = 0.0014",
+    ]  # fmt: skip
+    assert page.locator("#curves .alarm").count() == 1
+    chart = page.locator("#curves figure", has_text="KL to the reference")
+    assert chart.locator(".alarm title").text_content() == "step 15: kl: 0.0015, threshold 0.0014"
+
+
 def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -286,6 +308,7 @@ def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
     page = opened.open("page=training")
     assert page.locator("#trouble").is_hidden()
     assert page.locator("#curves svg").count() == 2
+    assert page.locator("#alarms").inner_html() == ""
     sparse = page.locator("#curves figure", has_text="Held out: Hal. Rate")
     drawn = sparse.locator("path").first.get_attribute("d")
     assert drawn is not None

@@ -127,7 +127,9 @@ def test_a_mistyped_model_is_said_before_transformers_looks_for_it(
 
 def test_a_model_without_a_vision_tower(lab: Any, refused: Callable[..., str], tiny: ModuleType) -> None:
     tiny.build(lab.folder / "text", "text")
-    assert "text (llama) has no vision tower" in refused(f"model.path={lab.folder / 'text'}")
+    assert "models of the kind llama cannot be trained: it has no vision tower" in refused(
+        f"model.path={lab.folder / 'text'}"
+    )
 
 
 @pytest.mark.parametrize("damage", ["nothing", "weights", "settings"])

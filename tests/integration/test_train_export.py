@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,16 @@ def test_an_export_has_the_files_of_its_source_and_describes(lab: Any, lab_templ
     for name in names - WRITTEN:
         assert (model / name).read_bytes() == (own / name).read_bytes(), name
     AutoModelForImageTextToText.from_pretrained(model)
-    if importlib.util.find_spec("torchvision"):
-        AutoProcessor.from_pretrained(model)
+
+    def processor(folder: Path) -> str:
+        """What plain transformers makes of a folder: its processor, or what it misses."""
+        try:
+            return type(AutoProcessor.from_pretrained(folder)).__name__
+        except ImportError as error:
+            return "torchvision" if "Torchvision library" in str(error) else str(error)
+
+    assert processor(model) == processor(own)
+    assert processor(model) == ("Qwen2_5_VLProcessor" if importlib.util.find_spec("torchvision") else "torchvision")
     picture = lab.folder / "images" / "1.png"
     assert caption(model, picture).split()
 
@@ -104,6 +113,48 @@ def test_the_best_evaluation_is_kept_exported_and_waited_for(
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 5
     assert main(lab.run("none", "run.keep_best=cap_score")) == 2
     assert "run.keep_best needs data.evaluation and run.evaluate_every" in capsys.readouterr().err
+
+
+def test_two_ranks_agree_on_the_best_and_on_the_end(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {0: 0.9, 1: 0.2, 2: 0.5, 3: 0.4, 4: 0.5, 5: 0.9}
+
+    def evaluate(self: trainer.Trainer, step: int) -> dict[str, float]:
+        """A rank's share of the score: only their sum is it."""
+        share = scores[step] * (self.process_group.rank + 1) / 3
+        return {"evaluation_cap_score": self.process_group.sum(share)[0]}
+
+    monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
+    best = ("run.evaluate_every=1", f"data.evaluation={lab.folder / 'train.jsonl'}", "run.keep_best=cap_score")
+    assert ranks(2, lab.run("run", *best, "run.patience=2", "run.steps=5")) == [0, 0]
+    run = lab.folder / "run"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 5  # the start and four steps
+    assert [path.name for path in (run / "best").iterdir()] == ["step-000002"]
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-000003", "step-000004"}
+    assert export.main([str(run), "--best", "-o", str(lab.folder / "two")]) == 0  # on one rank
+    assert export.main([str(run), "-o", str(lab.folder / "four")]) == 0
+    two, four, whole = (weights(path) for path in (lab.folder / "two", lab.folder / "four", run / "model"))
+    assert all(torch.equal(two[name], whole[name]) for name in whole)
+    assert any(not torch.equal(four[name], whole[name]) for name in whole)
+
+
+def ranks(size: int, arguments: list[str]) -> list[int]:
+    """Exit codes of the ranks of a run, forked from this process: torchrun would import torch once for each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    children = []
+    for rank in range(size):
+        if not (child := os.fork()):
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+            os.environ.update({name: str(value) for name, value in names.items()})
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            code = 1
+            try:
+                code = main(arguments)
+            finally:
+                os._exit(code)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def test_less_is_better_for_hallucination() -> None:

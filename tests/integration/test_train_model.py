@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_eval.errors import ScapoError  # noqa: E402
@@ -61,7 +61,7 @@ class Case:
         return given
 
 
-@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl", "qwen2_vl", "qwen3_vl_moe"])
 def case(
     request: pytest.FixtureRequest,
     tiny: ModuleType,
@@ -77,6 +77,8 @@ def case(
             stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
     policy = load_policy(Model(path=str(path), dtype="float64", gradient_checkpointing=False), 1.0, PROCESS_GROUP)
     exact_norms(policy)
+    if "moe" in request.param:  # the grouped kernel of experts has no float64
+        policy.vlm.set_experts_implementation("eager")
     prompts = Prompts(read_prompts(root / "train.jsonl"), load_processor(str(path)), 0).take(range(6))
     encoded = encode(policy, prompts, PROCESS_GROUP.device, pictures=4)
     made = Case(path, policy, prompts, encoded, [])
@@ -120,6 +122,8 @@ def test_gradients_equal_those_of_separate_sequences_also_with_recomputation(cas
     wanted = torch.autograd.grad((torch.cat(separate) * slope).sum(), parameters)
     again = load_policy(Model(path=str(case.path), dtype="float64"), 1.0, PROCESS_GROUP)
     again.train()
+    if hasattr(case.policy.vlm.config.get_text_config(), "num_experts_per_tok"):
+        again.vlm.set_experts_implementation("eager")
     assert again.vlm.is_gradient_checkpointing
     case.policy, plain = again, case.policy
     parameters = [each for each in again.parameters() if each.requires_grad]
@@ -186,8 +190,25 @@ def test_temperature_is_that_of_the_update_too(case: Case) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=SAME)
 
 
-@pytest.mark.parametrize(("family", "reason"), [("text", "has no vision tower"), ("llava", "built differently")])
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("text", "llama cannot be trained: it has no vision tower"),
+        ("llava", "llava cannot be trained: its log-probabilities were not compared"),
+    ],
+)
 def test_other_kinds_of_models_are_refused(tiny: ModuleType, tmp_path: Path, family: str, reason: str) -> None:
     path = tiny.build(tmp_path / family, family)
-    with pytest.raises(ScapoError, match=reason):
+    with pytest.raises(ScapoError, match=f"{reason}.*; supported are Qwen2-VL, Qwen2.5-VL"):
         load_policy(Model(path=str(path), dtype="float32"), 1.0, PROCESS_GROUP)
+
+
+def test_hybrid_and_windowed_attention_is_refused_by_name_before_weights_are_read(tmp_path: Path) -> None:
+    hybrid = getattr(transformers, "Qwen3_5Config", None)
+    configs = {} if hybrid is None else {"qwen3_5": (hybrid(), "linear_attention")}
+    windowed = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "num_hidden_layers": 2}
+    configs["qwen2_5_vl"] = (transformers.Qwen2_5_VLConfig(text_config=windowed), "sliding_attention")
+    for kind, (config, layers) in configs.items():
+        config.save_pretrained(tmp_path / kind)
+        with pytest.raises(ScapoError, match=f"{kind} cannot be trained: its layers of {layers} cannot have responses"):
+            load_policy(Model(path=str(tmp_path / kind), dtype="float32"), 1.0, PROCESS_GROUP)

@@ -270,6 +270,40 @@ def test_a_training_run_is_read_with_gaps_and_sorted_samples(tmp_path: Path) -> 
     assert run.samples == [(0, "7", "0 7"), (10, "7", "10 7"), (0, "3", "0 000000000003"), (10, "3", "10 000000000003")]
 
 
+ALARM = {
+    "step": 10, "name": "kl", "metric": "kl", "value": 1.5, "threshold": 1, "setting": "loss.kl_alarm = 1",
+    "start": None,
+}  # fmt: skip
+
+
+def test_alarms_of_a_training_run_are_read_and_handed_to_the_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [{"step": 10, "kl": 1.5, "alarm_kl": 1.0}])
+    assert read_training_log(folder).alarms == []
+    (folder / "alarms.jsonl").write_text("".join(json.dumps(ALARM | {"step": step}) + "\n" for step in (20, 10)))
+    run = read_training_log(folder)
+    assert [alarm.step for alarm in run.alarms] == [10, 20]
+    (shown,) = payload(html.page(Report(training_logs=(run,)), title="T"), "charts")["training"]
+    assert shown["alarms"][0] == [10, "kl", "kl", 1.5, 1, "loss.kl_alarm = 1"]
+    assert shown["columns"] == {"step": [10], "kl": [1.5]}  # flags have no charts
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"value": "high"}, r"alarms\.jsonl:1: 'step' must be a whole number, 'value' and 'threshold' numbers"),
+        ({"metric": None}, r"the rest strings"),
+    ],
+)
+def test_faulty_alarms_are_refused_by_line(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    folder = write_run(tmp_path / "run", [{"step": 10}])
+    (folder / "alarms.jsonl").write_text(json.dumps(ALARM | change) + "\n")
+    with pytest.raises(InputError, match=reason):
+        read_training_log(folder)
+    (folder / "alarms.jsonl").write_text(json.dumps({"step": 1}) + "\n")
+    with pytest.raises(InputError, match=r"alarms\.jsonl:1: missing key 'name'"):
+        read_training_log(folder)
+
+
 @pytest.mark.parametrize(
     ("metrics", "samples", "reason"),
     [

@@ -1,0 +1,243 @@
+"""``examples/reproduce/reproduce.sh`` from nothing to the report, and the paper's commands as far as their options."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import numpy as np
+import pytest
+
+for package in ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate", "aiohttp", "PIL", "matplotlib"):
+    pytest.importorskip(package)
+
+from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary  # noqa: E402
+from scapo_eval.annotate.store import Store  # noqa: E402
+from scapo_eval.cli.main import cli  # noqa: E402
+from scapo_train.config import load, required  # noqa: E402
+from scapo_train.plan import __main__ as plan  # noqa: E402
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+EXAMPLE, PAGE = CHECKOUT / "examples" / "reproduce", CHECKOUT / "docs" / "reproduce.md"
+WARM = CHECKOUT / "tests" / "programs" / "warm.py"
+SCRIPT = (EXAMPLE / "reproduce.sh").read_text()
+
+
+def program(folder: Path, name: str, line: str) -> None:
+    """A program of this name for the PATH: a line of sh."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process (``programs/warm.py``)."""
+    folder = tmp_path_factory.mktemp("programs")
+    listening = folder / "warm"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-W", "ignore", str(WARM), str(listening)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
+    for name in ("scapo-eval", "python", "transformers"):
+        client = shlex.join([sys.executable, "-I", "-S", str(WARM), str(listening), name])
+        program(folder / "bin", name, f'exec {client} "$@"')
+    yield folder / "bin"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def done(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the script leaves."""
+    work = tmp_path_factory.mktemp("reproduce") / "work"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ended = subprocess.run(
+        ["bash", str(EXAMPLE / "reproduce.sh"), str(EXAMPLE / "toy.env")],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "WORK": str(work), "PORT": port},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert "Traceback" not in ended.stderr
+    return work
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """A file of JSON Lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_from_drawn_pictures_to_the_report(done: Path) -> None:
+    judge_reads_pixels_and_its_planted_error_is_refined_away(done)
+    each_stage_reads_what_the_one_before_wrote(done)
+    tables_and_report_have_every_system(done)
+
+
+def judge_reads_pixels_and_its_planted_error_is_refined_away(done: Path) -> None:
+    shown = json.loads((done / "toy" / "shown.json").read_text())
+    store = Store.open(done / "matrix")
+    assert store.labels == tuple(Vocabulary.load(done / "toy" / "vocabulary.json").labels)
+    truth = np.array([[label in shown[image] for label in store.labels] for image in store.image_ids])
+    assert (store.matrix != truth).sum() <= 3
+    fork = store.labels.index("fork")
+    knives = [k for k, image in enumerate(store.image_ids) if "knife" in shown[image] and "fork" not in shown[image]]
+    assert len(knives) >= 3
+    histories = [[(verdict, source.kind) for verdict, source in store.history(k, fork)] for k in knives]
+    planted = sum(history[:2] == [(1, "coarse"), (0, "joint")] for history in histories)
+    assert planted >= len(knives) - 1
+    assert not store.matrix[knives, fork].any()
+    assert "shelf" in {row["phrase"] for row in rows(done / "candidates.jsonl")}
+
+
+def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
+    shown = json.loads((done / "toy" / "shown.json").read_text())
+    matrix = PresenceOracle.load(done / "dopa.npz")
+    evaluation = PresenceOracle.load(done / "dopa_evaluation.npz")
+    pool = {str(row["image_id"]) for row in rows(done / "pool.jsonl")}
+    held_out = {str(row["image_id"]) for row in rows(done / "evaluation.jsonl")}
+    assert set(matrix.index) == pool == {str(row["image_id"]) for row in rows(done / "train.jsonl")}
+    assert set(evaluation.index) == held_out
+    assert len(pool) == 20
+    assert len(held_out) == 8
+    assert not pool & held_out
+    assert len(rows(done / "rollouts.jsonl")) == 8 * len(pool)
+    assert not list(done.rglob("*.failed.jsonl"))
+    card = json.loads((done / "dopa.npz.card.json").read_text())
+    assert [each["kinds"] for each in card["passes"]] == [["coarse"], ["joint"]]
+    assert card["people"].keys() == {"Ada"}
+
+    for name in ("scapo", "grpo", "dapo", "coco"):
+        run = done / "runs" / name
+        assert [row["step"] for row in rows(run / "metrics.jsonl")] == [1, 2]
+        oracle = json.loads((run / "card.json").read_text())["oracle"]
+        assert (oracle == matrix.fingerprint) == (name != "coco")
+        assert load(run / "config.toml").model.path == str(done / "toy" / "policy")
+    configs = {name: load(done / "runs" / name / "config.toml") for name in ("scapo", "grpo", "dapo")}
+    assert [configs[name].credit.scheme for name in configs] == list(configs)
+    assert [configs[name].loss.clip_high for name in configs] == [0.2, 0.2, 0.28]
+    for name in ("base", "scapo", "grpo"):
+        made = json.loads((done / "captions" / f"{name}.jsonl.run.json").read_text())
+        assert made["engine"]["model"] == (str(done / "toy" / "policy") if name == "base" else f"runs/{name}/model")
+    results = json.loads((done / "results" / "coco.json").read_text())
+    assert [system["name"] for system in results["systems"]] == ["base", "scapo", "grpo"]
+    assert f"dagger_oracle:{evaluation.fingerprint}" in results["systems"][0]["signature"]
+
+    (image, *_) = [image for image in matrix.index if {"knife", "fork"} & set(shown[image]) == {"knife"}]
+    reward = SubsentenceReward(Vocabulary.load(done / "toy" / "vocabulary.json"), matrix, RewardConfig(rule="sentence"))
+    (result,) = reward([image], ["There is a knife. There is a fork."])
+    assert [part.reward for part in result.parts] == [1.0, -1.0]
+
+
+def tables_and_report_have_every_system(done: Path) -> None:
+    systems = ["base", "scapo", "grpo"]
+    for number, expected in ((1, systems), (2, systems), (4, ["base", "plain+description", "SCAPO"])):
+        table = (done / "tables" / f"{number}.markdown").read_text()
+        assert [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")][2:] == expected
+        assert "\\begin{tabular}" in (done / "tables" / f"{number}.latex").read_text()
+    assert (done / "tables" / "dynamics.png").read_bytes().startswith(b"\x89PNG")
+    page = (done / "report.html").read_text()
+    assert "MMHal-Bench" in page
+    (charts,) = re.findall(r'id="data-charts">([A-Za-z0-9+/=]+)</script>', page)
+    packed = json.loads(gzip.decompress(base64.b64decode(charts)))
+    assert packed["captions"] == systems
+    assert [run["name"] for run in packed["training"]] == ["scapo", "grpo", "dapo", "coco"]
+    density = json.loads((done / "density.json").read_text())
+    assert [system["name"] for system in density["systems"]] == ["coco80", "toy"]
+
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+
+
+# --- the paper's size -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What ``reproduce.sh paper.env`` would run, stages and all."""
+    folder = tmp_path_factory.mktemp("paper")
+    for name in ("scapo-eval", "python", "torchrun"):
+        program(folder / "bin", name, f"printf '%s\\t' {name} \"$@\" >>{folder}/said; echo >>{folder}/said")
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "WORK": str(folder / "work")}
+    script = ["bash", str(EXAMPLE / "reproduce.sh"), str(EXAMPLE / "paper.env")]
+    subprocess.run(script, env=environment, check=True, capture_output=True)
+    return [line.split("\t")[:-1] for line in (folder / "said").read_text().splitlines()]
+
+
+def test_every_command_of_the_papers_size_has_options_that_exist(commands: list[list[str]]) -> None:
+    for name, *arguments in commands:
+        if name == "scapo-eval":
+            parse(arguments)
+    assert sum(name == "scapo-eval" for name, *_ in commands) > 80
+
+
+def parse(arguments: list[str]) -> None:
+    """Has click parse a command of ``scapo-eval`` without running it.
+
+    Raises:
+        click.UsageError: an option or value that does not exist.
+    """
+    command, name = cast(click.Command, cli), "scapo-eval"
+    while isinstance(command, click.Group):
+        with command.make_context(name, arguments) as context:
+            found, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None
+        assert command is not None
+        name = found
+    command.make_context(name, arguments)
+
+
+def test_the_papers_runs_are_configured_and_planned(
+    commands: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = {}
+    for name, *arguments in commands:
+        if name == "torchrun":
+            assert arguments[:5] == ["--nproc-per-node", "8", "-m", "scapo_train", "qwen2_5_vl_7b"]
+            settings = [value for key, value in itertools.pairwise(arguments) if key == "--set"]
+            config = load(arguments[4], settings)
+            required(config)
+            runs[config.run.output] = config
+    assert len(runs) == 10
+    schemes = {name.removeprefix("runs/"): config.credit for name, config in runs.items()}
+    assert {name: (each.scheme, each.reward) for name, each in schemes.items() if each.per_response} == {
+        "grpo": ("grpo", "hal"),
+        "dapo": ("dapo", "hal"),
+        "dr_grpo": ("dr_grpo", "hal"),
+        "cap": ("grpo", "cap"),
+    }
+    assert runs["runs/coco"].data.vocabulary == "coco80"
+    assert {schemes[name].ablation for name in ("additive", "full_repeat", "no_reg")} == {
+        "additive",
+        "full_repeat",
+        "no_reg",
+    }
+    (planned,) = [arguments[2:] for name, *arguments in commands if name == "python"]
+    assert plan.main(planned) == 0
+    assert "312 steps" in capsys.readouterr().out
+
+
+def test_the_page_shows_the_scripts_own_commands() -> None:
+    script = {" ".join(line.split()) for line in SCRIPT.replace("\\\n", " ").splitlines()}
+    for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = " ".join(line.split("  #")[0].split())
+            if command.startswith(("scapo-eval", "python -m", "train_one", "done", "for")):
+                assert command in script, line
