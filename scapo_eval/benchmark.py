@@ -25,6 +25,7 @@ SUMMARIES: Mapping[str, str] = {
     "amber": "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension.",
     "phd": "PhD index per mode and task; also writes PhD's prompts.",
     "pope": "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category.",
+    "hallusionbench": "HallusionBench: accuracy per question, per figure and per pair of questions.",
     "yesno": "The same metrics for any yes/no questions.",
     "mmhal": "MMHal-Bench score and hallucination rate from a judge's ratings.",
     "faithscore": "FaithScore and Avg. Facts from verified facts.",

@@ -37,6 +37,12 @@ NAMES = {
     "subsentences_both": "Subsentences, both",
     "mean_accuracy": "Mean accuracy",
     "mean_f1": "Mean F1",
+    "a_acc": "aAcc",
+    "f_acc": "fAcc",
+    "q_acc": "qAcc",
+    "easy_acc": "Easy",
+    "hard_acc": "Hard",
+    "average": "Average",
 }
 """Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
 
@@ -64,6 +70,14 @@ MEANINGS = {
         "hal": "responses with a hallucination",
         "cog": "hallucinations that people tend to, too",
     },
+    "hallusionbench": {
+        "a_acc": "questions answered right",
+        "f_acc": "figures, all of whose questions are right",
+        "q_acc": "questions that are right about every figure (or none) they are asked of",
+        "average": "mean of the three",
+        "easy_acc": "q_acc about the original, or without a figure",
+        "hard_acc": "q_acc about the edited figures",
+    },
 }
 """Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
 
@@ -73,6 +87,7 @@ BENCHMARKS = {
     "amber": "AMBER",
     "phd": "PhD",
     "pope": "POPE",
+    "hallusionbench": "HallusionBench",
     "yesno": "Yes/no",
     "mmhal": "MMHal-Bench",
     "faithscore": "FaithScore",
@@ -99,7 +114,8 @@ def metric_name(name: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    return text if text[1:2].isdigit() or text[:2].isupper() or text == "FaithScore" else text[:1].lower() + text[1:]
+    mixed = text[1:2].isdigit() or text[1:2].isupper() or text == "FaithScore"
+    return text if mixed else text[:1].lower() + text[1:]
 
 
 def benchmark_name(metric_set: str) -> str:

@@ -21,6 +21,7 @@ from scapo_eval.metrics.capscore import capscore_metrics
 from scapo_eval.metrics.chair import METRICS as CHAIR
 from scapo_eval.metrics.density import density_metrics
 from scapo_eval.metrics.faithscore import faithscore_metrics
+from scapo_eval.metrics.hallusionbench import metrics_of as hallusionbench_metrics
 from scapo_eval.metrics.mmhal import METRICS as MMHAL
 from scapo_eval.metrics.phd import phd_metrics
 from scapo_eval.metrics.pope import pope_metrics
@@ -36,6 +37,7 @@ METRIC_SETS = [
     density_metrics(),
     capscore_metrics(),
     capscore_metrics(dagger=True),
+    hallusionbench_metrics(["", "vd", "vd_math"]),
     faithscore_metrics([]),
     faithscore_metrics(["detailed", "coarse"]),
     yesno_metrics(["", "adversarial"]),
