@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SUMMARIES: Mapping[str, str] = {
     "capscore": "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb).",
     "chair": "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
+    "objhal": "Object HalBench: CHAIR_s, CHAIR_s refined, CHAIR_i, recall; objects listed by a judge, or matched.",
     "amber": "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension.",
     "phd": "PhD index per mode and task; also writes PhD's prompts.",
     "pope": "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category.",

@@ -9,6 +9,7 @@ NAMES = {
     "cover_rate": "Cover Rate",
     "cap_score": "Cap. Score",
     "chair_s": "CHAIR_s",
+    "chair_s_refined": "CHAIR_s refined",
     "chair_i": "CHAIR_i",
     "chair": "CHAIR",
     "cover": "Cover",
@@ -64,6 +65,13 @@ MEANINGS = {
         "len": "words (or tokens) per caption",
         "hal_rate": "different objects that are hallucinated",
     },
+    "objhal": {
+        "chair_s": _CHAIR_S,
+        "chair_s_refined": "captions with a hallucinated mention, among those that name an object",
+        "chair_i": _CHAIR_I,
+        "recall": "present objects that are mentioned",
+        "len": "words per caption",
+    },
     "amber": {
         "chair": _CHAIR_I,
         "cover": "annotated objects that are mentioned",
@@ -84,6 +92,7 @@ MEANINGS = {
 BENCHMARKS = {
     "capscore": "Captions",
     "chair": "CHAIR",
+    "objhal": "Object HalBench",
     "amber": "AMBER",
     "phd": "PhD",
     "pope": "POPE",

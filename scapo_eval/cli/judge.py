@@ -1,4 +1,4 @@
-"""``scapo-eval judge mmhal|faithscore``: have a model judge another model's answers."""
+"""``scapo-eval judge mmhal|faithscore|objhal``: have a model judge another model's answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from ..engines import ENGINES
 from ..errors import InputError
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
+from ..inference.judge_objects import OBJECTS_TASK, judge_objects
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
@@ -19,7 +20,12 @@ from .groups import Group
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers; score its verdicts with mmhal and faithscore."""
+    """Has a model judge answers; score its verdicts with mmhal, faithscore and objhal."""
+
+
+retry_option = click.option(
+    "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
+)
 
 
 @command.command("mmhal")
@@ -31,8 +37,9 @@ def command() -> None:
     "--prompt-file", type=INPUT, metavar="FILE",
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
+@retry_option
 @engine_options(max_tokens=512)
-def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSettings) -> int:
+def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, settings: EngineSettings) -> int:
     """Rates answers to MMHal-Bench from 0 to 6; the judge reads texts only.
 
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
@@ -45,8 +52,8 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
         try:
             with completion_progress(settings, "judge", len(found)) as advance:
                 tally = judge_mmhal(
-                    found, Session(engine, journal, advance=advance), output, judge=settings.model, task=task,
-                    sampling=settings.sampling,
+                    found, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    task=task, sampling=settings.sampling,
                 )  # fmt: skip
         finally:
             engine.close()
@@ -63,6 +70,7 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
 @click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]")
 @click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]")
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
+@retry_option
 @engine_options(max_tokens=1024)
 def faithscore(
     answers: str,
@@ -72,6 +80,7 @@ def faithscore(
     verifier_engine: str | None,
     verifier_url: str | None,
     setting: str | None,
+    retry: bool,
     settings: EngineSettings,
 ) -> int:
     """Splits answers into atomic facts and has each checked against the image.
@@ -94,8 +103,8 @@ def faithscore(
             with completion_progress(settings, "judge", None) as advance:
                 tally = judge_faithscore(
                     found,
-                    Session(engine, journal, advance=advance),
-                    Session(verifier, journal, advance=advance),
+                    Session(engine, journal, advance=advance, retry=retry),
+                    Session(verifier, journal, advance=advance, retry=retry),
                     folder,
                     output,
                     judge=settings.model,
@@ -108,6 +117,40 @@ def faithscore(
             if not same:
                 verifier.close()
     return finish(tally, "answers split and verified", output, settings)
+
+
+@command.command("objhal")
+@click.argument("captions", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Objects as JSON Lines, for scapo-eval objhal."
+)
+@click.option(
+    "--prompt-file", type=INPUT, metavar="FILE",
+    help="Another instruction, or a whole prompt with {question} and {answer}.",
+)  # fmt: skip
+@click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
+@retry_option
+@engine_options(max_tokens=512)
+def objhal(
+    captions: str, output: str, prompt_file: str | None, drop_unfinished: bool, retry: bool, settings: EngineSettings
+) -> int:
+    """Lists the objects that captions name; the judge reads texts only.
+
+    CAPTIONS are captions in any layout that scapo-eval import recognizes. --model is the judge, which answers with a
+    JSON list.
+    """
+    task = _text_of(prompt_file) if prompt_file else OBJECTS_TASK
+    with settings.journal(output) as journal:
+        engine = settings.make()
+        try:
+            with completion_progress(settings, "judge", None) as advance:
+                tally = judge_objects(
+                    captions, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
+                )  # fmt: skip
+        finally:
+            engine.close()
+    return finish(tally, "captions with their objects", output, settings)
 
 
 def _text_of(path: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,7 +210,7 @@ def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
     assert len({row["response"] for row in rows(answers)}) == 8  # every picture was found and seen
     judged = cli("judge", "mmhal", answers, "-o", ratings, "--model", "judge", "--base-url", url)
     assert judged.returncode == 4
-    assert "1 failed (the first: rating not found in the verdict on mmhal/4)" in judged.stderr
+    assert "1 not readable (the first: rating not found in the verdict on mmhal/4); --retry asks" in judged.stderr
     found = rows(ratings)
     assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
     assert found[3]["unread"] == "Sounds good."
@@ -257,6 +258,64 @@ def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model
     card = orjson.loads(Path(f"{facts}.run.json").read_bytes())
     assert card["judge"] == model
     assert card["verifier"]["model"] == model
+
+
+def described(path: Path, texts: list[str]) -> Path:
+    """Captions of images 1, 2... with these texts."""
+    return write(path, [{"image_id": k, "caption": text} for k, text in enumerate(texts, 1)])
+
+
+def test_objects_listed_by_a_judge_into_object_halbench(start: Start, tmp_path: Path) -> None:
+    captions = described(
+        tmp_path / "captions.jsonl",
+        ["Plain: a dog and a cat.", "Fenced: a car, nothing else.", "A dog.", "Repeated: a dog, here.",
+         "Refused: a dog is there.", "Cut: a dog is there.", "Mumbling: a cat is there."],
+    )  # fmt: skip
+    objects, truth, url = tmp_path / "objects.jsonl", tmp_path / "truth.json", start()
+    truth.write_text(json.dumps({str(k): ["dog"] for k in range(1, 8)}))
+    judge = ["judge", "objhal", captions, "-o", objects, "--model", "judge", "--base-url", url]
+    judged = cli(*judge)
+    assert judged.returncode == 4, judged.stderr
+    assert "3 not readable (the first: objects not found in what the judge says of line 5); --retry" in judged.stderr
+    found = [row["extracted"] for row in rows(objects)]
+    assert found == [["dog", "The cat"], ["car"], [], ["dog"], None, None, None]
+    assert rows(objects)[4]["unread"] == "I'm sorry, but I can't help with that."
+    scored = orjson.loads(ok("objhal", objects, "--truth", truth, "--json", "--resamples", 0).stdout)["systems"][0]
+    assert scored["metrics"]["chair_s"]["value"] == 2 / 4
+    assert scored["metrics"]["chair_s_refined"]["value"] == 2 / 3
+    assert scored["metrics"]["chair_i"]["value"] == 2 / 4
+    assert scored["counts"]["unread"] == 3
+
+    retried = cli(*judge, "--retry")
+    assert "2 not readable" in retried.stderr
+    assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
+    assert "2 not readable" in cli(*judge).stderr  # and what is known now stays known
+    assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
+    assert orjson.loads(Path(f"{objects}.run.json").read_bytes())["counts"]["unread"] == 2
+
+
+def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+    texts = [f"{word}: number {k}, a dog and a car." for k in range(40) for word in ("Plain", "Mumbling")]
+    captions = described(tmp_path / "captions.jsonl", texts)
+
+    def judge(output: Path, url: str) -> list[object]:
+        return ["judge", "objhal", captions, "-o", output, "--model", "judge", "--base-url", url, "--concurrency", 4]
+
+    clean, killed = tmp_path / "clean.jsonl", tmp_path / "killed.jsonl"
+    assert cli(*judge(clean, start())).returncode == 4
+    journal = Path(f"{killed}.journal")
+    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, judge(killed, start("--delay", "0.03")))]
+    for answers in (20, 100):
+        running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not journal.exists() or journal.read_bytes().count(b"\n") < answers:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+    assert not killed.exists()
+    assert 100 <= journal.read_bytes().count(b"\n") < 160
+    assert cli(*judge(killed, start())).returncode == 4
+    assert killed.read_bytes() == clean.read_bytes()
 
 
 def test_usage_errors(tmp_path: Path) -> None:

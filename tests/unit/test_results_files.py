@@ -23,6 +23,7 @@ from scapo_eval.metrics.density import density_metrics
 from scapo_eval.metrics.faithscore import faithscore_metrics
 from scapo_eval.metrics.hallusionbench import metrics_of as hallusionbench_metrics
 from scapo_eval.metrics.mmhal import METRICS as MMHAL
+from scapo_eval.metrics.objhal import METRICS as OBJHAL
 from scapo_eval.metrics.phd import phd_metrics
 from scapo_eval.metrics.pope import pope_metrics
 from scapo_eval.metrics.yesno import yesno_metrics
@@ -34,6 +35,7 @@ METRIC_SETS = [
     AMBER,
     CHAIR,
     MMHAL,
+    OBJHAL,
     density_metrics(),
     capscore_metrics(),
     capscore_metrics(dagger=True),
