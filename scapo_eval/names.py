@@ -44,6 +44,10 @@ NAMES = {
     "easy_acc": "Easy",
     "hard_acc": "Hard",
     "average": "Average",
+    "dcscore": "DCScore",
+    "capeval_c": "CAPEval C",
+    "capeval_p": "CAPEval P",
+    "claims": "Claims",
 }
 """Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
 
@@ -86,6 +90,14 @@ MEANINGS = {
         "easy_acc": "q_acc about the original, or without a figure",
         "hard_acc": "q_acc about the edited figures",
     },
+    "facts": {
+        "dcscore": "mean of F1 over all claims and over the descriptive ones",
+        "precision": "claims that are true",
+        "recall": "reference claims, and true claims beyond them, that are stated",
+        "capeval_c": "reference claims that the description speaks of",
+        "capeval_p": "of these, rightly",
+        "claims": "claims per description",
+    },
 }
 """Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
 
@@ -100,6 +112,7 @@ BENCHMARKS = {
     "yesno": "Yes/no",
     "mmhal": "MMHal-Bench",
     "faithscore": "FaithScore",
+    "facts": "Claims",
     "density": "Density",
     "augmented": "Described",
 }

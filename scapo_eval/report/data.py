@@ -27,6 +27,7 @@ from ..io.files import iter_records
 from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics
+from ..metrics.facts import Description
 from ..metrics.labels import LabelCounts
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Results, Run
@@ -97,6 +98,23 @@ class CaptionEvidence:
 
 
 @dataclass(frozen=True)
+class ClaimEvidence:
+    """One system's descriptions with the verdicts on their claims.
+
+    Attributes:
+        name: name of the system.
+        descriptions: the descriptions.
+    """
+
+    name: str
+    descriptions: tuple[Description, ...]
+
+    def worst(self, most: int) -> list[Description]:
+        """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
+        return sorted(self.descriptions, key=lambda each: -sum(not true for true in each.true or ()))[:most]
+
+
+@dataclass(frozen=True)
 class TrainingLog:
     """The log of a training run.
 
@@ -118,6 +136,7 @@ class Report:
     Attributes:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
+        claims: systems whose claims were judged, with the verdicts.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
         vocabulary: marks training samples, where known.
@@ -126,6 +145,7 @@ class Report:
 
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
+    claims: tuple[ClaimEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None

@@ -318,6 +318,73 @@ def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(start: Start
     assert killed.read_bytes() == clean.read_bytes()
 
 
+def test_claims_judged_against_references_and_image(start: Start, tmp_path: Path) -> None:
+    captions = described(
+        tmp_path / "captions.jsonl",
+        ["A dog. A dragon. It is sad.", "", "Refused. A dog.", "Mumbling. A dog.", "Repeated. A dog."],
+    )
+    references = write(
+        tmp_path / "references.jsonl", [{"image_id": k, "claims": ["A dog.", "A cat."]} for k in range(1, 5)]
+    )
+    folder, verdicts, url = draw(tmp_path / "images", *(f"{k}.png" for k in range(1, 6))), tmp_path / "v.jsonl", start()
+    judge = ["judge", "facts", captions, "--images-root", folder, "--references", references, "-o", verdicts,
+             "--model", "judge", "--base-url", url]  # fmt: skip
+    judged = cli(*judge)
+    assert judged.returncode == 4, judged.stderr
+    assert "2 not readable (the first: the verdict of step decompose on 3); --retry asks these again" in judged.stderr
+    first, empty, refused, mumbled, repeated = rows(verdicts)
+    assert {key: first[key] for key in ("claims", "descriptive", "verified", "matched", "answers", "against")} == {
+        "claims": ["A dog.", "A dragon.", "It is sad."], "descriptive": [1, 1, 0], "verified": [1, 0, 1],
+        "matched": [0, None, None], "answers": ["yes", "unsaid"], "against": "both",
+    }  # fmt: skip
+    assert (empty["claims"], empty["verified"], empty["answers"]) == ([], [], ["unsaid", "unsaid"])
+    assert refused["claims"] is None
+    assert refused["unread"] == {"decompose": "I'm sorry, but I can't help with that."}
+    assert mumbled["unread"] == {"decompose": "It says a lot."}
+    assert repeated["claims"] == ["Repeated.", "A dog."]
+    assert (repeated["against"], repeated["verified"]) == ("image", [1, 1])  # its image has no reference claims
+    scored = orjson.loads(ok("facts", verdicts, "--json", "--resamples", 0).stdout)["systems"][0]
+    # the first: 2 of 3 claims true; the dog and, beyond the two references, the sadness
+    assert scored["metrics"]["precision"]["value"] == pytest.approx((2 / 3 + 1) / 2)
+    assert scored["metrics"]["recall"]["value"] == pytest.approx((2 / 3 + 0) / 2)
+    assert scored["counts"]["unread"] == 2
+    assert scored["counts"]["asked"] == 4 * 2  # also of those whose claims are unread
+
+    assert "1 not readable" in cli(*judge, "--retry").stderr
+    assert rows(verdicts)[3]["claims"] == ["Mumbling.", "A dog."]
+    page = ok("report", verdicts, "--format", "html", "-o", tmp_path / "report.html")
+    assert page.returncode == 0
+    assert "A dragon." in (tmp_path / "report.html").read_text()
+
+
+def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+    texts = [f"{word}. Number {k}. A dog. A dragon." for k in range(15) for word in ("Plain", "Mumbling")]
+    captions = described(tmp_path / "captions.jsonl", texts)
+    references = write(
+        tmp_path / "references.jsonl", [{"image_id": k + 1, "claims": ["A dog."]} for k in range(len(texts))]
+    )
+
+    def judge(output: Path, url: str) -> list[object]:
+        common = ["--model", "judge", "--base-url", url, "--concurrency", 4, "--references", references]
+        return ["judge", "facts", captions, "-o", output, *common]
+
+    clean, killed = tmp_path / "clean.jsonl", tmp_path / "killed.jsonl"
+    assert cli(*judge(clean, start())).returncode == 4
+    journal = Path(f"{killed}.journal")
+    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, judge(killed, start("--delay", "0.03")))]
+    for answers in (10, 75):  # while claims are split, and while they are verified
+        running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not journal.exists() or journal.read_bytes().count(b"\n") < answers:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+    assert not killed.exists()
+    assert cli(*judge(killed, start())).returncode == 4
+    assert killed.read_bytes() == clean.read_bytes()
+    assert rows(killed)[0]["verified"] == [1, 1, 1, 0]
+
+
 def test_usage_errors(tmp_path: Path) -> None:
     folder = draw(tmp_path / "images", "1.png")
     for arguments, message in (

@@ -174,6 +174,8 @@ def _judge(asked: str, messages: list, seed: int) -> str:
     """Plays the judge of the tests."""
     if asked.startswith("Request:"):
         return _objects(asked.partition("Description:")[2], seed)
+    if asked.startswith(("You take a description", "Here are")):
+        return _claims(asked, seed)
     if asked.startswith("Image contents"):
         return "Sounds good." if "mumble" in asked else "It is right.\n**Rating: 5**, very informative"
     if asked.startswith("1. "):
@@ -200,6 +202,30 @@ def _objects(description: str, seed: int) -> str:
     if words[0] == "Repeated":
         return json.dumps(json.loads(listed) * 20)
     return f"Here they are:\n```json\n{listed}\n```" if words[0] == "Fenced" else listed
+
+
+def _claims(asked: str, seed: int) -> str:
+    """The four steps on claims: a sentence is a claim, dragons are made up, equal statements match."""
+    described = asked.rpartition("Description: ")[2].partition("\n\nStatements:")[0]
+    listed = [line.partition(". ")[2] for line in asked.splitlines() if line[:1].isdigit()]
+    if asked.startswith("You take"):
+        if described.startswith("Mumbling") and seed < 4:
+            return "It says a lot."
+        if described.startswith("Refused"):
+            return "I'm sorry, but I can't help with that."
+        claims = [{"claim": f"{text.strip()}.", "descriptive": "sad" not in text} for text in described.split(".")[:-1]]
+        return json.dumps(claims * (3 if described.startswith("Repeated") else 1))
+    if asked.startswith("Here are numbered"):
+        listed = [
+            line.partition(". ")[2] for line in asked.rpartition("Statements:")[2].splitlines() if line[:1].isdigit()
+        ]
+        return "\n".join(f"{k}: {'no' if 'dragon' in text else 'yes'}" for k, text in enumerate(listed, 1))
+    if asked.startswith("Here are two"):
+        known, _, ours = asked.partition("List A:")
+        names = [line.partition(". ")[2] for line in known.splitlines() if line[:1].isdigit()]
+        claims = [line.partition(". ")[2] for line in ours.splitlines() if line[:1].isdigit()]
+        return "\n".join(f"{k}: {names.index(t) + 1 if t in names else 0}" for k, t in enumerate(claims, 1))
+    return "\n".join(f"{k}: {'yes' if text in described else 'unsaid'}" for k, text in enumerate(listed, 1))
 
 
 def _head(status: int, length: int, extra: str = "") -> bytes:

@@ -20,6 +20,7 @@ from scapo_eval.metrics.amber.formulas import METRICS as AMBER
 from scapo_eval.metrics.capscore import capscore_metrics
 from scapo_eval.metrics.chair import METRICS as CHAIR
 from scapo_eval.metrics.density import density_metrics
+from scapo_eval.metrics.facts import METRICS as FACTS
 from scapo_eval.metrics.faithscore import faithscore_metrics
 from scapo_eval.metrics.hallusionbench import metrics_of as hallusionbench_metrics
 from scapo_eval.metrics.mmhal import METRICS as MMHAL
@@ -34,6 +35,7 @@ from scapo_eval.version import __version__
 METRIC_SETS = [
     AMBER,
     CHAIR,
+    FACTS,
     MMHAL,
     OBJHAL,
     density_metrics(),
