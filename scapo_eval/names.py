@@ -48,6 +48,13 @@ NAMES = {
     "capeval_c": "CAPEval C",
     "capeval_p": "CAPEval P",
     "claims": "Claims",
+    "mme_perception": "MME perception",
+    "mme_cognition": "MME cognition",
+    "mmbench_circular": "MMBench circular",
+    "mmbench_vanilla": "MMBench vanilla",
+    "mmmu_accuracy": "MMMU",
+    "llava_bench_relative": "LLaVA-Bench",
+    "mmvet_total": "MM-Vet",
 }
 """Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
 
@@ -115,6 +122,7 @@ BENCHMARKS = {
     "facts": "Claims",
     "density": "Density",
     "augmented": "Described",
+    "handed-over": "General",
 }
 """Metric set -> heading over its columns where several benchmarks share a table."""
 

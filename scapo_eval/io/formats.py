@@ -344,7 +344,19 @@ def _lmms_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
     fallback = next((name for name in named if isinstance(name, str) and re.search(r"\.\w{3,4}$|^COCO_", name)), None)
     image = image_id_in(doc, *parts, row, fallback=fallback)
     for response in _lmms_responses(row):
-        yield ForeignCaption(line, image, response, optional_text(row.get("model")), _lmms_question(row, doc))
+        model, objects = optional_text(row.get("model")), _lmms_objects(row, doc)
+        yield ForeignCaption(line, image, response, model, _lmms_question(row, doc), objects=objects)
+
+
+_CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
+
+
+def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
+    """The truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics' ``answer``."""
+    parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
+    found = doc.get("gt_object", parts[0].get("answer") if parts else None)
+    listed = isinstance(found, list) and all(isinstance(label, str) for label in found)
+    return list(dict.fromkeys(found)) if listed else None
 
 
 # --- HallusionBench -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..benchmark import benchmark
+from ..benchmark import SUMMARIES, benchmark
 from ..claims import find_claims
 from ..columns import MentionColumns
 from ..counts import CountTable
@@ -280,7 +280,8 @@ def planes(report: Report) -> list[Plane]:
     """Every frontier for which the report has the metrics."""
     found = []
     for group in report.groups:
-        for x, y, title in benchmark(group.metric_set.name).frontiers:
+        name = group.metric_set.name
+        for x, y, title in benchmark(name).frontiers if name in SUMMARIES else ():
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}

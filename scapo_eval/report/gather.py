@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
+from ..benchmark import SUMMARIES, benchmark
 from ..comparison import compare
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
@@ -113,7 +114,11 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
     truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
     return Report(
         groups=tuple(
-            compare(unique_names(members), resampling=settings.resampling, allow_different=settings.allow_different)
+            compare(
+                unique_names(members),
+                resampling=settings.resampling,
+                allow_different=settings.allow_different or _differ_by_nature(members),
+            )
             for members in _by_benchmark(runs)
         ),
         captions=tuple(captions),
@@ -123,6 +128,12 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
         vocabulary=labels,
         truth=truth,
     )
+
+
+def _differ_by_nature(runs: Sequence[Run]) -> bool:
+    """Whether the benchmark sets readings of one file side by side, as density does with annotations."""
+    name = runs[0].metric_set.name
+    return name in SUMMARIES and not benchmark(name).several
 
 
 def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:

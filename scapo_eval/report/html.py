@@ -154,6 +154,7 @@ def _group(group: Results) -> dict[str, Any]:
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
         "name": metric.name,
+        "counted": metric.counted,
         "tall": len(names) > MANY_METRICS,
         "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
         "systems": [

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import fastjsonschema
 import orjson
 import pytest
 
@@ -333,6 +334,10 @@ def test_claims_judged_against_references_and_image(start: Start, tmp_path: Path
     assert judged.returncode == 4, judged.stderr
     assert "2 not readable (the first: the verdict of step decompose on 3); --retry asks these again" in judged.stderr
     first, empty, refused, mumbled, repeated = rows(verdicts)
+    schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "evidence-1.schema.json"
+    published = fastjsonschema.compile(orjson.loads(schema.read_bytes()))
+    for row in rows(verdicts):
+        published(row)
     assert {key: first[key] for key in ("claims", "descriptive", "verified", "matched", "answers", "against")} == {
         "claims": ["A dog.", "A dragon.", "It is sad."], "descriptive": [1, 1, 0], "verified": [1, 0, 1],
         "matched": [0, None, None], "answers": ["yes", "unsaid"], "against": "both",
