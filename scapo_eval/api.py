@@ -53,6 +53,7 @@ def score(
     skip_bad: bool = False,
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
+    drop_unfinished: bool = False,
 ) -> CaptionScores:
     """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
 
@@ -70,12 +71,13 @@ def score(
         skip_bad: leave faulty records out and count them, in place of an error.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
+        drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
     given = readable(captions)
-    options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers)
+    options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished)
     return score_file(
         given,
         vocabulary_of(vocabulary),
@@ -102,6 +104,7 @@ def chair(
     skip_bad: bool = False,
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
+    drop_unfinished: bool = False,
 ) -> Run:
     """CHAIR_s, CHAIR_i, Recall and Len of captions.
 
@@ -113,7 +116,7 @@ def chair(
         synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
-        name, resamples, seed, skip_bad, on_unknown_image, any_fingerprint: see :func:`score`.
+        name, resamples, seed, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see :func:`score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:
@@ -127,7 +130,7 @@ def chair(
         given,
         reader,
         oracle_of(truth),
-        ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, own_workers),
+        ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, own_workers, drop_unfinished),
         name=name or _name(given, "captions"),
         resampling=Resampling(resamples, seed),
     )
@@ -145,6 +148,7 @@ def amber(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     skip_bad: bool = False,
+    drop_unfinished: bool = False,
 ) -> Run:
     """AMBER's generative and discriminative metrics.
 
@@ -154,7 +158,7 @@ def amber(
         mode: ``embedded``, or ``parity`` for NLTK's nouns and the official script's digits (extra ``nltk``).
         similarity: which words count as the same: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
         parser: how yes/no answers are read, ``first-word`` or ``exact``; None: the mode's own.
-        name, resamples, seed, skip_bad: see :func:`score`.
+        name, resamples, seed, skip_bad, drop_unfinished: see :func:`score`.
         workers: processes that tag in parity mode; None: one per processor.
 
     Raises:
@@ -173,6 +177,7 @@ def amber(
         tagger=NltkNouns(workers) if mode == "parity" else None,
     )
     found = read_responses(given, benchmark, official=mode == "parity", skip_bad=skip_bad)
+    found = found.without_unfinished() if drop_unfinished else found
     return scorer.score(found, name or _name(given, "responses"), resampling=Resampling(resamples, seed)).run
 
 

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 SUMMARIES: Mapping[str, str] = {
     "capscore": "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb).",
     "chair": "CHAIR_s, CHAIR_i, Recall and Len as the project, the standalone script or OPERA's reads captions.",
+    "objhal": "Object HalBench: CHAIR_s, CHAIR_s refined, CHAIR_i, recall; objects listed by a judge, or matched.",
     "amber": "AMBER: CHAIR, Cover, Hal, Cog, Cap. Score; accuracy, precision, recall, F1 per dimension.",
     "phd": "PhD index per mode and task; also writes PhD's prompts.",
     "pope": "POPE: accuracy, precision, recall, F1, yes ratio; overall and per category.",
+    "hallusionbench": "HallusionBench: accuracy per question, per figure and per pair of questions.",
     "yesno": "The same metrics for any yes/no questions.",
     "mmhal": "MMHal-Bench score and hallucination rate from a judge's ratings.",
     "faithscore": "FaithScore and Avg. Facts from verified facts.",
+    "facts": "Claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P from judges' verdicts.",
     "density": "Annotated objects and rewarded subsentences per response, for vocabularies and rules.",
 }
 """Name -> one line of help, in the order of the help page; read without importing any benchmark."""

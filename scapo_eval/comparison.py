@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .errors import InputError
-from .results import Resampling, Results, Run
-from .stats import Test, holm, paired_differences
+from .results import Resampling, Results, Run, same_metrics
+from .stats import Comparison, Test, holm, paired_differences
+from .types import Interval
 
 
 def compare(
@@ -36,7 +37,7 @@ def compare(
             readings, parsers, modes...; McNemar's test of metrics without single verdicts.
     """
     drawn = resampling or runs[0].resampling
-    baseline, *others = [run.redrawn(drawn) for run in runs]
+    baseline, *others = [run.redrawn(drawn) for run in same_metrics(runs)]
     for run in others:
         _check_comparable(run, baseline, test, allow_different)
     comparisons = [row for run in others for row in _comparisons(run, baseline, drawn, test)]
@@ -49,16 +50,7 @@ def compare(
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iterator[dict[str, Any]]:
     differing = list(run.signature.differences(baseline.signature))
-    for row in paired_differences(
-        run.table,
-        baseline.table,
-        baseline.metric_set,
-        resamples=drawn.resamples,
-        seed=drawn.seed,
-        confidence=drawn.confidence,
-        test=test,
-        verdicts=(run.verdicts, baseline.verdicts),
-    ):
+    for row in _differences(run, baseline, drawn, test):
         found: dict[str, Any] = {
             "system": run.name,
             "baseline": baseline.name,
@@ -73,6 +65,26 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iter
             "n_images": row.n_images,
         }
         yield {**found, "differing": differing} if differing else found
+
+
+def _differences(run: Run, baseline: Run, drawn: Resampling, test: Test) -> list[Comparison]:
+    if run.finished is None:
+        return paired_differences(
+            run.table,
+            baseline.table,
+            baseline.metric_set,
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+            test=test,
+            verdicts=(run.verdicts, baseline.verdicts),
+        )
+    rows = []
+    for name, theirs in baseline.values.items():
+        ours = run.values[name]
+        difference = None if ours is None or theirs is None else ours - theirs
+        rows.append(Comparison(name, ours, theirs, difference, Interval(None, None), None, None, 0))
+    return rows
 
 
 def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool) -> None:

@@ -46,6 +46,11 @@ class MetricSet:
 
     __repr__ = fields_in_short
 
+    @property
+    def counted(self) -> bool:
+        """Whether values come from counts; those that another harness finished have none, and no images either."""
+        return bool(self.columns)
+
     def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
         """Values of summed counts.
 

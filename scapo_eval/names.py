@@ -9,6 +9,7 @@ NAMES = {
     "cover_rate": "Cover Rate",
     "cap_score": "Cap. Score",
     "chair_s": "CHAIR_s",
+    "chair_s_refined": "CHAIR_s refined",
     "chair_i": "CHAIR_i",
     "chair": "CHAIR",
     "cover": "Cover",
@@ -37,6 +38,23 @@ NAMES = {
     "subsentences_both": "Subsentences, both",
     "mean_accuracy": "Mean accuracy",
     "mean_f1": "Mean F1",
+    "a_acc": "aAcc",
+    "f_acc": "fAcc",
+    "q_acc": "qAcc",
+    "easy_acc": "Easy",
+    "hard_acc": "Hard",
+    "average": "Average",
+    "dcscore": "DCScore",
+    "capeval_c": "CAPEval C",
+    "capeval_p": "CAPEval P",
+    "claims": "Claims",
+    "mme_perception": "MME perception",
+    "mme_cognition": "MME cognition",
+    "mmbench_circular": "MMBench circular",
+    "mmbench_vanilla": "MMBench vanilla",
+    "mmmu_accuracy": "MMMU",
+    "llava_bench_relative": "LLaVA-Bench",
+    "mmvet_total": "MM-Vet",
 }
 """Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
 
@@ -58,11 +76,34 @@ MEANINGS = {
         "len": "words (or tokens) per caption",
         "hal_rate": "different objects that are hallucinated",
     },
+    "objhal": {
+        "chair_s": _CHAIR_S,
+        "chair_s_refined": "captions with a hallucinated mention, among those that name an object",
+        "chair_i": _CHAIR_I,
+        "recall": "present objects that are mentioned",
+        "len": "words per caption",
+    },
     "amber": {
         "chair": _CHAIR_I,
         "cover": "annotated objects that are mentioned",
         "hal": "responses with a hallucination",
         "cog": "hallucinations that people tend to, too",
+    },
+    "hallusionbench": {
+        "a_acc": "questions answered right",
+        "f_acc": "figures, all of whose questions are right",
+        "q_acc": "questions that are right about every figure (or none) they are asked of",
+        "average": "mean of the three",
+        "easy_acc": "q_acc about the original, or without a figure",
+        "hard_acc": "q_acc about the edited figures",
+    },
+    "facts": {
+        "dcscore": "mean of F1 over all claims and over the descriptive ones",
+        "precision": "claims that are true",
+        "recall": "reference claims, and true claims beyond them, that are stated",
+        "capeval_c": "reference claims that the description speaks of",
+        "capeval_p": "of these, rightly",
+        "claims": "claims per description",
     },
 }
 """Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
@@ -70,14 +111,18 @@ MEANINGS = {
 BENCHMARKS = {
     "capscore": "Captions",
     "chair": "CHAIR",
+    "objhal": "Object HalBench",
     "amber": "AMBER",
     "phd": "PhD",
     "pope": "POPE",
+    "hallusionbench": "HallusionBench",
     "yesno": "Yes/no",
     "mmhal": "MMHal-Bench",
     "faithscore": "FaithScore",
+    "facts": "Claims",
     "density": "Density",
     "augmented": "Described",
+    "handed-over": "General",
 }
 """Metric set -> heading over its columns where several benchmarks share a table."""
 
@@ -99,7 +144,8 @@ def metric_name(name: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    return text if text[1:2].isdigit() or text[:2].isupper() or text == "FaithScore" else text[:1].lower() + text[1:]
+    mixed = text[1:2].isdigit() or text[1:2].isupper() or text == "FaithScore"
+    return text if mixed else text[:1].lower() + text[1:]
 
 
 def benchmark_name(metric_set: str) -> str:

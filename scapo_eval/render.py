@@ -216,7 +216,7 @@ def score_table(
             plain = name in metric_set.plain_numbers
             better = metric_set.higher_is_better.get(name)
             shown.append((metric_set.name, name, Column(metric_name(name), heading, better, plain, 2 if plain else 1)))
-        if names:
+        if names and metric_set.counted:
             shown.append((metric_set.name, N_IMAGES, Column("Images", heading, None, True, 0)))
     return joined(groups, shown, "System", intervals=intervals)
 

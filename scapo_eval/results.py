@@ -15,8 +15,9 @@ from .counts import CountTable
 from .errors import InputError, ScapoError, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
+from .io.harness_results import FINISHED, GENERAL
 from .io.results_check import check_results
-from .metric import MetricSet
+from .metric import Floats, MetricSet, Sums
 from .reprs import listed, one_line
 from .signature import Signature
 from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
@@ -75,6 +76,7 @@ class Run:
         printed: the official script's own digits, where there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
+        finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
     """
 
     name: str
@@ -87,8 +89,11 @@ class Run:
     printed: Mapping[str, float | str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     resampling: Resampling = Resampling()
+    finished: Mapping[str, MetricValue] | None = None
 
     def __post_init__(self) -> None:
+        if self.finished is not None:
+            return
         drawn = self.resampling
         signature = self.signature.drawn(resamples=drawn.resamples, seed=drawn.seed, confidence=drawn.confidence)
         object.__setattr__(self, "signature", signature)
@@ -104,11 +109,15 @@ class Run:
     @cached_property
     def values(self) -> Mapping[str, float | None]:
         """Metric -> value, None where it has none."""
+        if self.finished is not None:
+            return {name: metric.value for name, metric in self.metrics.items()}
         return values(self.metric_set, self.table)
 
     @cached_property
     def metrics(self) -> Mapping[str, MetricValue]:
         """Metric -> value with its interval; the intervals are drawn at the first use."""
+        if self.finished is not None:
+            return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
         drawn = self.resampling
         intervals = bootstrap(
             self.table,
@@ -141,8 +150,10 @@ class Run:
         metrics: dict[str, dict[str, Any]] = {}
         for name, metric in self.metrics.items():
             metrics[name] = {"value": metric.value, "ci_low": metric.low, "ci_high": metric.high}
-            if name in self.printed:
+            if name in self.printed or metric.printed is not None:
                 metrics[name]["printed"] = metric.printed
+            if self.finished is not None:
+                metrics[name]["plain"] = name in self.metric_set.plain_numbers
         result: dict[str, Any] = {
             "name": self.name,
             "signature": str(self.signature),
@@ -302,10 +313,12 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         document = None  # JSON Lines, for one
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
         raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
-    if "per_image" not in document:
+    if "per_image" not in document and document.get("metric") != FINISHED:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
         check_results(document)
+        if document["metric"] == FINISHED:
+            return tuple(_finished_run(entry, resampling or Resampling()) for entry in document["systems"])
         return tuple(
             _run(document["metric"], entry, evidence, resampling or Resampling())
             for entry, evidence in zip(document["systems"], document["per_image"], strict=True)
@@ -339,6 +352,45 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         notes=tuple(entry.get("notes", ())),
         resampling=resampling,
     )
+
+
+def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
+    values = {
+        name: MetricValue(each["value"], each["ci_low"], each["ci_high"], each.get("printed"))
+        for name, each in entry["metrics"].items()
+    }
+    plain = [name for name, each in entry["metrics"].items() if each.get("plain")]
+    return Run(
+        name=entry["name"],
+        signature=Signature.parse(entry["signature"]),
+        metric_set=finished_metrics(list(values), plain),
+        table=CountTable((), (), np.zeros((0, 0), dtype=np.int64)),
+        n_records=entry["n_captions"],
+        notes=tuple(entry.get("notes", ())),
+        resampling=resampling,
+        finished={name: value for name, value in values.items() if value.value is not None},
+    )
+
+
+def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
+    """The metrics of values that another harness computed, which no counts lead to."""
+
+    def no_value(sums: Sums) -> Floats:
+        return np.asarray(np.nan)
+
+    known = [name for name in GENERAL if name in names]
+    ordered = [*known, *(name for name in names if name not in known)]
+    better = dict.fromkeys(known, True)
+    return MetricSet(FINISHED, (), dict.fromkeys(ordered, no_value), better, frozenset(plain))
+
+
+def same_metrics(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one metric set; finished values of several harnesses get the metrics of all of them."""
+    if any(run.finished is None for run in runs):
+        return list(runs)
+    names = list(dict.fromkeys(name for run in runs for name in run.metric_set.formulas))
+    plain = [name for run in runs for name in run.metric_set.plain_numbers]
+    return [replace(run, metric_set=finished_metrics(names, plain)) for run in runs]
 
 
 def unique_names(runs: Sequence[Run]) -> list[Run]:

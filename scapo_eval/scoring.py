@@ -23,6 +23,7 @@ from .io.containers import OnError
 from .io.files import FaultList
 from .oracle import Truth
 from .reprs import fields_in_short
+from .unfinished import without_unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class ScoringOptions:
         on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
         any_fingerprint: accept a matrix that was made for another vocabulary.
         workers: processes that parse and match; None: this one.
+        drop_unfinished: drop the last sentence of a text where it has no end, see :mod:`scapo_eval.unfinished`.
     """
 
     claims: Claims = "all"
@@ -42,6 +44,7 @@ class ScoringOptions:
     on_unknown_image: Literal["error", "skip"] = "error"
     any_fingerprint: bool = False
     workers: int | None = None
+    drop_unfinished: bool = False
 
     def __post_init__(self) -> None:
         check_choice("claims", self.claims, CLAIMS)
@@ -83,6 +86,7 @@ class ScoredBlock:
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         evidence: what was found in the captions, as the scorer keeps it.
         unknown_images: captions left out because a truth does not know their image.
+        unfinished: captions whose last sentence was dropped.
     """
 
     captions: Captions
@@ -90,6 +94,7 @@ class ScoredBlock:
     mentioned: NDArray[np.int64]
     evidence: Any = None
     unknown_images: int = 0
+    unfinished: int = 0
 
     __repr__ = fields_in_short
 
@@ -153,6 +158,7 @@ class Tally:
         skipped: faulty records left out.
         unknown_images: captions of unknown images left out.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        unfinished: captions whose last sentence was dropped; None where none was to be.
     """
 
     table: CountTable
@@ -160,6 +166,7 @@ class Tally:
     skipped: int
     unknown_images: int
     mentioned: NDArray[np.int64]
+    unfinished: int | None = None
 
     __repr__ = fields_in_short
 
@@ -170,8 +177,14 @@ class Tally:
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """For a run: ``skipped`` and ``unknown_images``."""
-        return {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        """For a run: ``skipped`` and ``unknown_images``, and ``unfinished`` where such sentences are dropped."""
+        found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        return found if self.unfinished is None else {**found, "unfinished": self.unfinished}
+
+    @property
+    def decisive(self) -> dict[str, str]:
+        """Fields of the signature that say what of the texts was scored."""
+        return {} if self.unfinished is None else {"unfinished": "dropped"}
 
 
 OnBlock = Callable[[ScoredBlock], None]
@@ -203,9 +216,10 @@ def tally(
     faults = FaultList()
     builder, checks = CountBuilder(scorer.columns), FileChecks(source)
     mentioned: NDArray[np.int64] | None = None
-    n_records = unknown_images = 0
+    n_records = unknown_images = unfinished = 0
     blocks = read(skipped.append if options.skip_bad else None)
-    outcomes = _scored_blocks(scorer, blocks, options.workers or 1, evidence=on_block is not None)
+    work = _Work(scorer, options.drop_unfinished, on_block is not None)
+    outcomes = _scored_blocks(work, blocks, options.workers or 1)
     with closing(outcomes):
         for size, (block, errors) in outcomes:
             for error in errors:
@@ -217,6 +231,7 @@ def tally(
             checks.add(block.captions)
             n_records += len(block.counts)
             unknown_images += block.unknown_images
+            unfinished += block.unfinished
             mentioned = block.mentioned if mentioned is None else mentioned + block.mentioned
             if on_block is not None and not faults.errors:
                 on_block(block)
@@ -226,52 +241,71 @@ def tally(
     checks.check()
     if not n_records or mentioned is None:
         raise InputError("no caption is left to score", path=source)
-    return Tally(builder.table(), n_records, len(skipped), unknown_images, mentioned)
+    dropped = unfinished if options.drop_unfinished else None
+    return Tally(builder.table(), n_records, len(skipped), unknown_images, mentioned, dropped)
 
 
 Outcome = tuple[ScoredBlock, list[InputError]]
 
 
-def _score_block(scorer: Scorer, block: Block) -> Outcome:
-    errors: list[InputError] = []
-    faults = FaultList(errors.append)
-    scored = scorer.score(block.parse(faults), block.name, faults)
-    return scored, sorted(errors, key=lambda error: error.line or 0)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done with every block.
+
+    Attributes:
+        scorer: what is counted.
+        drop_unfinished: whether the last sentence goes where it has no end.
+        evidence: whether texts and mentions are wanted back from another process.
+    """
+
+    scorer: Scorer
+    drop_unfinished: bool
+    evidence: bool
+
+    def __call__(self, block: Block) -> Outcome:
+        errors: list[InputError] = []
+        faults = FaultList(errors.append)
+        captions = block.parse(faults)
+        texts = captions.captions
+        if self.drop_unfinished:
+            captions = replace(captions, captions=list(map(without_unfinished, texts)))
+        scored = self.scorer.score(captions, block.name, faults)
+        if self.drop_unfinished:
+            unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
+            scored = replace(scored, unfinished=unfinished)
+        return scored, sorted(errors, key=lambda error: error.line or 0)
 
 
-_worker: tuple[Scorer, bool]
+_work: _Work
 
 
-def _start_worker(scorer: Scorer, evidence: bool) -> None:
+def _start_worker(work: _Work) -> None:
     import signal
 
-    global _worker
-    _worker = scorer, evidence
+    global _work
+    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
-def _work(block: Block) -> Outcome:
-    scorer, evidence = _worker
-    scored, errors = _score_block(scorer, block)
-    return scored if evidence else scored.without_evidence(), errors
+def _score_block(block: Block) -> Outcome:
+    scored, errors = _work(block)
+    return scored if _work.evidence else scored.without_evidence(), errors
 
 
-def _scored_blocks(
-    scorer: Scorer, blocks: Iterable[Block], workers: int, *, evidence: bool
-) -> Generator[tuple[int, Outcome], None, None]:
+def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
-            yield block.size, _score_block(scorer, block)
+            yield block.size, work(block)
         return
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(scorer, evidence))
+    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(work,))
     pending: deque[tuple[int, Future[Outcome]]] = deque()
     try:
         for block in blocks:
-            pending.append((block.size, pool.submit(_work, block)))
+            pending.append((block.size, pool.submit(_score_block, block)))
             if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
                 size, future = pending.popleft()
                 yield size, future.result()

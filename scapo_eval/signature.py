@@ -12,8 +12,11 @@ from .version import __version__
 
 HASH_DIGITS = 8
 
-SAMPLE = frozenset({"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"})
-"""Fields that say which records were scored, not how: runs that differ in them alone are compared on shared images."""
+SAMPLE = frozenset(
+    {"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty", "model", "file"}
+)
+"""Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
+images that they share."""
 
 DRAWN = frozenset({"bs", "seed", "ci", "drawn"})
 """Fields of the intervals, which are drawn anew with every comparison."""

@@ -38,6 +38,7 @@ from .screen import progress
     type=click.Choice(list(ANSWERS)),
     help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
 )
+@click.option("--drop-unfinished", is_flag=True, help="Drop a description's last sentence where it has no end.")
 @click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature.")
 @click.option(
     "--per-answer",
@@ -61,6 +62,7 @@ def command(
     mode: Mode,
     similarity: str,
     answers: str | None,
+    drop_unfinished: bool,
     skip_bad: bool,
     per_answer: str | None,
     noun_cache: str | None,
@@ -87,6 +89,8 @@ def command(
         tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
     )
     read = [read_responses(path, benchmark, official=mode == "parity", skip_bad=skip_bad) for _, path in named]
+    if drop_unfinished:
+        read = [found.without_unfinished() for found in read]
     scored = []
     for (name, _), found in zip(named, read, strict=True):
         with progress(output, name, sum(len(response.text) for response in found.scored)) as advance:

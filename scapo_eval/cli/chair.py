@@ -15,44 +15,56 @@ from ..results import Run
 from ..scoring import ScoredBlock, ScoringOptions
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files
-from .options import Output, caption_file, evidence_file, output_options, scoring_options
+from .options import Command, Output, caption_file, evidence_file, output_options, scoring_options
 from .screen import progress
+
+
+def object_options(command: Command) -> Command:
+    """Adds the options that say what is in the images and how captions become objects, and where evidence goes."""
+    options = [
+        click.option(
+            "--truth",
+            type=INPUT,
+            required=True,
+            metavar="FILE",
+            help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
+        ),
+        click.option(
+            "--profile",
+            type=click.Choice(PROFILES),
+            default="native",
+            show_default=True,
+            help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
+            "(extra 'nltk').",
+        ),
+        click.option(
+            "--synonyms",
+            type=INPUT,
+            metavar="FILE",
+            help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and "
+            "space.",
+        ),
+        click.option(
+            "--vocabulary",
+            type=INPUT,
+            metavar="NAME|FILE",
+            help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
+        ),
+        click.option(
+            "--per-caption",
+            type=OUTPUT,
+            metavar="FILE",
+            help="Write the ordered object lists of every caption as JSON Lines (one system only).",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command("chair")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
-@click.option(
-    "--truth",
-    type=INPUT,
-    required=True,
-    metavar="FILE",
-    help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
-)
-@click.option(
-    "--profile",
-    type=click.Choice(PROFILES),
-    default="native",
-    show_default=True,
-    help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's (extra 'nltk').",
-)
-@click.option(
-    "--synonyms",
-    type=INPUT,
-    metavar="FILE",
-    help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and space.",
-)
-@click.option(
-    "--vocabulary",
-    type=INPUT,
-    metavar="NAME|FILE",
-    help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
-)
-@click.option(
-    "--per-caption",
-    type=OUTPUT,
-    metavar="FILE",
-    help="Write the ordered object lists of every caption as JSON Lines (one system only).",
-)
+@object_options
 @scoring_options
 @output_options
 def command(

@@ -12,7 +12,7 @@ from ..comparison import compare
 from ..errors import InputError
 from ..io.files import dump_json
 from ..render import chosen_metrics, latex, markdown
-from ..results import Results, Run
+from ..results import Results, Run, same_metrics
 from .gates import check_gates
 from .options import Format, Output
 from .tables import show_table
@@ -30,7 +30,7 @@ def emit(runs: Sequence[Run], output: Output, *, allow_different: bool = False) 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
-    metric_set = runs[0].metric_set
+    metric_set = same_metrics(runs)[0].metric_set
     for gate in output.gates:
         gate.check(metric_set)
     try:

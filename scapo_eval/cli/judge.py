@@ -1,25 +1,68 @@
-"""``scapo-eval judge mmhal|faithscore``: have a model judge another model's answers."""
+"""``scapo-eval judge mmhal|faithscore|objhal|facts``: have a model judge another model's answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import click
 
-from ..engines import ENGINES
+from ..engines import ENGINES, Engine
 from ..errors import InputError
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
+from ..inference.judge_facts import Against, Prompts, judge_facts, read_references
+from ..inference.judge_objects import OBJECTS_TASK, judge_objects
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, make_engine
 from .files import INPUT, OUTPUT
 from .groups import Group
+from .options import Command
 
 
 @click.group("judge", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Has a model judge answers; score its verdicts with mmhal and faithscore."""
+    """Has a model judge answers; score its verdicts with mmhal, faithscore, objhal and facts."""
+
+
+retry_option = click.option(
+    "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
+)
+
+_VERIFIER = (
+    click.option("--verifier-model", metavar="NAME", help="Model that says what is true.  [default: --model]"),
+    click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]"),
+    click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]"),
+)
+
+
+def verifier_options(command: Command) -> Command:
+    """Adds the options of a second model, which verifies."""
+    for option in reversed(_VERIFIER):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def two_engines(
+    settings: EngineSettings, model: str | None, engine: str | None, url: str | None
+) -> Iterator[tuple[Engine, Engine]]:
+    """The judge's engine and the verifier's, which is the same one unless an option says otherwise."""
+    own = (settings.engine, settings.model, settings.base_url)
+    other = (engine or settings.engine, model or settings.model, url or settings.base_url)
+    judge = settings.make()
+    try:
+        verifier = judge if other == own else make_engine(settings, *other)
+        try:
+            yield judge, verifier
+        finally:
+            if verifier is not judge:
+                verifier.close()
+    finally:
+        judge.close()
 
 
 @command.command("mmhal")
@@ -31,8 +74,9 @@ def command() -> None:
     "--prompt-file", type=INPUT, metavar="FILE",
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
+@retry_option
 @engine_options(max_tokens=512)
-def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSettings) -> int:
+def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, settings: EngineSettings) -> int:
     """Rates answers to MMHal-Bench from 0 to 6; the judge reads texts only.
 
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
@@ -45,8 +89,8 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
         try:
             with completion_progress(settings, "judge", len(found)) as advance:
                 tally = judge_mmhal(
-                    found, Session(engine, journal, advance=advance), output, judge=settings.model, task=task,
-                    sampling=settings.sampling,
+                    found, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    task=task, sampling=settings.sampling,
                 )  # fmt: skip
         finally:
             engine.close()
@@ -59,10 +103,9 @@ def mmhal(answers: str, output: str, prompt_file: str | None, settings: EngineSe
     "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Facts as JSON Lines, for scapo-eval faithscore."
 )
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
-@click.option("--verifier-model", metavar="NAME", help="Model that checks facts against the image.  [default: --model]")
-@click.option("--verifier-engine", type=click.Choice(ENGINES), help="The verifier's engine.  [default: --engine]")
-@click.option("--verifier-url", metavar="URL", help="The verifier's server.  [default: --base-url]")
+@verifier_options
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
+@retry_option
 @engine_options(max_tokens=1024)
 def faithscore(
     answers: str,
@@ -72,6 +115,7 @@ def faithscore(
     verifier_engine: str | None,
     verifier_url: str | None,
     setting: str | None,
+    retry: bool,
     settings: EngineSettings,
 ) -> int:
     """Splits answers into atomic facts and has each checked against the image.
@@ -81,33 +125,125 @@ def faithscore(
     """
     found = read_answers_to_judge(answers)
     folder = ImageFolder(images_root)
+    with (
+        settings.journal(output) as journal,
+        two_engines(settings, verifier_model, verifier_engine, verifier_url) as (engine, verifier),
+        completion_progress(settings, "judge", None) as advance,
+    ):
+        tally = judge_faithscore(
+            found,
+            Session(engine, journal, advance=advance, retry=retry),
+            Session(verifier, journal, advance=advance, retry=retry),
+            folder,
+            output,
+            judge=settings.model,
+            verified_by=verifier_model or settings.model,
+            sampling=settings.sampling,
+            setting=setting,
+        )
+    return finish(tally, "answers split and verified", output, settings)
+
+
+@command.command("objhal")
+@click.argument("captions", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Objects as JSON Lines, for scapo-eval objhal."
+)
+@click.option(
+    "--prompt-file", type=INPUT, metavar="FILE",
+    help="Another instruction, or a whole prompt with {question} and {answer}.",
+)  # fmt: skip
+@click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
+@retry_option
+@engine_options(max_tokens=512)
+def objhal(
+    captions: str, output: str, prompt_file: str | None, drop_unfinished: bool, retry: bool, settings: EngineSettings
+) -> int:
+    """Lists the objects that captions name; the judge reads texts only.
+
+    CAPTIONS are captions in any layout that scapo-eval import recognizes. --model is the judge, which answers with a
+    JSON list.
+    """
+    task = _text_of(prompt_file) if prompt_file else OBJECTS_TASK
     with settings.journal(output) as journal:
         engine = settings.make()
-        other = (
-            verifier_engine or settings.engine,
-            verifier_model or settings.model,
-            verifier_url or settings.base_url,
-        )
-        same = other == (settings.engine, settings.model, settings.base_url)
-        verifier = engine if same else make_engine(settings, *other)
         try:
             with completion_progress(settings, "judge", None) as advance:
-                tally = judge_faithscore(
-                    found,
-                    Session(engine, journal, advance=advance),
-                    Session(verifier, journal, advance=advance),
-                    folder,
-                    output,
-                    judge=settings.model,
-                    verified_by=other[1],
-                    sampling=settings.sampling,
-                    setting=setting,
-                )
+                tally = judge_objects(
+                    captions, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
+                )  # fmt: skip
         finally:
             engine.close()
-            if not same:
-                verifier.close()
-    return finish(tally, "answers split and verified", output, settings)
+    return finish(tally, "captions with their objects", output, settings)
+
+
+@command.command("facts")
+@click.argument("captions", type=INPUT)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Verdicts as JSON Lines, for scapo-eval facts."
+)
+@click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
+@click.option(
+    "--references", type=INPUT, metavar="FILE", help="Reference claims: records with image_id and claims (texts)."
+)
+@click.option(
+    "--against", type=click.Choice(get_args(Against)),
+    help="What claims are verified against.  [default: whichever of --images-root and --references are given]",
+)  # fmt: skip
+@click.option(
+    "--prompts", metavar="DIR",
+    help="Prompts of your own: decompose.txt, verify.txt, match.txt, answer.txt, any of them.",
+)  # fmt: skip
+@verifier_options
+@retry_option
+@engine_options(max_tokens=4096)
+def facts(
+    captions: str,
+    output: str,
+    images_root: str | None,
+    references: str | None,
+    against: Against | None,
+    prompts: str | None,
+    verifier_model: str | None,
+    verifier_engine: str | None,
+    verifier_url: str | None,
+    retry: bool,
+    settings: EngineSettings,
+) -> int:
+    """Takes descriptions apart into claims, verifies them, and compares them with reference claims.
+
+    CAPTIONS are records with an image and a caption (or response). --model splits, matches and looks reference claims
+    up; the verifier says which claims are true, of the image, by the reference claims, or by both.
+    """
+    if not images_root and not references:
+        raise click.UsageError("what is true? give --images-root, --references, or both")
+    against = against or ("both" if images_root and references else "image" if images_root else "references")
+    if against != "image" and not references:
+        raise click.UsageError(f"--against {against} needs --references")
+    found = read_answers_to_judge(captions)
+    known = read_references(references) if references else None
+    texts = Prompts.read(prompts) if prompts else Prompts()
+    folder = ImageFolder(images_root)
+    with (
+        settings.journal(output) as journal,
+        two_engines(settings, verifier_model, verifier_engine, verifier_url) as (engine, verifier),
+        completion_progress(settings, "judge", None) as advance,
+    ):
+        tally = judge_facts(
+            found,
+            Session(engine, journal, advance=advance, retry=retry),
+            Session(verifier, journal, advance=advance, retry=retry),
+            output,
+            judge=settings.model,
+            verified_by=verifier_model or settings.model,
+            against=against,
+            folder=folder,
+            references=known,
+            prompts=texts,
+            sampling=settings.sampling,
+        )
+    return finish(tally, "descriptions judged", output, settings)
 
 
 def _text_of(path: str) -> str:

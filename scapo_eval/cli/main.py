@@ -31,7 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Generate": {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
         "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
-        "judge": "Have a model rate MMHal-Bench answers or verify atomic facts (FaithScore).",
+        "judge": "Have a model rate MMHal-Bench answers, verify facts and claims, list objects.",
     },
     "Look": {
         "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
@@ -40,6 +40,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Build": {
         "import": "Other tools' captions, answers and results into the project's own files.",
+        "export": "Results for others: the Every Eval Ever schema, one file per system and benchmark.",
         "pairs": "Preference pairs (DPO) from sampled responses, for TRL, LLaMA-Factory and ms-swift.",
         "vocab": "Check, describe, compare, mine, draft and widen vocabularies.",
         "oracle": "Convert, check, describe and compare truth files.",

@@ -166,6 +166,11 @@ def scoring_options(command: Command, claims: Claims = "all") -> Command:
             type=click.IntRange(1),
             help="Processes that parse and match.  [default: 1; CHAIR's 'opera' one each]",
         ),
+        click.option(
+            "--drop-unfinished",
+            is_flag=True,
+            help="Drop the last sentence of a text where it has no end (cut off by a token limit).",
+        ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
 

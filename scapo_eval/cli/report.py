@@ -16,6 +16,7 @@ from ..io.files import STDIN, atomic_write, refuse_replacing
 from ..render import Format, render
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
+from ..report.tables import TABLES
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
@@ -128,10 +129,10 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
 )
 @click.option(
     "--table",
-    type=click.Choice(["scores", "1", "2", "3", "4"]),
+    type=click.Choice(TABLES),
     default="scores",
     show_default=True,
-    help="With latex, markdown, csv: every metric, or the layout of the paper's table of that number.",
+    help="With latex, markdown, csv: every metric, or the layout of the paper's table of that number or name.",
 )
 @click.option(
     "--metrics",

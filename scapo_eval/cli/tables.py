@@ -177,7 +177,10 @@ class _Table:
         if meanings:
             yield "; ".join(meanings) + "."
         percent = "Percent" if not self.metric_set.plain_numbers.issuperset(self.metrics) else "Values"
-        if resamples:
+        if not self.metric_set.counted:
+            yield f"{percent} as another harness computed them; intervals from its standard errors. Nothing is tested."
+            resamples = 0
+        elif resamples:
             yield f"{percent} with 95 % intervals (bootstrap by image, {resamples:,} resamples)."
         yield from self._differences(resamples)
         absent = len(self.found["systems"][0]["metrics"]) - len(self.metrics)
@@ -196,6 +199,8 @@ class _Table:
             f"on shared images only ({images}): baseline -> system there; none below 30"
             if apart
             else f"on the same {images} images"
+            if self.metric_set.counted
+            else "untested"
         )
         if any(row["difference"] is not None for row in rows):
             yield f"Signed numbers: difference to {baseline}, {where}."

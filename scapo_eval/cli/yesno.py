@@ -22,7 +22,7 @@ from .options import Command, Output, evidence_file, output_options
 QUESTIONS_LAYOUT = "questions"
 
 
-def reading_options(command: Command) -> Command:
+def parsing_options(command: Command) -> Command:
     """Adds the options that say how answers are read."""
     options: list[Callable[[Any], Any]] = [
         click.option(
@@ -35,13 +35,6 @@ def reading_options(command: Command) -> Command:
         ),
         click.option("--yes", "yes_words", multiple=True, metavar="WORD", help="A further word for yes (oui, ja...)."),
         click.option("--no", "no_words", multiple=True, metavar="WORD", help="A further word for no (non, nein...)."),
-        click.option(
-            "--unparsed",
-            type=click.Choice(["wrong", "drop"]),
-            default="wrong",
-            show_default=True,
-            help="An answer that says neither is wrong, or left out of every metric.",
-        ),
         click.option("--model", metavar="NAME", help="The model to score where a file mixes several."),
         click.option(
             "--per-answer",
@@ -53,6 +46,18 @@ def reading_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def reading_options(command: Command) -> Command:
+    """Adds the options that say how answers are read, and what becomes of those that say neither yes nor no."""
+    unparsed = click.option(
+        "--unparsed",
+        type=click.Choice(["wrong", "drop"]),
+        default="wrong",
+        show_default=True,
+        help="An answer that says neither is wrong, or left out of every metric.",
+    )
+    return parsing_options(unparsed(command))
 
 
 @click.command("yesno")

@@ -1,7 +1,7 @@
 """Judges that run through any engine: MMHal-Bench ratings, and FaithScore's verified atomic facts.
 
 They write what ``scapo-eval mmhal`` and ``scapo-eval faithscore`` read. A verdict that cannot be read is requested
-again, and then counted as failed: never guessed, never taken as 0.
+again, and then kept and counted as unreadable: never guessed, never taken as 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFolder
 
 TRIES = 3
-"""Number of times that a judge is asked before an unreadable verdict counts as failed."""
+"""Number of times that a judge is asked before a verdict counts as unreadable."""
 
 _ANSWER_KEYS = ("response", "model_answer", "caption", "answer")
 
@@ -86,7 +86,8 @@ def ask_until_read(
     """Makes requests, and makes them again with other seeds where the verdict cannot be read.
 
     Args:
-        session: the judge's session.
+        session: the judge's session; with its ``retry`` a verdict that the journal's tries do not
+            give is asked for anew.
         wanted: the requests.
         read: for each request the function from the completion's text to the verdict, None if it cannot be read.
 
@@ -95,14 +96,26 @@ def ask_until_read(
     """
     found: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
-    for number in range(TRIES):
+    made = [0] * len(wanted)  # tries that the journal did not have
+
+    def goes_on(k: int, number: int) -> bool:
+        if number < TRIES or session.key(_again(wanted[k], number)) in session.journal:
+            return True
+        return session.retry and made[k] < TRIES
+
+    number = 0
+    while open_ones:
         asked = {k: _again(wanted[k], number) for k in open_ones}
         session.tally.repeated += len(asked) if number else 0
+        for k, request in asked.items():
+            made[k] += session.key(request) not in session.journal
         session.ask(asked.values())
         for k, request in asked.items():
             completion = session.journal.get(session.key(request)) or Completion(error="not completed")
             found[k] = (None if completion.error else read[k](completion.text), completion)
-        open_ones = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
+        number += 1
+        unread = [k for k in open_ones if found[k][0] is None and found[k][1].error is None]
+        open_ones = [k for k in unread if goes_on(k, number)]
     return found
 
 
@@ -172,8 +185,7 @@ def judge_mmhal(
                 text: completion.text if not completion.error else completion.error,
             }
             if rating is None and completion.error is None:
-                session.tally.failed += 1
-                session.tally.first_errors.append(f"rating not found in the verdict on {each.id}")
+                session.tally.add_unread(f"rating not found in the verdict on {each.id}")
             yield row, None
 
     write_rows(output, rows())

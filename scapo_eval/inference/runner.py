@@ -35,6 +35,7 @@ class Tally:
         repeated: number of requests made again because a verdict could not be read.
         reused: number of these requests whose completion the journal already had, or an equal request brought.
         failed: number of items without a completion.
+        unread: number of items whose verdict could not be read, in however many tries.
         empty: number of completions without a word (kept, because the model chose to say nothing).
         cut: number of completions that ended at the token limit.
         prompt_tokens: number of prompt tokens of all completions, as far as the engine counts.
@@ -42,12 +43,14 @@ class Tally:
         made_tokens: number of tokens of the completions that the engine made now (not taken from the journal).
         seconds: time spent waiting for the engine.
         first_errors: the first error messages.
+        first_unread: why the first verdict could not be read.
     """
 
     requests: int = 0
     repeated: int = 0
     reused: int = 0
     failed: int = 0
+    unread: int = 0
     empty: int = 0
     cut: int = 0
     prompt_tokens: int = 0
@@ -55,6 +58,7 @@ class Tally:
     made_tokens: int = 0
     seconds: float = 0.0
     first_errors: list[str] = field(default_factory=list)
+    first_unread: str = ""
 
     @property
     def made(self) -> int:
@@ -63,8 +67,8 @@ class Tally:
 
     @property
     def flawed(self) -> int:
-        """Number of items that failed or are empty; above 0 the exit code is 4."""
-        return self.failed + self.empty
+        """Number of items that failed, are empty or could not be read; above 0 the exit code is 4."""
+        return self.failed + self.empty + self.unread
 
     def add(self, completion: Completion) -> None:
         """Counts one item of the output."""
@@ -79,14 +83,21 @@ class Tally:
         self.prompt_tokens += completion.prompt_tokens or 0
         self.completion_tokens += completion.completion_tokens or 0
 
+    def add_unread(self, reason: str) -> None:
+        """Counts one item whose verdict could not be read."""
+        self.unread += 1
+        self.first_unread = self.first_unread or reason
+
     def summary(self, what: str) -> str:
         """One line for people."""
-        parts = [f"{self.requests - self.failed:,} {what}"]
+        parts = [f"{self.requests - self.failed - self.unread:,} {what}"]
         parts += [f"{self.reused:,} of them from an earlier run"] if self.reused else []
         parts += [f"{self.repeated:,} asked again as they could not be read"] if self.repeated else []
         parts += [f"{self.empty:,} of them empty"] if self.empty else []
         parts += [f"{self.cut:,} cut at the token limit"] if self.cut else []
         parts += [f"{self.failed:,} failed (the first: {self.first_errors[0]})"] if self.failed else []
+        asks = f"not readable (the first: {self.first_unread}); --retry asks these again"
+        parts += [f"{self.unread:,} {asks}"] if self.unread else []
         return "; ".join(parts)
 
 
@@ -100,6 +111,7 @@ class Session:
         tally: counts of everything requested in this session.
         advance: called with the number of further completions, new or from the journal, to show progress.
         warn: called with a message about completions that look wrong.
+        retry: whether a verdict that earlier runs could not read is asked for again.
     """
 
     engine: Engine
@@ -107,6 +119,7 @@ class Session:
     tally: Tally = field(default_factory=Tally)
     advance: Advance = lambda number: None
     warn: Callable[[str], None] = lambda text: None
+    retry: bool = False
     _identity: bytes = b""
     _fingerprint: pictures.Cache[str] = field(
         default_factory=lambda: pictures.Cache(pictures.fingerprint, _KEPT_FINGERPRINTS)
@@ -191,7 +204,7 @@ def run_card(
     tally = session.tally
     environment = dict(session.engine.card)
     in_force = environment.pop("sampling", None)  # None: everything came from the journal
-    counts = {key: value for key, value in asdict(tally).items() if key != "first_errors"}
+    counts = {key: value for key, value in asdict(tally).items() if not key.startswith("first_")}
     return {
         "format": "scapo-run/1",
         "engine": dict(session.engine.identity),

@@ -317,6 +317,9 @@ def _lmms_answer(row: Record, line: int) -> Answer:
     if len(responses) > 1:
         raise ValueError(f"{len(responses)} responses to one question (repeats); one is expected")
     asked = next((record for record in (doc, *parts) if record.get("question_id") is not None), None)
+    hallusionbench = next((record for record in (doc, *parts) if set(record) >= HALLUSIONBENCH_KEYS), None)
+    if hallusionbench is not None:
+        return _hallusionbench_answer({**hallusionbench, "model_prediction": responses[0]}, line)
     return Answer(
         id=id_in(asked, "question_id") if asked is not None else lmms_doc_id(row),
         response=responses[0],
@@ -341,7 +344,47 @@ def _lmms_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
     fallback = next((name for name in named if isinstance(name, str) and re.search(r"\.\w{3,4}$|^COCO_", name)), None)
     image = image_id_in(doc, *parts, row, fallback=fallback)
     for response in _lmms_responses(row):
-        yield ForeignCaption(line, image, response, optional_text(row.get("model")), _lmms_question(row, doc))
+        model, objects = optional_text(row.get("model")), _lmms_objects(row, doc)
+        yield ForeignCaption(line, image, response, model, _lmms_question(row, doc), objects=objects)
+
+
+_CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
+
+
+def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
+    """The truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics' ``answer``."""
+    parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
+    found = doc.get("gt_object", parts[0].get("answer") if parts else None)
+    listed = isinstance(found, list) and all(isinstance(label, str) for label in found)
+    return list(dict.fromkeys(found)) if listed else None
+
+
+# --- HallusionBench -------------------------------------------------------------------------------------------------
+
+HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set_id", "figure_id", "question_id"})
+
+
+def hallusionbench_id(row: Record) -> str:
+    """The one id that HallusionBench's fields make: ``VD/illusion/1/0/0/0``, as VLMEvalKit's index."""
+    keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
+    return "/".join(id_in(row, key) for key in keys)
+
+
+def hallusionbench_label(row: Record) -> str | None:
+    """``yes`` or ``no`` of ``gt_answer``, which is 1 or 0."""
+    return {"1": "yes", "0": "no"}.get(str(row.get("gt_answer")))
+
+
+def _hallusionbench_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=hallusionbench_id(row),
+        response=_cell(row["model_prediction"]),
+        image=image_of(row.get("filename")),
+        question=optional_text(row.get("question")),
+        label=hallusionbench_label(row),
+        benchmark="hallusionbench",
+        line=line,
+    )
 
 
 # --- VLMEvalKit -----------------------------------------------------------------------------------------------------
@@ -438,6 +481,7 @@ def _is_amber(rows: Rows, found: set[str]) -> bool:
 
 def _is_questions(rows: Rows, found: set[str]) -> bool:
     plain = {"id", "label"} <= found and found.isdisjoint({"response", "prediction"})
+    plain = plain or (found >= {*HALLUSIONBENCH_KEYS, "gt_answer"} and "model_prediction" not in found)
     return plain or ({"question_id", "text", "label"} <= found and found.isdisjoint(_LLAVA_KEYS))
 
 
@@ -527,6 +571,12 @@ FORMATS: tuple[Format, ...] = (
         "own rollouts (image_id, response)",
         _has("image_id", "response"),
         captions=_own_captions("response"),
+    ),
+    Format(
+        "hallusionbench",
+        "HallusionBench results (set_id, figure_id, question_id, model_prediction)",
+        _has(*HALLUSIONBENCH_KEYS, "model_prediction"),
+        _hallusionbench_answer,
     ),
     Format(
         "questions",

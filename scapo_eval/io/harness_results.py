@@ -21,6 +21,15 @@ from .fields import Record, optional_text
 from .files import read_bytes
 from .formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Source, wrong_kind
 
+FINISHED = "handed-over"
+"""Name of the metric set of finished values."""
+
+GENERAL = (
+    "mme_perception", "mme_cognition", "mmbench_circular", "mmbench_vanilla", "mmmu_accuracy", "llava_bench_relative",
+    "mmvet_total",
+)  # fmt: skip
+"""The paper's general benchmarks; of each the higher value is better."""
+
 NORMAL_95 = 1.959963984540054
 """Half-width of a 95 % interval in standard errors."""
 
@@ -129,7 +138,7 @@ def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[
         systems.setdefault(name or run.model or Path(run.path).name.partition(".")[0], []).append(run)
     return {
         "format": RESULTS_FORMAT,
-        "metric": "handed-over",
+        "metric": FINISHED,
         "systems": [_system(system, members) for system, members in systems.items()],
         "comparisons": [],
     }
@@ -150,7 +159,7 @@ def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
     n = sum(run.n for run in runs if run.n is not None)
     return {
         "name": name,
-        "signature": str(Signature.of(f"handed-over:{tools}", **details, n=n or None)),
+        "signature": str(Signature.of(f"{FINISHED}:{tools}", **details, n=n or None)),
         "n_captions": n,
         "n_images": 0,
         "metrics": {key: found.as_object() for key, (found, _) in values.items()},

@@ -12,6 +12,7 @@ from ..benchmark import metric_set_of
 from ..errors import InputError, short_repr
 from ..signature import Signature
 from .files import json_type
+from .harness_results import FINISHED
 
 
 def check_results(document: Mapping[str, Any]) -> None:
@@ -25,9 +26,13 @@ def check_results(document: Mapping[str, Any]) -> None:
     """
     metric_set = _typed(document, "metric", str, "")
     systems = _typed(document, "systems", list, "")
-    evidence = _typed(document, "per_image", list, "")
     if not systems:
         raise InputError("systems: empty")
+    if metric_set == FINISHED:
+        for k, system in enumerate(systems):
+            _check_system(system, f"systems[{k}]")
+        return
+    evidence = _typed(document, "per_image", list, "")
     if len(systems) != len(evidence):
         raise InputError(f"per_image: {len(evidence)} entries for {len(systems)} systems")
     for k, (system, own) in enumerate(zip(systems, evidence, strict=True)):

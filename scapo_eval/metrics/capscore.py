@@ -365,6 +365,7 @@ def _scores(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        **found.decisive,
         n=found.n_records,
         ids=digest(found.table.image_ids),
         skip=found.left_out,

@@ -174,6 +174,7 @@ def score_density(
             oracle=oracle.fingerprint,
             world=oracle.world,
             **reward.config.described(),
+            **found.decisive,
             n=found.n_records,
             ids=digest(found.table.image_ids),
             skip=found.left_out,

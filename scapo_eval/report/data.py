@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..benchmark import benchmark
+from ..benchmark import SUMMARIES, benchmark
 from ..columns import MentionColumns
 from ..counts import CountTable
 from ..errors import InputError
@@ -26,6 +26,7 @@ from ..io.files import iter_records
 from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics
+from ..metrics.facts import Description
 from ..metrics.labels import LabelCounts
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Results, Run
@@ -116,6 +117,22 @@ class TrainingAlarm:
     setting: str
 
 
+class ClaimEvidence:
+    """One system's descriptions with the verdicts on their claims.
+
+    Attributes:
+        name: name of the system.
+        descriptions: the descriptions.
+    """
+
+    name: str
+    descriptions: tuple[Description, ...]
+
+    def worst(self, most: int) -> list[Description]:
+        """The descriptions with the most claims that are not true, at most ``most`` of them, in order."""
+        return sorted(self.descriptions, key=lambda each: -sum(not true for true in each.true or ()))[:most]
+
+
 @dataclass(frozen=True)
 class TrainingLog:
     """The log of a training run.
@@ -140,6 +157,7 @@ class Report:
     Attributes:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
+        claims: systems whose claims were judged, with the verdicts.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
         vocabulary: marks training samples, where known.
@@ -148,6 +166,7 @@ class Report:
 
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
+    claims: tuple[ClaimEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
@@ -306,7 +325,8 @@ def planes(report: Report) -> list[Plane]:
     """Every frontier for which the report has the metrics."""
     found = []
     for group in report.groups:
-        for x, y, title in benchmark(group.metric_set.name).frontiers:
+        name = group.metric_set.name
+        for x, y, title in benchmark(name).frontiers if name in SUMMARIES else ():
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
+from ..benchmark import SUMMARIES, benchmark
 from ..comparison import compare
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
 from ..io.files import STDIN, input_size
+from ..metrics.facts import facts_run, holds_claims, read_descriptions
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
-from .data import METRICS_FILE, Report, TrainingLog, caption_evidence, read_training_log
+from .data import METRICS_FILE, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """``(what, bytes)`` -> context whose value is called with the bytes that are done."""
@@ -49,7 +51,7 @@ class Settings:
 
 
 def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, warn: Warn = warn_user) -> Report:
-    """Reads every input: a training run's folder, a results file, or captions.
+    """Reads every input: a training run's folder, a results file, verdicts on claims, or captions.
 
     Args:
         inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
@@ -63,10 +65,11 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
     folders = [path for path in inputs if path != STDIN and Path(path).is_dir()]
     files = [path for path in inputs if path not in folders]
     saved = {path for path in files if path != STDIN and is_results_file(path)}
+    judged = {path for path in files if path not in saved and holds_claims(path)}
     for path in folders:
         if not (Path(path) / METRICS_FILE).is_file():
             raise InputError(f"not a training run's folder: {METRICS_FILE} not found in it", path=path)
-    captions_at_hand = len(saved) < len(files)
+    captions_at_hand = len(saved) + len(judged) < len(files)
     labels = Vocabulary.load(settings.vocabulary) if captions_at_hand or folders else None
     oracle = PresenceOracle.load(settings.truth) if settings.truth and labels else None
     any_fingerprint = settings.scoring.any_fingerprint
@@ -76,10 +79,16 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
         dagger = Truth.of(matrix, second, any_fingerprint=any_fingerprint)
     runs: list[Run] = []
     captions = []
+    claims = []
     names = dict(zip(files, system_names(files), strict=True)) if files else {}
     for path in files:
         if path in saved:
             runs += [replace(run, name=settings.names.get(run.name, run.name)) for run in load_results(path)]
+            continue
+        if path in judged:
+            name = settings.names.get(names[path], names[path])
+            claims.append(ClaimEvidence(name, tuple(read_descriptions(path, warn=warn))))
+            runs.append(facts_run(name, claims[-1].descriptions, settings.resampling))
             continue
         assert labels is not None
         with progress(names[path], input_size(path)) as advance:
@@ -105,15 +114,26 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
     truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
     return Report(
         groups=tuple(
-            compare(unique_names(members), resampling=settings.resampling, allow_different=settings.allow_different)
+            compare(
+                unique_names(members),
+                resampling=settings.resampling,
+                allow_different=settings.allow_different or _differ_by_nature(members),
+            )
             for members in _by_benchmark(runs)
         ),
         captions=tuple(captions),
+        claims=tuple(claims),
         training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=settings.trails,
         vocabulary=labels,
         truth=truth,
     )
+
+
+def _differ_by_nature(runs: Sequence[Run]) -> bool:
+    """Whether the benchmark sets readings of one file side by side, as density does with annotations."""
+    name = runs[0].metric_set.name
+    return name in SUMMARIES and not benchmark(name).several
 
 
 def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:

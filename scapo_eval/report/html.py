@@ -24,6 +24,7 @@ from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metrics.facts import claim_rows
 from ..metrics.labels import label_rows, together
 from ..names import metric_name
 from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
@@ -32,6 +33,7 @@ from .data import (
     GUARDS,
     ISO_LEVELS,
     CaptionEvidence,
+    ClaimEvidence,
     Plane,
     Report,
     TrainingLog,
@@ -43,6 +45,8 @@ from .data import (
 )
 
 THUMBNAIL_PIXELS = 220
+CLAIMS_SHOWN = 200
+"""Number of descriptions per system whose claims a page shows."""
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
@@ -91,6 +95,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
+        claims=[_claims(each) for each in report.claims],
         guards=_guard_rows(report),
         guard_names=GUARDS,
         runs=report.training_logs,
@@ -149,6 +154,7 @@ def _group(group: Results) -> dict[str, Any]:
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
         "name": metric.name,
+        "counted": metric.counted,
         "tall": len(names) > MANY_METRICS,
         "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
         "systems": [
@@ -176,6 +182,25 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
     always = ("generated", "hallucinated", "covered", "truth")
     troubles = ("unknown", "skipped", "unknown_images", "unparsed", "missing", "duplicate", "dropped")
     return [(k, counts[k]) for k in (*always, *troubles) if k in counts and (k in always or counts[k])]
+
+
+def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
+    """The claims of the descriptions with the most that are not true, and what they say of the reference claims."""
+    shown = evidence.worst(CLAIMS_SHOWN)
+    return {
+        "name": evidence.name,
+        "total": len(evidence.descriptions),
+        "descriptions": [
+            {
+                "image": each.image or f"line {each.line}",
+                "rows": claim_rows(each),
+                "wrong": sum(not true for true in each.true or ()),
+                "unread": each.unread,
+                "references": list(zip(each.references or (), each.answers or (), strict=False)),
+            }
+            for each in shown
+        ],
+    }
 
 
 def _guard_rows(report: Report) -> list[dict[str, Any]]:

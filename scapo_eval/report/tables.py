@@ -1,4 +1,7 @@
-"""The layouts of the paper's Tables 1 to 4; :mod:`scapo_eval.render` makes LaTeX, Markdown or CSV of them."""
+"""The layouts of the paper's tables (1 to 4, general capability, FaithScore).
+
+:mod:`scapo_eval.render` makes LaTeX, Markdown or CSV of them.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,32 @@ _TABLE_4: tuple[Shown, ...] = tuple(
 )
 
 
+_GENERAL: tuple[Shown, ...] = (
+    ("handed-over", "mme_perception", Column("Percep.", "MME", plain=True)),
+    ("handed-over", "mme_cognition", Column("Cognit.", "MME", plain=True)),
+    ("handed-over", "mmbench_circular", Column("Circular", "MMBench")),
+    ("handed-over", "mmbench_vanilla", Column("Vanilla", "MMBench")),
+    ("handed-over", "mmmu_accuracy", Column("Acc.", "MMMU")),
+    ("handed-over", "llava_bench_relative", Column("Rel. Score", "LLaVA-Bench")),
+    ("handed-over", "mmvet_total", Column("Total", "MM-Vet")),
+)
+_OBJECTS, _PIECES = "Annotated Objects per Response", "Subsentences per Response"
+_TABLE_3: tuple[Shown, ...] = tuple(
+    ("density", f"{what}{part}", Column(heading, group, better=None, plain=True, digits=2))
+    for what, group in (("objects", _OBJECTS), ("subsentences", _PIECES))
+    for part, heading in (("", "Avg."), ("_supported", "Sup."), ("_hallucinated", "Hal."))
+)
+
+TABLES = ("scores", "1", "2", "3", "4", "general", "faithscore")
+"""Every layout by its name."""
+
+
 def table(report: Report, which: str, *, intervals: bool = False, metrics: Sequence[str] | None = None) -> Table:
     """One of the paper's tables, or all metrics.
 
     Args:
         report: the scores; systems of several benchmarks are joined by name.
-        which: ``1``, ``2``, ``3`` (density, needs captions), ``4`` or ``scores``.
+        which: one of :data:`TABLES`; ``3`` is density, of captions or of results of ``scapo-eval density``.
         intervals: whether intervals stand beside the values.
         metrics: which metrics ``scores`` shows; None: all of one benchmark, the headline metrics of several.
 
@@ -56,7 +79,8 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
         shown = _TABLE_4
         made = joined(report.groups, shown, "Configuration", intervals=intervals, differences=True)
     else:
-        shown = {"1": _TABLE_1, "2": _TABLE_2}[which]
+        layouts = {"1": _TABLE_1, "2": _TABLE_2, "general": _GENERAL}
+        shown = layouts[which] if which in layouts else _faithscore_columns(report)
         made = joined(report.groups, shown, "Method", intervals=intervals)
     if not made.rows:
         wanted = ", ".join(dict.fromkeys(metric for metric, _, _ in shown)) or "any metric"
@@ -65,13 +89,32 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
 
 
 def _density_table(report: Report) -> Table:
-    if not report.captions:
-        raise InputError("table 3 counts objects and subsentences of captions: give captions files")
-    objects, pieces = "Annotated Objects per Response", "Subsentences per Response"
-    columns = tuple(
-        Column(heading, group, better=None, plain=True, digits=2)
-        for group in (objects, pieces)
-        for heading in ("Avg.", "Sup.", "Hal.")
+    names = [metric for _, metric, _ in _TABLE_3]
+    annotations = [run for group in report.groups if group.metric_set.name == "density" for run in group.runs]
+    if not report.captions and not annotations:
+        reason = "table 3 counts objects and subsentences: give captions files, or results of scapo-eval density"
+        raise InputError(reason)
+    columns = tuple(column for _, _, column in _TABLE_3)
+    rows = [(run.name, tuple(map(Cell, density(run).values()))) for run in report.captions]
+    rows += [(run.name, tuple(Cell(run.values[name]) for name in names)) for run in annotations]
+    signatures = tuple((run.name, str(run.signature)) for run in annotations)
+    return Table("Annotation", columns, tuple(rows), signatures=signatures)
+
+
+def _faithscore_columns(report: Report) -> tuple[Shown, ...]:
+    """FaithScore and Avg. Facts of each generation setting (the paper's figure of them); overall without settings."""
+    names = [
+        name for group in report.groups if group.metric_set.name == "faithscore" for name in group.metric_set.formulas
+    ]
+    of_settings = [name for name in names if name not in ("faithscore", "avg_facts")] or names or ["faithscore"]
+    return tuple(
+        ("faithscore", name, Column(heading, _setting(name, ending), plain=ending == "avg_facts"))
+        for name in of_settings
+        for ending, heading in (("faithscore", "FaithScore"), ("avg_facts", "Avg. Facts"))
+        if name.endswith(ending)
     )
-    rows = tuple((run.name, tuple(map(Cell, density(run).values()))) for run in report.captions)
-    return Table("Annotation", columns, rows)
+
+
+def _setting(name: str, ending: str) -> str:
+    setting = name.removesuffix(ending).strip("_").replace("_", " ")
+    return setting[:1].upper() + setting[1:]

@@ -16,6 +16,7 @@ from scapo_eval.metrics.chair import METRICS, ChairScorer, Native, Opera, Profil
 from scapo_eval.metrics.chair.singular import singularize
 from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS
 from scapo_eval.metrics.chair.tokens import sentence_tokens
+from scapo_eval.metrics.objhal import score_objhal
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.scoring import ScoredBlock
 from scapo_eval.vocabulary import Vocabulary
@@ -99,6 +100,44 @@ def test_reference_equals_the_standalone_script(
 def test_opera_equals_operas_script(name: str, data: Path, opera: Opera, truth: PresenceOracle) -> None:
     expected = json.loads((data / "expected_opera.json").read_text())["files"][f"{name}.jsonl"]
     check(data / "captions" / f"{name}.jsonl", opera, truth, expected)
+
+
+def test_object_halbench_has_operas_counts(
+    data: Path, shared: Path, opera: Opera, truth: PresenceOracle, tmp_path: Path
+) -> None:
+    """Its CHAIR part: on real captions what OPERA's script counts; on its own 300 images what ``chair`` counts."""
+    expected = json.loads((data / "expected_opera.json").read_text())["files"]["instructblip_ours.jsonl"]
+    lines = (data / "captions" / "instructblip_ours.jsonl").read_text().splitlines()[:100]
+    (tmp_path / "real.jsonl").write_text("\n".join(lines))
+    lists: list[list[Any]] = []
+
+    def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
+        lists.extend([int(r["image_id"]), r["generated"], r["hallucinated"]] for r in scorer.records(block))
+
+    counts = score_objhal(tmp_path / "real.jsonl", opera, truth, on_block=keep).counts
+    assert lists == expected["per_caption"][:100]
+    assert counts["hallucinated_captions"] == sum(bool(wrong) for _, _, wrong in lists)
+    assert counts["object_captions"] == sum(bool(said) for _, said, _ in lists)
+
+    objects = PresenceOracle.load(shared / "data" / "objhal" / "coco_objects.json")
+    assert len(objects.image_ids) == 300
+    told = [
+        {
+            "image_id": image,
+            "caption": " ".join(f"There is a {name}." for name in sorted({*objects.present(image), extra})),
+        }
+        for image, extra in zip(objects.image_ids, ["dog", "cat", "car", "bowl"] * 75, strict=True)
+    ]
+    (tmp_path / "told.jsonl").write_text("".join(json.dumps(record) + "\n" for record in told))
+    ours = score_objhal(tmp_path / "told.jsonl", opera, objects)
+    theirs = score_chair(tmp_path / "told.jsonl", opera, objects)
+    assert {name: ours.counts[name] for name in theirs.counts} == theirs.counts
+    assert ours.values["chair_s_refined"] == ours.values["chair_s"] == theirs.values["chair_s"]
+    absent = sum(
+        not objects.state(r["image_id"], extra)
+        for r, extra in zip(told, ["dog", "cat", "car", "bowl"] * 75, strict=True)
+    )
+    assert ours.counts["hallucinated_captions"] >= absent > 250
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 on, where NumPy has threads

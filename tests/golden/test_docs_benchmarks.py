@@ -43,6 +43,8 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mmhal_ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
     for name in ("facts_detailed.jsonl", "facts_coarse.jsonl"):
         (folder / name).write_text(json.dumps({"id": "1", "facts": ["a", "b"], "verified": [True, False]}) + "\n")
+    claim = {"id": "1", "claims": ["a"], "verified": [1], "matched": [None], "references": ["b"], "answers": ["unsaid"]}
+    (folder / "claims.jsonl").write_text(json.dumps(claim) + "\n")
     return folder
 
 
@@ -66,4 +68,4 @@ def test_commands_of_the_page(commands: str, folder: Path, shared: Path) -> None
 
 def test_the_page_has_every_benchmark() -> None:
     verbs = {line.split()[1] for block in BLOCKS for line in block.splitlines() if line.startswith("scapo-eval ")}
-    assert verbs == {"chair", "amber", "pope", "phd", "yesno", "mmhal", "faithscore", "import", "compare"}
+    assert verbs == {"chair", "amber", "pope", "phd", "yesno", "mmhal", "faithscore", "facts", "import", "compare"}

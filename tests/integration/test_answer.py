@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import fastjsonschema
 import orjson
 import pytest
 
@@ -209,7 +211,7 @@ def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
     assert len({row["response"] for row in rows(answers)}) == 8  # every picture was found and seen
     judged = cli("judge", "mmhal", answers, "-o", ratings, "--model", "judge", "--base-url", url)
     assert judged.returncode == 4
-    assert "1 failed (the first: rating not found in the verdict on mmhal/4)" in judged.stderr
+    assert "1 not readable (the first: rating not found in the verdict on mmhal/4); --retry asks" in judged.stderr
     found = rows(ratings)
     assert [row["rating"] for row in found] == [5, 5, 5, None, 5, 5, 5, 5]
     assert found[3]["unread"] == "Sounds good."
@@ -257,6 +259,135 @@ def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model
     card = orjson.loads(Path(f"{facts}.run.json").read_bytes())
     assert card["judge"] == model
     assert card["verifier"]["model"] == model
+
+
+def described(path: Path, texts: list[str]) -> Path:
+    """Captions of images 1, 2... with these texts."""
+    return write(path, [{"image_id": k, "caption": text} for k, text in enumerate(texts, 1)])
+
+
+def test_objects_listed_by_a_judge_into_object_halbench(start: Start, tmp_path: Path) -> None:
+    captions = described(
+        tmp_path / "captions.jsonl",
+        ["Plain: a dog and a cat.", "Fenced: a car, nothing else.", "A dog.", "Repeated: a dog, here.",
+         "Refused: a dog is there.", "Cut: a dog is there.", "Mumbling: a cat is there."],
+    )  # fmt: skip
+    objects, truth, url = tmp_path / "objects.jsonl", tmp_path / "truth.json", start()
+    truth.write_text(json.dumps({str(k): ["dog"] for k in range(1, 8)}))
+    judge = ["judge", "objhal", captions, "-o", objects, "--model", "judge", "--base-url", url]
+    judged = cli(*judge)
+    assert judged.returncode == 4, judged.stderr
+    assert "3 not readable (the first: objects not found in what the judge says of line 5); --retry" in judged.stderr
+    found = [row["extracted"] for row in rows(objects)]
+    assert found == [["dog", "The cat"], ["car"], [], ["dog"], None, None, None]
+    assert rows(objects)[4]["unread"] == "I'm sorry, but I can't help with that."
+    scored = orjson.loads(ok("objhal", objects, "--truth", truth, "--json", "--resamples", 0).stdout)["systems"][0]
+    assert scored["metrics"]["chair_s"]["value"] == 2 / 4
+    assert scored["metrics"]["chair_s_refined"]["value"] == 2 / 3
+    assert scored["metrics"]["chair_i"]["value"] == 2 / 4
+    assert scored["counts"]["unread"] == 3
+
+    retried = cli(*judge, "--retry")
+    assert "2 not readable" in retried.stderr
+    assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
+    assert "2 not readable" in cli(*judge).stderr  # and what is known now stays known
+    assert [row["extracted"] for row in rows(objects)][6] == ["The cat"]
+    assert orjson.loads(Path(f"{objects}.run.json").read_bytes())["counts"]["unread"] == 2
+
+
+def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+    texts = [f"{word}: number {k}, a dog and a car." for k in range(40) for word in ("Plain", "Mumbling")]
+    captions = described(tmp_path / "captions.jsonl", texts)
+
+    def judge(output: Path, url: str) -> list[object]:
+        return ["judge", "objhal", captions, "-o", output, "--model", "judge", "--base-url", url, "--concurrency", 4]
+
+    clean, killed = tmp_path / "clean.jsonl", tmp_path / "killed.jsonl"
+    assert cli(*judge(clean, start())).returncode == 4
+    journal = Path(f"{killed}.journal")
+    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, judge(killed, start("--delay", "0.03")))]
+    for answers in (20, 100):
+        running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not journal.exists() or journal.read_bytes().count(b"\n") < answers:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+    assert not killed.exists()
+    assert 100 <= journal.read_bytes().count(b"\n") < 160
+    assert cli(*judge(killed, start())).returncode == 4
+    assert killed.read_bytes() == clean.read_bytes()
+
+
+def test_claims_judged_against_references_and_image(start: Start, tmp_path: Path) -> None:
+    captions = described(
+        tmp_path / "captions.jsonl",
+        ["A dog. A dragon. It is sad.", "", "Refused. A dog.", "Mumbling. A dog.", "Repeated. A dog."],
+    )
+    references = write(
+        tmp_path / "references.jsonl", [{"image_id": k, "claims": ["A dog.", "A cat."]} for k in range(1, 5)]
+    )
+    folder, verdicts, url = draw(tmp_path / "images", *(f"{k}.png" for k in range(1, 6))), tmp_path / "v.jsonl", start()
+    judge = ["judge", "facts", captions, "--images-root", folder, "--references", references, "-o", verdicts,
+             "--model", "judge", "--base-url", url]  # fmt: skip
+    judged = cli(*judge)
+    assert judged.returncode == 4, judged.stderr
+    assert "2 not readable (the first: the verdict of step decompose on 3); --retry asks these again" in judged.stderr
+    first, empty, refused, mumbled, repeated = rows(verdicts)
+    schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "evidence-1.schema.json"
+    published = fastjsonschema.compile(orjson.loads(schema.read_bytes()))
+    for row in rows(verdicts):
+        published(row)
+    assert {key: first[key] for key in ("claims", "descriptive", "verified", "matched", "answers", "against")} == {
+        "claims": ["A dog.", "A dragon.", "It is sad."], "descriptive": [1, 1, 0], "verified": [1, 0, 1],
+        "matched": [0, None, None], "answers": ["yes", "unsaid"], "against": "both",
+    }  # fmt: skip
+    assert (empty["claims"], empty["verified"], empty["answers"]) == ([], [], ["unsaid", "unsaid"])
+    assert refused["claims"] is None
+    assert refused["unread"] == {"decompose": "I'm sorry, but I can't help with that."}
+    assert mumbled["unread"] == {"decompose": "It says a lot."}
+    assert repeated["claims"] == ["Repeated.", "A dog."]
+    assert (repeated["against"], repeated["verified"]) == ("image", [1, 1])  # its image has no reference claims
+    scored = orjson.loads(ok("facts", verdicts, "--json", "--resamples", 0).stdout)["systems"][0]
+    # the first: 2 of 3 claims true; the dog and, beyond the two references, the sadness
+    assert scored["metrics"]["precision"]["value"] == pytest.approx((2 / 3 + 1) / 2)
+    assert scored["metrics"]["recall"]["value"] == pytest.approx((2 / 3 + 0) / 2)
+    assert scored["counts"]["unread"] == 2
+    assert scored["counts"]["asked"] == 4 * 2  # also of those whose claims are unread
+
+    assert "1 not readable" in cli(*judge, "--retry").stderr
+    assert rows(verdicts)[3]["claims"] == ["Mumbling.", "A dog."]
+    page = ok("report", verdicts, "--format", "html", "-o", tmp_path / "report.html")
+    assert page.returncode == 0
+    assert "A dragon." in (tmp_path / "report.html").read_text()
+
+
+def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+    texts = [f"{word}. Number {k}. A dog. A dragon." for k in range(15) for word in ("Plain", "Mumbling")]
+    captions = described(tmp_path / "captions.jsonl", texts)
+    references = write(
+        tmp_path / "references.jsonl", [{"image_id": k + 1, "claims": ["A dog."]} for k in range(len(texts))]
+    )
+
+    def judge(output: Path, url: str) -> list[object]:
+        common = ["--model", "judge", "--base-url", url, "--concurrency", 4, "--references", references]
+        return ["judge", "facts", captions, "-o", output, *common]
+
+    clean, killed = tmp_path / "clean.jsonl", tmp_path / "killed.jsonl"
+    assert cli(*judge(clean, start())).returncode == 4
+    journal = Path(f"{killed}.journal")
+    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, judge(killed, start("--delay", "0.03")))]
+    for answers in (10, 75):  # while claims are split, and while they are verified
+        running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not journal.exists() or journal.read_bytes().count(b"\n") < answers:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+    assert not killed.exists()
+    assert cli(*judge(killed, start())).returncode == 4
+    assert killed.read_bytes() == clean.read_bytes()
+    assert rows(killed)[0]["verified"] == [1, 1, 1, 0]
 
 
 def test_usage_errors(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _answer(request: dict, key: str) -> tuple[int, dict]:
     elif model == "empty":
         text = "" if int(key, 16) % 3 == 0 else text
     elif model in ("judge", "no-schema"):
-        text = _judge(asked, messages)
+        text = _judge(asked, messages, request.get("seed") or 0)
     elif model == "yes" and not asked.startswith("Describe"):
         text = "Yes" if "as follows" in asked or int(key, 16) % 2 else "No"
     elif model in ("verdicts", "mumbling-verdicts"):
@@ -170,8 +170,12 @@ def _verdicts(request: dict, parts: list, asked: str, *, mumbles: bool) -> str:
     return json.dumps(said)
 
 
-def _judge(asked: str, messages: list) -> str:
+def _judge(asked: str, messages: list, seed: int) -> str:
     """Plays the judge of the tests."""
+    if asked.startswith("Request:"):
+        return _objects(asked.partition("Description:")[2], seed)
+    if asked.startswith(("You take a description", "Here are")):
+        return _claims(asked, seed)
     if asked.startswith("Image contents"):
         return "Sounds good." if "mumble" in asked else "It is right.\n**Rating: 5**, very informative"
     if asked.startswith("1. "):
@@ -183,6 +187,45 @@ def _judge(asked: str, messages: list) -> str:
         f"There is a {word.strip('.,')}." for word in asked.split() if word.strip(".,") in ("dog", "dragon", "mist")
     ]
     return "Here are the facts:\n```json\n" + json.dumps({"entities": facts, "colors": []}) + "\n```"
+
+
+def _objects(description: str, seed: int) -> str:
+    """The objects of a description as a JSON list; its first word says what is wrong with the answer, if anything."""
+    words = [word.strip(".,:") for word in description.split()]
+    listed = json.dumps([f"The {word}" if word == "cat" else word for word in words if word in ("dog", "cat", "car")])
+    if words[0] == "Mumbling" and seed < 4:  # readable from the fifth try on
+        return "A dog, I think."
+    if words[0] == "Refused":
+        return "I'm sorry, but I can't help with that."
+    if words[0] == "Cut":
+        return listed[:-1] + ', "do'
+    if words[0] == "Repeated":
+        return json.dumps(json.loads(listed) * 20)
+    return f"Here they are:\n```json\n{listed}\n```" if words[0] == "Fenced" else listed
+
+
+def _claims(asked: str, seed: int) -> str:
+    """The four steps on claims: a sentence is a claim, dragons are made up, equal statements match."""
+    described = asked.rpartition("Description: ")[2].partition("\n\nStatements:")[0]
+    listed = [line.partition(". ")[2] for line in asked.splitlines() if line[:1].isdigit()]
+    if asked.startswith("You take"):
+        if described.startswith("Mumbling") and seed < 4:
+            return "It says a lot."
+        if described.startswith("Refused"):
+            return "I'm sorry, but I can't help with that."
+        claims = [{"claim": f"{text.strip()}.", "descriptive": "sad" not in text} for text in described.split(".")[:-1]]
+        return json.dumps(claims * (3 if described.startswith("Repeated") else 1))
+    if asked.startswith("Here are numbered"):
+        listed = [
+            line.partition(". ")[2] for line in asked.rpartition("Statements:")[2].splitlines() if line[:1].isdigit()
+        ]
+        return "\n".join(f"{k}: {'no' if 'dragon' in text else 'yes'}" for k, text in enumerate(listed, 1))
+    if asked.startswith("Here are two"):
+        known, _, ours = asked.partition("List A:")
+        names = [line.partition(". ")[2] for line in known.splitlines() if line[:1].isdigit()]
+        claims = [line.partition(". ")[2] for line in ours.splitlines() if line[:1].isdigit()]
+        return "\n".join(f"{k}: {names.index(t) + 1 if t in names else 0}" for k, t in enumerate(claims, 1))
+    return "\n".join(f"{k}: {'yes' if text in described else 'unsaid'}" for k, text in enumerate(listed, 1))
 
 
 def _head(status: int, length: int, extra: str = "") -> bytes:

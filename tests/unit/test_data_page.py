@@ -16,6 +16,7 @@ from scapo_eval.io.files import FaultList
 from scapo_eval.io.truth_table import read_open_images
 from scapo_eval.metrics.chair import Reference, Synonyms
 from scapo_eval.metrics.chair.truth import joined_truth
+from scapo_eval.metrics.facts import read_descriptions
 from scapo_eval.metrics.faithscore import read_facts
 from scapo_eval.metrics.mmhal import read_ratings
 from scapo_eval.metrics.phd import read_phd
@@ -60,6 +61,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "answers": lambda path: list(read_answers(path)),
     "ratings": read_ratings,
     "facts": read_facts,
+    "claims": read_descriptions,
     "truth": lambda path: PresenceOracle.load(path).image_ids,
     "classes": classes,
     "coco captions": coco_captions,

@@ -20,8 +20,11 @@ from scapo_eval.metrics.amber.formulas import METRICS as AMBER
 from scapo_eval.metrics.capscore import capscore_metrics
 from scapo_eval.metrics.chair import METRICS as CHAIR
 from scapo_eval.metrics.density import density_metrics
+from scapo_eval.metrics.facts import METRICS as FACTS
 from scapo_eval.metrics.faithscore import faithscore_metrics
+from scapo_eval.metrics.hallusionbench import metrics_of as hallusionbench_metrics
 from scapo_eval.metrics.mmhal import METRICS as MMHAL
+from scapo_eval.metrics.objhal import METRICS as OBJHAL
 from scapo_eval.metrics.phd import phd_metrics
 from scapo_eval.metrics.pope import pope_metrics
 from scapo_eval.metrics.yesno import yesno_metrics
@@ -32,10 +35,13 @@ from scapo_eval.version import __version__
 METRIC_SETS = [
     AMBER,
     CHAIR,
+    FACTS,
     MMHAL,
+    OBJHAL,
     density_metrics(),
     capscore_metrics(),
     capscore_metrics(dagger=True),
+    hallusionbench_metrics(["", "vd", "vd_math"]),
     faithscore_metrics([]),
     faithscore_metrics(["detailed", "coarse"]),
     yesno_metrics(["", "adversarial"]),

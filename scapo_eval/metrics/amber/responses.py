@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...io.formats import AMBER_DESCRIPTIONS
 from ...io.records import Readable, Records
 from ...reprs import fields_in_short
 from ...types import Answer
+from ...unfinished import without_unfinished
 from .data import AmberData, Description, Item
 
 FEW = 20
@@ -68,6 +69,7 @@ class Responses:
             index makes of them.
         skipped: faulty records that were left out.
         notes: what a reader of the values should know.
+        unfinished: descriptions whose last sentence was dropped; None where none was to be.
     """
 
     scored: list[Response] = field(default_factory=list)
@@ -75,8 +77,21 @@ class Responses:
     unknown: int = 0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
+    unfinished: int | None = None
 
     __repr__ = fields_in_short
+
+    def without_unfinished(self) -> Responses:
+        """The same, every description without its last sentence where that has no end."""
+        texts = [
+            without_unfinished(each.text) if isinstance(each.item, Description) else each.text for each in self.scored
+        ]
+        pairs = list(zip(self.scored, texts, strict=True))
+        return replace(
+            self,
+            scored=[each if each.text is text else replace(each, text=text) for each, text in pairs],
+            unfinished=sum(each.text is not text for each, text in pairs),
+        )
 
 
 def read_responses(path: Readable, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:

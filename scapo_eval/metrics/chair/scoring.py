@@ -130,6 +130,7 @@ def score_chair(
         **profile.fields,
         oracle=oracle.fingerprint,
         world=oracle.world,
+        **found.decisive,
         n=found.n_records,
         ids=digest(found.table.image_ids),
         skip=found.left_out,

@@ -1,0 +1,305 @@
+"""The field table: every public output in ../shared/data under every metric and profile that applies (docs/field.md).
+
+    NLTK_DATA=... python benchmarks/field.py -o docs/field.md [--data ../shared/data]
+
+Values with 95 % bootstrap intervals by image, paired tests of every pair of systems on the same images, and beside
+them what was published and how far it is. No caption text is printed. Under two minutes of processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from chair import shared_synonyms
+
+import scapo_eval
+from scapo_eval.errors import ScapoError
+from scapo_eval.io.files import atomic_write
+from scapo_eval.metrics.mmhal import mmhal_run, read_ratings
+from scapo_eval.names import metric_name
+from scapo_eval.render import number, stars
+from scapo_eval.results import Results, Run
+from scapo_eval.stats import holm
+
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+class CaptionSet(NamedTuple):
+    """Systems that described the same images.
+
+    Attributes:
+        title: heading.
+        truth: truth file, relative to the data.
+        systems: name -> captions file, relative to the data; the first is the baseline.
+        note: what must be said of it.
+    """
+
+    title: str
+    truth: str
+    systems: Mapping[str, str]
+    note: str
+
+
+class Published(NamedTuple):
+    """A published value.
+
+    Attributes:
+        set_, system, metric: which.
+        value: as printed: percent, or points.
+        source: where.
+        cause: of its distance from ours, where there is one.
+    """
+
+    set_: str
+    system: str
+    metric: str
+    value: float
+    source: str
+    cause: str = ""
+
+
+JOINED, FULL = "coco_chair/ground_truth.json.gz", "coco_chair/ground_truth_full.json.gz"
+CAPTIONS = (
+    CaptionSet(
+        "LLaVA-1.5-7B, OPERA's images", JOINED,
+        {f"LLaVA-1.5 {name}": f"coco_chair/captions/llava-1.5_{file}.jsonl"
+         for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
+        "500 images of COCO val2014; \"Please describe this image in detail.\", at most 512 new tokens.",
+    ),
+    CaptionSet(
+        "InstructBLIP-7B, OPERA's images", JOINED,
+        {f"InstructBLIP {name}": f"coco_chair/captions/instructblip_{file}.jsonl"
+         for name, file in (("greedy", "greedy"), ("beam 5", "beam5"), ("OPERA", "ours"))},
+        "500 images of COCO val2014, others than LLaVA's; the same prompt and limit.",
+    ),
+    CaptionSet(
+        "Less-is-more's images", FULL,
+        {name: f"captions_real/coco_val2014_lessismore_{file}.jsonl" for name, file in (
+            ("LLaVA-1.5-7B", "r1_llava15_7b"), ("+ VCD", "r2_vcd"), ("+ OPERA", "r3_opera"),
+            ("+ selective EOS", "r6_lim"), ("LLaVA-1.5-13B", "r7_llava15_13b"))},
+        "500 images of COCO val2014; the detail prompt.",
+    ),
+    CaptionSet(
+        "CompreCap's images", FULL,
+        {"GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
+         "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl"},
+        "Long captions of recent models; the two describe 560 images, one of them 590.",
+    ),
+)  # fmt: skip
+
+OPERA_TABLE = "OPERA (arXiv 2311.17911), CHAIR at 512 tokens"
+REPOSITORY, LLAVA = "that repository's result files", "LLaVA's `eval_pope.py`"
+LESS_TABLE = "Less is more (arXiv 2402.14545), Table 1"
+TYPO = "the official script gives 12.7 on the authors' own captions: the printed 14.7 is not what their file scores"
+CAPTIONS_PUBLISHED = (
+    *(Published(CAPTIONS[0].title, f"LLaVA-1.5 {system}", metric, value, OPERA_TABLE, cause)
+      for system, metric, value, cause in (
+          ("greedy", "chair_s", 45.0, ""), ("greedy", "chair_i", 14.7, TYPO),
+          ("beam 5", "chair_s", 48.8, ""), ("beam 5", "chair_i", 13.9, ""),
+          ("OPERA", "chair_s", 44.6, ""), ("OPERA", "chair_i", 12.8, ""))),
+    *(Published(CAPTIONS[1].title, f"InstructBLIP {system}", metric, value, OPERA_TABLE)
+      for system, metric, value in (
+          ("greedy", "chair_s", 58.8), ("greedy", "chair_i", 23.7), ("beam 5", "chair_s", 55.6),
+          ("beam 5", "chair_i", 15.8), ("OPERA", "chair_s", 46.4), ("OPERA", "chair_i", 14.2))),
+    *(Published(CAPTIONS[2].title, system, metric, value, LESS_TABLE)
+      for system, values in (
+          ("LLaVA-1.5-7B", (50.0, 15.4, 77.1)), ("+ VCD", (48.6, 14.9, 77.3)), ("+ OPERA", (47.8, 14.6, 76.8)))
+      for metric, value in zip(("chair_s", "chair_i", "recall"), values, strict=True)),
+)  # fmt: skip
+"""Read in transcriptions of the papers' tables in public repositories, not in the papers themselves."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("-o", "--output", default="-")
+    parser.add_argument("--resamples", type=int, default=1000)
+    arguments = parser.parse_args()
+    try:
+        text = "\n".join(page(arguments.data, arguments.resamples)) + "\n"
+    except (ScapoError, OSError) as error:
+        sys.exit(str(error))
+    with atomic_write(arguments.output) as stream:
+        stream.write(text.encode())
+
+
+def page(data: Path, resamples: int) -> Iterable[str]:
+    """The page, block by block."""
+    yield "# The field table\n"
+    yield (
+        "Made by `NLTK_DATA=... python benchmarks/field.py -o docs/field.md` from the public outputs that the tests "
+        "use (sources and licenses: the READMEs of that data; no caption is printed here). Percent with 95 % bootstrap "
+        "intervals by image; the first system of a table is its baseline, * and ** are p < 0.05 and p < 0.01 against "
+        "it after Holm's correction over the systems. A signature stands behind every row, as a comment.\n"
+    )
+    for each in CAPTIONS:
+        yield from caption_set(each, data, resamples)
+    yield from amber(data, resamples)
+    yield from yes_no(data, resamples)
+    yield from mmhal(data, resamples)
+
+
+# --- Captions -------------------------------------------------------------------------------------------------------
+
+
+def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
+    """One set of captions under Cap. Score and the three CHAIR profiles."""
+    yield f"## {each.title}\n\n{each.note}\n"
+    truth = scapo_eval.PresenceOracle.load(data / each.truth)
+    synonyms = shared_synonyms()
+    files = {name: data / path for name, path in each.systems.items()}
+    yield "### Cap. Score (`scapo-eval`, vocabulary coco80)\n"
+    yield from shown(
+        [scapo_eval.score(path, truth=truth, name=name, resamples=resamples) for name, path in files.items()],
+        pairs_of=("cap_score", "hal_rate", "cover_rate"),
+    )
+    opera: list[Run] = []
+    for profile in ("native", "reference", "opera"):
+        yield f"### CHAIR (`--profile {profile}`)\n"
+        opera = [
+            scapo_eval.chair(
+                path,
+                truth=truth,
+                profile=profile,
+                synonyms=None if profile == "native" else synonyms,
+                name=name,
+                resamples=resamples,
+            )
+            for name, path in files.items()
+        ]
+        yield from shown(opera, pairs_of=("chair_s", "recall"), metrics=("chair_s", "chair_i", "recall", "len"))
+    yield from published([known for known in CAPTIONS_PUBLISHED if known.set_ == each.title], opera, "opera")
+
+
+# --- AMBER, yes/no, MMHal-Bench -------------------------------------------------------------------------------------
+
+
+def amber(data: Path, resamples: int) -> Iterable[str]:
+    """The two public files of AMBER's descriptions, as the project reads them and as the official script does."""
+    yield "## AMBER, descriptions\n\nAnswers of github.com/RachalHys/CV-AGLA-Captioning to all 1,004 images.\n"
+    files = {"LLaVA-1.5": "gen_llava_base", "InstructBLIP + AGLA": "gen_instructblip_agla_small"}
+    sets = json.loads((data / "amber" / "expected.json").read_bytes())["sets"]
+    source = scapo_eval.metrics.amber.AmberData.load(data / "amber")
+    metrics = ("chair", "cover", "hal", "cog", "cap_score")
+    runs: list[Run] = []
+    for mode in ("embedded", "parity"):
+        yield f"### `--mode {mode}`\n"
+        runs = [
+            scapo_eval.amber(
+                data / "amber" / "responses" / f"{file}.json.gz",
+                data=source,
+                mode=mode,
+                name=name,
+                resamples=resamples,
+            )
+            for name, file in files.items()
+        ]
+        yield from shown(runs, pairs_of=("cap_score", "hal"), metrics=metrics)
+    known = [
+        Published("AMBER", name, metric, sets[file]["published_in_that_repository"][heading], REPOSITORY)
+        for name, file in files.items()
+        for metric, heading in (("chair", "CHAIR"), ("cover", "Cover"), ("hal", "Hal"), ("cog", "Cog"))
+    ]  # fmt: skip
+    yield from published(known, runs, "parity, no word vectors")
+
+
+def yes_no(data: Path, resamples: int) -> Iterable[str]:
+    """POPE of LLaVA-1.5-13B, and HallusionBench's sample answers under every parser."""
+    yield "## POPE\n\n8,910 answers of LLaVA-1.5-13B from github.com/haotian-liu/LLaVA (pull request 1199).\n"
+    questions = [data / "pope" / f"coco_pope_{split}.json" for split in ("random", "popular", "adversarial")]
+    run = scapo_eval.pope(
+        data / "pope" / "llava-v1.5-13b.answers.jsonl", questions=questions, parser="pope", name="LLaVA-1.5-13B",
+        resamples=resamples,
+    )  # fmt: skip
+    names = [f"{split}_{metric}" for split in ("random", "popular", "adversarial") for metric in ("accuracy", "f1")]
+    yield from shown([run], metrics=("accuracy", "precision", "recall", "f1", "yes_ratio"))
+    yield from shown([run], metrics=names)
+    expected = json.loads((data / "pope" / "expected.json").read_bytes())["llava-v1.5-13b.answers.jsonl"]
+    known = [
+        Published("POPE", "LLaVA-1.5-13B", f"{split}_{metric}", round(100 * values[metric], 1), LLAVA)
+        for split, values in expected["per_category"].items()
+        for metric in ("accuracy", "f1")
+    ]  # fmt: skip
+    yield from published(known, [run], "parser pope")
+    yield (
+        "## HallusionBench\n\nThe benchmark's sample result file: 254 free-form answers of one unnamed model, 55 of "
+        "which begin with neither yes nor no. The same answers under each parser; nothing else differs.\n"
+    )
+    sample = data / "pope" / "hallusionbench_verbose_254.jsonl"
+    parsers = ("default", "contains", "vlmevalkit", "pope")
+    runs = [scapo_eval.yesno(sample, parser=parser, name=parser, resamples=resamples) for parser in parsers]
+    yield from shown(runs, pairs_of=("accuracy",), metrics=("accuracy", "precision", "recall", "f1", "yes_ratio"))
+    yield "No published value.\n"
+
+
+def mmhal(data: Path, resamples: int) -> Iterable[str]:
+    """MMHal-Bench answers of Qwen3-VL-4B with their judge's ratings."""
+    yield (
+        "## MMHal-Bench\n\nQwen3-VL-4B-Instruct, answers and ratings of "
+        "github.com/HilariusJeremy/fyp-multimodal-hallucination, which states no score.\n"
+    )
+    run = mmhal_run(
+        "Qwen3-VL-4B", read_ratings(data / "captions_real" / "mmhal_bench_qwen3vl4b.jsonl"),
+        scapo_eval.results.Resampling(resamples),
+    )  # fmt: skip
+    yield from shown([run], metrics=("mmhal_score", "mmhal_hal"))
+
+
+# --- Tables ---------------------------------------------------------------------------------------------------------
+
+
+def shown(runs: Sequence[Run], *, metrics: Sequence[str] | None = None, pairs_of: Sequence[str] = ()) -> Iterable[str]:
+    """The runs side by side, then the differences of every pair in some metrics."""
+    results: Results = scapo_eval.compare(runs, allow_different=True)
+    yield results.to_markdown(metrics, intervals=True)
+    if len(runs) > 1 and pairs_of:
+        yield from pairs(runs, pairs_of)
+
+
+def pairs(runs: Sequence[Run], metrics: Sequence[str]) -> Iterable[str]:
+    """Every pair of systems: difference, interval, test, corrected over the pairs."""
+    found = []
+    for first, second in combinations(runs, 2):
+        rows = {row["metric"]: row for row in scapo_eval.compare([first, second], allow_different=True).comparisons}
+        found.append((f"{second.name} - {first.name}", rows))
+    corrected = {name: holm([rows[name]["p_value"] for _, rows in found]) for name in metrics}
+    yield f"| Pair | {' | '.join(map(metric_name, metrics))} | Images |\n| --- |{' ---: |' * (len(metrics) + 1)}"
+    for k, (pair, rows) in enumerate(found):
+        cells = []
+        for name in metrics:
+            row = {**rows[name], "p_holm": corrected[name][k]}
+            mark = stars(row).replace("*", r"\*")
+            change, low, high = (number(row[key], sign=True) for key in ("difference", "ci_low", "ci_high"))
+            cells.append(f"{change}{mark} [{low}, {high}]")
+        yield f"| {pair} | {' | '.join(cells)} | {rows[metrics[0]]['n_images']} |"
+    yield ""
+
+
+def published(known: Sequence[Published], runs: Sequence[Run], how: str) -> Iterable[str]:
+    """Published values beside ours, with the distance in the last printed digit and its cause."""
+    if not known:
+        yield "No published value.\n"
+        return
+    values = {run.name: run.values for run in runs}
+    yield f"| System | Metric | Published | Ours ({how}) | Distance | Source | Cause |"
+    yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
+    for each in known:
+        ours = values[each.system][each.metric]
+        distance = round(100 * (ours or 0), 1) - each.value
+        cause = each.cause or ("" if abs(distance) < 0.05 else "not known")
+        cells = (
+            each.system, metric_name(each.metric), f"{each.value:.1f}", number(ours),
+            f"{distance:+.1f}" if abs(distance) >= 0.05 else "0", each.source, cause,
+        )  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""``scapo-eval export RESULTS --to eee``: results in other projects' schemas."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from ..exchange import Provenance, Relationship, datastore_path, documents
+from ..io.files import STDIN, atomic_write, dump_json
+from ..results import Resampling, Run, load_results, unique_names
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from .files import INPUT, OUTPUT
+
+
+@click.command("export")
+@click.argument("results", type=INPUT, nargs=-1, required=True)
+@click.option(
+    "--to", "form", type=click.Choice(["eee"]), required=True, help="The schema: eee is Every Eval Ever, 0.3."
+)
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE|DIR",
+    help="One system: the file. Several: FILE.SYSTEM.json each, or DIR/ as their datastore is laid out.",
+)  # fmt: skip
+@click.option(
+    "--model", "models", multiple=True, metavar="SYSTEM=ID",
+    help="Id of a system's model, developer/name as on Hugging Face.  [default: unknown/SYSTEM]",
+)  # fmt: skip
+@click.option("--organization", default="unknown", show_default=True, metavar="NAME", help="Who evaluated.")
+@click.option(
+    "--relationship", type=click.Choice(get_args(Relationship)), default="other", show_default=True,
+    help="Of the evaluator to the model's developer.",
+)  # fmt: skip
+@click.option("--timestamp", type=float, metavar="SECONDS", help="When, in seconds since 1970.  [default: now]")
+@click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="Do not say what was written.")
+def command(
+    results: tuple[str, ...],
+    form: str,
+    output: str,
+    models: tuple[str, ...],
+    organization: str,
+    relationship: Relationship,
+    timestamp: float | None,
+    resamples: int,
+    seed: int,
+    quiet: bool,
+) -> None:
+    """Writes results files for others to read: one document per system and benchmark, with intervals.
+
+    RESULTS are results files (-o of a scoring verb, or of import).
+    """
+    pairs = [text.rpartition("=") for text in models]
+    if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not a or not b), None):
+        raise click.UsageError(f"expected --model SYSTEM=ID, got '{bad}'")
+    runs = tuple(run for path in results for run in load_results(path, Resampling(resamples, seed)))
+    several = [f"{run.metric_set.name} {run.name}" for run in runs]
+    runs = tuple(unique_names(runs)) if len(set(several)) < len(several) else runs
+    provenance = Provenance(
+        timestamp=time.time() if timestamp is None else timestamp,
+        organization=organization,
+        relationship=relationship,
+        models=tuple((system, model) for system, _, model in pairs),
+    )
+    found = list(documents(runs, provenance))
+    for path, document in zip(_paths(output, runs, found), found, strict=True):
+        if path != STDIN:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as stream:
+            stream.write(dump_json(document) + b"\n")
+        if not quiet:
+            click.echo(f"scapo-eval: {len(document['evaluation_results'])} metrics -> {path}", err=True)
+
+
+def _paths(output: str, runs: tuple[Run, ...], found: list[dict[str, Any]]) -> list[str]:
+    if output.endswith("/") or Path(output).is_dir():
+        return [str(Path(output, datastore_path(document))) for document in found]
+    if len(runs) == 1:
+        return [output]
+    stem = output.removesuffix(".json")
+    benchmarks = {run.metric_set.name for run in runs}
+    names = [f"{run.metric_set.name}.{run.name}" if len(benchmarks) > 1 else run.name for run in runs]
+    return [f"{stem}.{name.replace('/', '_')}.json" for name in names]

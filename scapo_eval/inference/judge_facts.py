@@ -1,0 +1,402 @@
+"""A judge that takes descriptions apart into claims, verifies them, and compares them with reference claims.
+
+``scapo-eval facts`` scores what it writes (DCScore, CAPEval). The steps are those of DeCapBench's
+``eval/evaluation_decapbench.py``; the wording is this project's own, and every prompt can be replaced. A verdict
+counts only where it names every claim exactly once; anything else is asked again, then kept as unread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from ..engines import Completion, Request, Sampling, Turn
+from ..errors import InputError
+from ..ids import canonical_image_id
+from ..io.containers import open_rows
+from ..io.fields import IMAGE_KEYS, find_image, image_of, optional_text
+from ..io.files import FaultList, display_name, json_type, read_bytes
+from ..signature import digest
+from .judge import AnswerToJudge, ask_until_read
+from .judge_prompts import fill
+from .runner import Session, Tally, now, write_card, write_rows
+from .sources import ImageFolder
+
+Against = Literal["image", "references", "both"]
+"""What the verifier is given to tell whether a claim is true."""
+
+DECOMPOSE = """\
+You take a description of an image apart into atomic claims. An atomic claim is one short statement that says one \
+thing, stands on its own, and can be true or false by itself: that something is there, one property, one relation, \
+one action, one number. Keep the order of the description, replace pronouns by what they stand for, and where two \
+things have one name tell them apart ("the left dog", "the second man"). Leave nothing out, add nothing, say nothing \
+twice.
+
+Mark each claim: "descriptive": true if one could check it by looking at the image; false if it is a guess, a mood, \
+an opinion, or general knowledge.
+
+Answer with one JSON list of objects and nothing else: [{"claim": "...", "descriptive": true}, ...]. For a text that \
+claims nothing, answer [].
+
+Example
+Description: A brown dog sleeps on a couch, probably tired after a long walk.
+[{"claim": "There is a dog.", "descriptive": true}, {"claim": "The dog is brown.", "descriptive": true}, \
+{"claim": "The dog sleeps.", "descriptive": true}, {"claim": "The dog is on a couch.", "descriptive": true}, \
+{"claim": "The dog is tired after a long walk.", "descriptive": false}]
+
+Description: {description}"""
+
+VERIFY = """\
+Here are numbered statements. Say of each whether it is true, judging by {evidence} alone.
+{references}
+Statements:
+{claims}
+
+Answer with one line per statement: its number, a colon, and yes or no. Say nothing else."""
+
+MATCH = """\
+Here are two numbered lists of statements about one image. For each statement of list A find the one statement of \
+list B that speaks of the same thing in the same respect, also where the two disagree in a detail. If none does, give 0.
+
+List B:
+{references}
+
+List A:
+{claims}
+
+Answer with one line per statement of list A: its number, a colon, and the number from list B or 0. Say nothing else."""
+
+ANSWER = """\
+Here are a description of an image and numbered statements that are true of it. Say of each statement what the \
+description makes of it: yes if the description says it or clearly implies it, no if the description says something \
+that contradicts it, unsaid if the description does not speak of it. Do not use anything but the description.
+
+Description: {description}
+
+Statements:
+{references}
+
+Answer with one line per statement: its number, a colon, and yes, no or unsaid. Say nothing else."""
+
+_FIELDS = {
+    "decompose": ("description",),
+    "verify": ("claims",),
+    "match": ("claims", "references"),
+    "answer": ("description", "references"),
+}
+
+EVIDENCE: Mapping[Against, str] = {
+    "image": "the image",
+    "references": "the true statements below",
+    "both": "the image and the true statements below",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The four prompts, each with its ``{placeholders}``."""
+
+    decompose: str = DECOMPOSE
+    verify: str = VERIFY
+    match: str = MATCH
+    answer: str = ANSWER
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Prompts:
+        """Prompts of one's own: ``decompose.txt``, ``verify.txt``, ``match.txt``, ``answer.txt``; others stay.
+
+        Raises:
+            InputError: the folder holds none of them, or one lacks a placeholder that it needs.
+        """
+        names = [field.name for field in fields(cls)]
+        given = {name: Path(folder, f"{name}.txt") for name in names if Path(folder, f"{name}.txt").is_file()}
+        if not given:
+            raise InputError(f"none of {', '.join(f'{name}.txt' for name in names)} found", path=folder)
+        texts = {}
+        for name, path in given.items():
+            texts[name] = read_bytes(path).decode("utf-8", "replace").strip()
+            if missing := [key for key in _FIELDS[name] if f"{{{key}}}" not in texts[name]]:
+                raise InputError(f"placeholder {{{missing[0]}}} not found", path=path)
+        return replace(cls(), **texts)
+
+    @property
+    def hash(self) -> str:
+        """Of the four texts, for run cards and signatures."""
+        return digest(asdict(self).values())
+
+
+def numbered(statements: Sequence[str]) -> str:
+    """One line per statement, from 1."""
+    return "\n".join(f"{k}. {' '.join(text.split())}" for k, text in enumerate(statements, 1))
+
+
+# --- What a judge says ----------------------------------------------------------------------------------------------
+
+_LIST = re.compile(r"\[.*\]", re.DOTALL)
+_LINE = re.compile(r"^\W*(\d+)\s*[.):\-]+[\s*_`\"']*(\w+)[\s*_`\"'.]*$")
+
+
+def read_claims(text: str) -> list[tuple[str, bool]] | None:
+    """The claims in a judge's answer and whether each is descriptive; None where it holds no such list.
+
+    A claim that is repeated counts once; one that is repeated with another mark makes the answer unreadable.
+    """
+    found = _LIST.search(text)
+    try:
+        listed = orjson.loads(found.group()) if found else None
+    except ValueError:
+        return None
+    if not isinstance(listed, list):
+        return None
+    claims: dict[str, bool] = {}
+    for each in listed:
+        if not isinstance(each, dict) or not isinstance(each.get("claim"), str):
+            return None
+        claim, mark = " ".join(each["claim"].split()), each.get("descriptive", True)
+        if not isinstance(mark, bool) or claims.setdefault(claim, mark) != mark:
+            return None
+    claims.pop("", None)
+    return list(claims.items())
+
+
+def read_lines(text: str, number: int, allowed: Callable[[str], bool]) -> list[str] | None:
+    """One word for each of ``number`` statements; None unless every one has exactly one, and all are allowed."""
+    found: dict[int, str] = {}
+    for line in text.strip().splitlines():
+        match = _LINE.match(line.strip())
+        if match is None:
+            continue
+        said = match.group(2).casefold()
+        if not allowed(said) or found.setdefault(int(match.group(1)), said) != said:
+            return None
+    return [found[k] for k in range(1, number + 1)] if set(found) == set(range(1, number + 1)) else None
+
+
+def read_verdicts(text: str, number: int) -> list[bool] | None:
+    """Yes or no for each claim."""
+    said = read_lines(text, number, lambda word: word in ("yes", "no"))
+    return None if said is None else [word == "yes" for word in said]
+
+
+def read_matches(text: str, number: int, n_references: int) -> list[int | None] | None:
+    """For each claim the position (from 0) of the reference claim that it states, or None for none."""
+    said = read_lines(text, number, lambda word: word.isdecimal() and int(word) <= n_references)
+    return None if said is None else [int(word) - 1 if int(word) else None for word in said]
+
+
+def read_answers(text: str, number: int) -> list[str] | None:
+    """Yes, no or unsaid for each reference claim."""
+    return read_lines(text, number, lambda word: word in ("yes", "no", "unsaid"))
+
+
+# --- References -----------------------------------------------------------------------------------------------------
+
+_REFERENCE_KEYS = ("claims", "references", "facts", "oracle_facts")
+
+
+def read_references(path: str) -> dict[str, list[str]]:
+    """Canonical image id -> reference claims.
+
+    Args:
+        path: records with an image and ``claims`` (or ``references``, ``facts``, DeCapBench's ``oracle_facts``).
+
+    Raises:
+        InputErrors: records without an image, or without a list of texts; an image twice.
+    """
+    name = display_name(path)
+    faults = FaultList()
+    found: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    for line, record in open_rows(path):
+        image = find_image(record) or optional_text(record.get("image_name"))
+        key = next((key for key in _REFERENCE_KEYS if key in record), None)
+        value = record[key] if key else None
+        if image is None or key is None:
+            missing = f"no image (none of {', '.join(IMAGE_KEYS)})" if image is None else "missing key 'claims'"
+            faults.add(InputError(f"{missing} (found: {', '.join(record)})", path=name, line=line))
+        elif not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            faults.add(InputError(f"{key!r} must be a list of strings, not {json_type(value)}", path=name, line=line))
+        elif lines.setdefault(canonical_image_id(image), line) != line:
+            earlier = lines[canonical_image_id(image)]
+            reason = f"image {image!r} appears twice (lines {earlier} and {line})"
+            faults.add(InputError(reason, path=name, line=line))
+        else:
+            found[canonical_image_id(image)] = [text for each in value if (text := " ".join(each.split()))]
+    faults.raise_if_any()
+    return found
+
+
+# --- The verb -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Case:
+    """A description on its way through the four steps; ``unread`` keeps what could not be read, by step."""
+
+    answer: AnswerToJudge
+    references: list[str] | None
+    claims: list[tuple[str, bool]] | None
+    read: dict[str, list[Any]]
+    unread: dict[str, str]
+    error: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [claim for claim, _ in self.claims or ()]
+
+
+def judge_facts(
+    answers: Sequence[AnswerToJudge],
+    session: Session,
+    verifier: Session,
+    output: str,
+    *,
+    judge: str,
+    verified_by: str,
+    against: Against,
+    folder: ImageFolder,
+    references: Mapping[str, Sequence[str]] | None = None,
+    prompts: Prompts | None = None,
+    sampling: Sampling | None = None,
+) -> Tally:
+    """Has the claims of every description verified and compared, and writes what ``scapo-eval facts`` reads.
+
+    Args:
+        answers: the descriptions.
+        session: session of the judge, which is given texts only.
+        verifier: session of the verifier, which is given the image unless ``against`` says otherwise.
+        output: path of the JSON Lines with ``claims``, ``descriptive``, ``verified``, ``references``, ``matched``
+            and ``answers``; what could not be read is null, and the judge's last words stand under ``unread``.
+        judge: name of the judge.
+        verified_by: name of the verifier.
+        against: what claims are verified against; ``both`` falls back on the image where it has no reference claims.
+        folder: finds the files of the images.
+        references: canonical image id -> reference claims; None: neither matches nor answers are asked for.
+        prompts: the prompts.
+        sampling: sampling settings of both; None takes the defaults.
+
+    Raises:
+        InputError: claims are to be verified against references that no description has.
+    """
+    prompts, sampling, started = prompts or Prompts(), sampling or Sampling(), now()
+    cases = [_Case(each, _references_of(each, references), None, {}, {}) for each in answers]
+    if references is not None and cases and not any(case.references for case in cases):
+        raise InputError("none of the descriptions' images has reference claims")
+
+    def ask(step: str, asked: list[_Case], wanted: list[Request], read: list[Callable[[str], Any]]) -> None:
+        by = verifier if step == "verify" else session
+        for case, (found, completion) in zip(asked, ask_until_read(by, wanted, read), strict=True):
+            if completion.error:
+                case.error = case.error or completion.error
+            elif found is None:
+                case.unread[step] = completion.text
+            elif step == "decompose":
+                case.claims = found
+            else:
+                case.read[step] = found
+
+    def request(step: str, case: _Case, image: str | None = None, **more: str) -> Request:
+        texts = {
+            "description": case.answer.response,
+            "claims": numbered(case.texts),
+            "references": numbered(case.references or ()),
+            **more,
+        }
+        turn = Turn("user", fill(getattr(prompts, step), texts), (image,) if image else ())
+        return Request((turn,), sampling)
+
+    spoken = [case for case in cases if case.answer.response.strip()]
+    ask("decompose", spoken, [request("decompose", case) for case in spoken], [read_claims] * len(spoken))
+    for case in cases:
+        if case not in spoken:
+            case.claims = []
+    claiming = [case for case in cases if case.claims]
+    to_verify, wanted = [], []
+    for case in claiming:
+        image = _image_of(case, folder) if against != "references" else None
+        evidence = _evidence_of(case, against)
+        if case.error or (evidence == "references" and not case.references):
+            continue
+        shown = f"\nTrue statements:\n{numbered(case.references or ())}\n" if evidence != "image" else ""
+        to_verify.append(case)
+        wanted.append(request("verify", case, image, evidence=EVIDENCE[evidence], references=shown))
+    ask("verify", to_verify, wanted, [partial(read_verdicts, number=len(case.texts)) for case in to_verify])
+    compared = [case for case in claiming if case.references]
+    ask("match", compared, [request("match", case) for case in compared], [
+        partial(read_matches, number=len(case.texts), n_references=len(case.references or ())) for case in compared
+    ])  # fmt: skip
+    known = [case for case in spoken if case.references]
+    ask("answer", known, [request("answer", case) for case in known], [
+        partial(read_answers, number=len(case.references or ())) for case in known
+    ])  # fmt: skip
+    tally = _written(cases, session, output, judge=judge, verified_by=verified_by, against=against, prompts=prompts)
+    write_card(
+        output, replace(session, tally=tally), started=started, sampling=sampling, prompts=asdict(prompts),
+        images=[case.answer.image for case in cases if case.answer.image], judge=judge,
+        verifier=dict(verifier.engine.identity), prompt_hash=prompts.hash, against=against,
+    )  # fmt: skip
+    return tally
+
+
+def _references_of(each: AnswerToJudge, references: Mapping[str, Sequence[str]] | None) -> list[str] | None:
+    if references is None:
+        return None
+    return list(references.get(canonical_image_id(each.image), ())) if each.image else []
+
+
+def _evidence_of(case: _Case, against: Against) -> Against:
+    """What this description's claims are verified against: where its image has no reference claims, the image."""
+    return "image" if against == "both" and not case.references else against
+
+
+def _image_of(case: _Case, folder: ImageFolder) -> str | None:
+    name = image_of(case.answer.record.get("image")) or case.answer.image
+    if name is None:
+        case.error = case.error or f"missing key {' or '.join(map(repr, IMAGE_KEYS[:2]))}"
+    return folder.find(name) if name is not None else None
+
+
+def _written(
+    cases: Sequence[_Case],
+    session: Session,
+    output: str,
+    *,
+    judge: str,
+    verified_by: str,
+    against: Against,
+    prompts: Prompts,
+) -> Tally:
+    tally = Tally(reused=session.tally.reused, repeated=session.tally.repeated, seconds=session.tally.seconds)
+
+    def rows() -> Iterator[tuple[dict[str, Any], str | None]]:
+        for case in cases:
+            row: dict[str, Any] = {"id": case.answer.id}
+            if case.answer.image:
+                row["image_id"] = case.answer.image
+            empty: list[Any] | None = [] if case.claims == [] else None
+            row["claims"] = None if case.claims is None else case.texts
+            row["descriptive"] = None if case.claims is None else [int(mark) for _, mark in case.claims]
+            true = case.read.get("verify", empty)
+            row["verified"] = None if true is None else [int(holds) for holds in true]
+            if case.references:
+                said = ["unsaid"] * len(case.references) if not case.answer.response.strip() else None
+                row |= {
+                    "references": case.references,
+                    "matched": case.read.get("match", empty),
+                    "answers": case.read.get("answer", said),
+                }
+            if case.unread:
+                row["unread"] = case.unread
+                tally.add_unread(f"the verdict of step {next(iter(case.unread))} on {case.answer.id}")
+            told = {"judge_model": judge, "verifier_model": verified_by, "judge_prompt": prompts.hash}
+            tally.add(Completion(text="-", error=case.error))
+            yield {**row, **told, "against": _evidence_of(case, against)}, case.error
+
+    write_rows(output, rows())
+    return tally

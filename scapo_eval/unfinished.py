@@ -1,0 +1,22 @@
+"""Captions that were cut off by a token limit, without the last sentence, which has no end."""
+
+from __future__ import annotations
+
+import re
+
+from .segment import split_subsentences
+
+_END = re.compile(r"[.!?…。！？][\s\"'”’»)\]}*_`]*\Z")
+
+
+def without_unfinished(text: str) -> str:
+    """The text up to the last end of a sentence, as papers with a short ``max_new_tokens`` score it.
+
+    A text whose last sentence has an end stays as it is, and so does one in which no sentence has ended: nothing would
+    be left of it. Sentences are those of the rule ``sentence`` (docs/specification.md#subsentences).
+    """
+    if not text or _END.search(text, max(0, len(text) - 16)):
+        return text
+    pieces = split_subsentences(text, "sentence")
+    last = pieces[-1].start if pieces else 0
+    return text[:last].rstrip() or text
