@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns, SpanColumns
 from .errors import InputError
-from .segment import (
-    ABBREVIATIONS,
-    CLOSERS,
-    DASHES,
-    MAY_END_A_SENTENCE,
-    MIN_WORDS,
-    boundaries,
-    check_rule,
-    cuts_of,
-)
+from .punctuation import ABBREVIATIONS, CLOSERS, DASHES, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
+from .segment import check_rule, cuts_of
 from .types import Rule
 
 _SPACES = bytes(chr(c).isspace() for c in range(128)) + bytes(128)
@@ -134,7 +126,7 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(text, offset)`` of every cut, sorted."""
-    simple, slow = _simplified(texts)
+    simple, slow = _simplified(texts) if rule != "discourse" else ([], list(range(len(texts))))
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
     else:
