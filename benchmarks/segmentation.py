@@ -115,9 +115,8 @@ def show_errors(texts: Sequence[GoldText], rule: Rule) -> None:
         for at in sorted(found ^ gold.cut):
             if at not in gold.may:
                 kind = "WRONG  " if at in found else "missing"
-                print(
-                    f"{kind} {gold.place.rsplit('/')[-1][-18:]}  {gold.text[max(0, at - 60) : at]!r} | {gold.text[at : at + 50]!r}"
-                )
+                before, after = gold.text[max(0, at - 60) : at], gold.text[at : at + 50]
+                print(f"{kind} {gold.place[-22:]}  {before!r} | {after!r}")
 
 
 def agreement(data: Path = DATA) -> str:

@@ -18,7 +18,8 @@ WIDE_SENTENCE_MARKS = (
     "\u3002\uff01\uff1f\uff61\uff0e\u061f\u06d4\u0964\u0965"  # Chinese, full width, Arabic, Devanagari
 )
 WIDE_CLAUSE_MARKS = "\uff0c\uff1b\uff1a\u060c\u061b"  # the ideographic enumeration comma keeps its list together
-_IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
+_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_IDEOGRAPHS = re.compile(_IDEOGRAPH.pattern + "+")
 
 _MARK = re.compile(
     rf"[.!?\u2026{WIDE_SENTENCE_MARKS},;:{WIDE_CLAUSE_MARKS}{re.escape(DASHES)}]"
@@ -29,17 +30,18 @@ _LINE = re.compile(rf"[^{LINE_ENDS}]*(?:\r\n|[{LINE_ENDS}]|\Z)")
 _LIST_MARKER = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)])(?=\s)")
 _BOLD_LINE = re.compile(r"\W{0,8}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__)(:?)\s*")
 _QUOTE = re.compile(
-    r"\([^()\n]{0,200}\)|(?<!\w)\"[^\"\n]{1,80}\"|\u201c[^\u201d\n]{1,80}\u201d|`[^`\n]{1,80}`"
+    r"\([^()\n]{0,200}\)|\"(?<!\w\")[^\"\n]{1,80}\"|\u201c[^\u201d\n]{1,80}\u201d|`[^`\n]{1,80}`"
     "|\uff08[^\uff08\uff09\n]{0,200}\uff09|\u300c[^\u300d\n]{1,80}\u300d|\u300e[^\u300f\n]{1,80}\u300f"
-)
-_STRIPPED = (
-    "".join(c for c in map(chr, range(33, 127)) if not c.isalnum()) + "\u2018\u2019\u201c\u201d\u2026\u2013\u2014"
 )
 _LINE_ENDS = re.compile(rf"[{LINE_ENDS}]")
 _HASHES = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s*(?:```|~~~)\w*\s*")
-_HAS_WORD = re.compile(r"[^\W_]")
+_WORDS = re.compile(r"[^\W_]+(?:[^\w\s][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]")
 _ENDS = frozenset(".!?\u2026:;" + WIDE_SENTENCE_MARKS + "\uff1a\uff1b")
+MOST_MARKS = 100
+"""A sentence with more clause marks is no prose and is left whole."""
+
 WRAPPED_FROM = 40
 """Characters of a line from which on it may go on in the next."""
 
@@ -66,8 +68,8 @@ _PARTICIPLES = frozenset(
     "offering providing reflecting revealing showcasing showing suggesting surrounding using wearing".split()
 )
 _IRREGULAR = frozenset(
-    "hidden seen set lit drawn worn shown known made built held taken cut hung laid left spread thrown torn woven written "
-    "bent caught given".split()
+    "bent built caught cut drawn given held hidden hung known laid left lit made seen set shown spread taken thrown "
+    "torn worn woven written".split()
 )
 _NO_PARTICIPLES = frozenset(
     "building ceiling clothing during evening including morning nothing something string anything everything being "
@@ -94,9 +96,16 @@ _NEVER_LAST = frozenset("a an the of and or in on at with to from for by is are 
 _ADVERBS = frozenset("also further possibly perhaps likely then still just both all each almost".split())
 _FRONTED = frozenset("given more based overall here".split())
 SHORT = 3
-_CLITICS = ("'s", "'re", "'ve", "'ll", "'d")
+"""A conjunction with no more words than this waits for the clause behind its comma."""
 _PRONOUNS = frozenset("they he she we i".split())
-_SUBJECTS = frozenset("it he she there that here what who they we you i let this".split())
+_SUBJECTS = frozenset("it there that here what who you let this".split()) | _PRONOUNS
+_CONTRACTED = frozenset(subject + clitic for subject in _SUBJECTS for clitic in ("'s", "'re", "'ve", "'ll", "'d"))
+_KINDS = (
+    dict.fromkeys(_DETERMINERS, "determiner")
+    | dict.fromkeys(_RELATIVES, "relative")
+    | dict.fromkeys(_FINITE | _CONTRACTED, "verb")
+    | dict.fromkeys(_BASE_VERBS, "base")
+)
 
 
 class Chunk(NamedTuple):
@@ -105,8 +114,8 @@ class Chunk(NamedTuple):
     Attributes:
         begin: offset of its first character.
         mark: the mark before it; empty for the first of a sentence.
-        n_words: white-space words; two ideographs count as one.
-        words: its words in lower case, without the punctuation around them.
+        n_words: how many words; two ideographs count as one.
+        words: in lower case.
         finite, relative: how many finite verbs and how many relative words it has.
     """
 
@@ -126,33 +135,39 @@ class Chunk(NamedTuple):
 def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
     """``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
     quotes, parted = _Spans([match.span() for match in _QUOTE.finditer(text)]), _Spans(mentions)
-    urls = Urls(text)
+    urls, lowered = Urls(text), _lowered(text)
     cuts: list[tuple[int, bool]] = []
     for begin, prose, end in _blocks(text):
         if begin and not parted.hold(begin):
             cuts.append((begin, True))
-        sentences, clauses = [prose], list[tuple[int, str]]()
+        sentence, clauses = prose, list[tuple[int, str]]()
+        word = _WORD.search(text, prose, end)  # the next one; without it nothing more is cut
         for offset, mark, ends_sentence in _marks(text, prose, end, quotes, urls):
-            if parted.hold(offset):
+            if word is None:
+                break
+            if parted.hold(offset) or word.start() >= offset:
                 continue
             if not ends_sentence:
                 clauses.append((offset, mark))
-            elif _has_word(text, sentences[-1], offset) and _has_word(text, offset, end):
-                cuts += _clause_cuts(text, sentences[-1], offset, clauses)
+                continue
+            word = _WORD.search(text, offset, end)
+            if word is not None:
+                cuts += _clause_cuts(lowered, sentence, offset, clauses)
                 cuts.append((offset, True))
-                sentences.append(offset)
-                clauses = []
-        cuts += _clause_cuts(text, sentences[-1], end, clauses)
+                sentence, clauses = offset, []
+        cuts += _clause_cuts(lowered, sentence, end, clauses)
     return cuts
 
 
 def has_words(piece: str) -> bool:
     """Whether a piece says anything: a letter or a digit that is not the name of a fence's language."""
-    return not _FENCE.fullmatch(piece) and _HAS_WORD.search(piece) is not None
+    return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
 
 
-def _has_word(text: str, begin: int, end: int) -> bool:
-    return _HAS_WORD.search(text, begin, end) is not None
+def _lowered(text: str) -> str:
+    """In lower case, with straight apostrophes, character by character as long as the text."""
+    lowered = text.lower().replace("\u2019", "'")
+    return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 class _Spans:
@@ -219,7 +234,7 @@ class _Line(NamedTuple):
 
 def _kind(line: str) -> str:
     if line.startswith("|"):
-        return "row" if _HAS_WORD.search(line) else "delimiter"
+        return "row" if _WORD.search(line) else "delimiter"
     if not has_words(line):
         return "empty"
     if _HASHES.match(line) or _BOLD_LINE.fullmatch(line):
@@ -227,7 +242,7 @@ def _kind(line: str) -> str:
     is_item = _LIST_MARKER.match(line) is not None
     if line.rstrip("*_ ").endswith((":", "\uff1a")):
         words = line.split(maxsplit=MIN_WORDS + 1)
-        if sum(_HAS_WORD.search(word) is not None for word in words) - is_item * line[0].isdigit() < MIN_WORDS:
+        if sum(_WORD.search(word) is not None for word in words) - is_item * line[0].isdigit() < MIN_WORDS:
             return "heading"
     return "item" if is_item else "prose"
 
@@ -267,13 +282,13 @@ def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Itera
             yield unit.end(), mark, ends_sentence
 
 
-def _clause_cuts(text: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
+def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
     """The cuts of one sentence at those of its clause marks behind which a unit begins."""
-    if not marks:
+    if not marks or len(marks) > MOST_MARKS:
         return []
     places = [(begin, ""), *marks]
     ends = [*(offset for offset, _ in marks), end]
-    chunks = [_chunk(text, at, until, mark) for (at, mark), until in zip(places, ends, strict=True)]
+    chunks = [_chunk(lowered, at, until, mark) for (at, mark), until in zip(places, ends, strict=True)]
     opens = _openings(chunks)
     kept = []
     n_before = n_own = 0  # words of the sentence before, and since the latest opening
@@ -291,24 +306,24 @@ def _clause_cuts(text: str, begin: int, end: int, marks: Sequence[tuple[int, str
     return kept
 
 
-def _chunk(text: str, begin: int, end: int, mark: str) -> Chunk:
-    piece = text[begin:end]
-    words = [word for word in (word.strip(_STRIPPED) for word in piece.lower().replace("\u2019", "'").split()) if word]
+def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
+    words = _WORDS.findall(lowered, begin, end)
     n_words = len(words)
-    if not piece.isascii():
-        n_words += sum(map(len, _IDEOGRAPHS.findall(piece))) // 2
+    if _IDEOGRAPH.search(lowered, begin, end) is not None:
+        n_words += sum(map(len, _IDEOGRAPHS.findall(lowered, begin, end))) // 2
     finite = relative = 0
     previous = ""
     for word in words:
-        if word in _FINITE:
-            finite += word not in _BASE_VERBS or previous not in _MODALS
-        elif word in _RELATIVES:
+        kind = _KINDS.get(word)
+        if kind is None:
+            finite += previous in _PRONOUNS
+        elif kind == "verb":
+            finite += 1
+        elif kind == "base":
+            finite += previous not in _MODALS
+        elif kind == "relative":
             relative += word is not words[-1]
-        elif (
-            previous in _PRONOUNS
-            or (word.endswith(_CLITICS) and word[: word.rindex("'")] in _SUBJECTS)
-            or (word in _DETERMINERS and _may_be_verb(previous))
-        ):
+        elif _may_be_verb(previous):  # before a determiner
             finite += 1
         previous = word
     return Chunk(begin, mark, n_words, words, finite, relative)
@@ -346,8 +361,8 @@ def _continues(following: Chunk | None) -> bool:
 def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
     """Whether a clause, or a modifier with claims of its own, begins here behind a clause."""
     words = chunk.words
-    if chunk.mark not in ",":
-        return True  # a semicolon, colon or dash behind a clause
+    if chunk.mark != ",":  # a semicolon, colon or dash behind a clause, but not in ``but no - they are``
+        return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
     if not words:
         return False
     first = words[0]

@@ -5,7 +5,7 @@ The rest it asks the definition in ``segment.py`` about, which it equals on ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -102,6 +102,26 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
     owner = np.repeat(np.arange(len(texts)), [len(offsets) for offsets in found])
     offset = np.concatenate([np.zeros(0, dtype=np.int64), *(offsets.astype(np.int64) for offsets in found)])
     return _spans(owner, offset, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
+
+
+def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]]) -> SpanColumns:
+    """Pieces cut at the borders of further spans, too.
+
+    Args:
+        spans: pieces of n texts.
+        inside: text -> sorted, disjoint spans of it.
+    """
+    if not inside:
+        return spans
+    lengths = np.zeros(len(spans), dtype=np.int64)
+    filled = np.diff(spans.indptr) > 0
+    lengths[filled] = spans.end[spans.indptr[1:][filled] - 1]
+    owner = np.repeat(np.arange(len(spans)), np.diff(spans.indptr))
+    further = [(k, at) for k, own in inside.items() for span in own for at in span]
+    pairs = np.concatenate([np.stack([owner, spans.start], axis=1), np.array(further).reshape(-1, 2)])
+    pairs = np.unique(pairs, axis=0)
+    pairs = pairs[(pairs[:, 1] > 0) & (pairs[:, 1] < lengths[pairs[:, 0]])]
+    return _spans(pairs[:, 0], pairs[:, 1], lengths)
 
 
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
