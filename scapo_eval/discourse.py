@@ -89,6 +89,7 @@ _FINITE = _BASE_VERBS | frozenset(
     "consists contains contrasts conveys corresponds creates curves depicts displays divides dominates draws "
     "emphasizes ends enhances evokes extends exudes features fills focuses gets gives goes grows hangs highlights "
     "hints holds includes indicates keeps leads leans lends lies looks makes matches means narrows occupies overlooks "
+    "climbs crosses drinks drives eats enters grazes jumps moves poses pulls pushes shines sleeps swims waits "
     "plays provides reads reflects remains represents resembles rests rides rises runs seems separates serves sets "
     "shows sits spans stands stretches suggests supports surrounds takes walks wears".split()
 )
@@ -344,13 +345,19 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
         if complete or chunk.mark in WIDE_CLAUSE_MARKS:
             opens[k] = _opens(chunk, chunks[k - 1], following) and not _continues(following)
         elif k and following is None:  # a phrase without a verb, and what is said of it at its end
-            opens[k] = chunk.mark == "," and _modifies(chunk.words)
+            opens[k] = chunk.mark == "," and (_modifies(chunk.words) or (k == 1 and _coordinates(chunks[0], chunk)))
         verbs += chunk.finite
         relatives += chunk.relative
         complete = verbs > relatives
     for head, stop in _lists(chunks, opens):
         opens[head + 1 : stop] = [True] * (stop - head - 1)
     return opens
+
+
+def _coordinates(chunk: Chunk, following: Chunk) -> bool:
+    """Whether a clause is joined to what must be one, though its verb is in no list: ``It naps, and it is ...``."""
+    begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
+    return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
 
 
 def _continues(following: Chunk | None) -> bool:
