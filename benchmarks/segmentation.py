@@ -91,12 +91,6 @@ def counts(gold: GoldText, found: set[int]) -> list[int]:
     return [len(found & (gold.cut | gold.may)), len(found), len(found & gold.cut), len(gold.cut)]
 
 
-def inside_sentences(gold: GoldText) -> GoldText:
-    """The annotations at clause marks alone."""
-    sentence_ends = cuts(gold.text, "sentence")
-    return gold._replace(cut=gold.cut - sentence_ends, may=gold.may - sentence_ends)
-
-
 def interval(rows: np.ndarray, right: int, of: int, seed: int = 12345) -> str:
     """``95.1 [93.0, 97.0]``: a ratio of column sums in percent, and its interval over texts."""
     total = rows.sum(axis=0)
@@ -106,6 +100,17 @@ def interval(rows: np.ndarray, right: int, of: int, seed: int = 12345) -> str:
     sums = rows[draws].sum(axis=1)
     low, high = np.percentile(100 * sums[:, right] / np.maximum(sums[:, of], 1), [2.5, 97.5])
     return f"{100 * total[right] / total[of]:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def figures(texts: Sequence[GoldText], rule: Rule) -> list[str]:
+    """Precision and recall of a rule, of all its cuts and of those inside sentences."""
+    rows, inner = [], []
+    for gold in texts:
+        found, sentence_ends = cuts(gold.text, rule), cuts(gold.text, "sentence")
+        rows.append(counts(gold, found))
+        inside = gold._replace(cut=gold.cut - sentence_ends, may=gold.may - sentence_ends)
+        inner.append(counts(inside, found - sentence_ends))
+    return [interval(np.array(table), right, of) for table in (rows, inner) for right, of in ((0, 1), (2, 3))]
 
 
 def show_errors(texts: Sequence[GoldText], rule: Rule) -> None:
@@ -157,16 +162,7 @@ def main() -> int:
     groups = {model: [gold for gold in texts if gold.model == model] for model in MODELS.values()} | {"all": texts}
     for model, group in groups.items():
         for rule in rules if group else ():
-            found = [cuts(gold.text, rule) for gold in group]
-            rows = np.array([counts(gold, own) for gold, own in zip(group, found, strict=True)])
-            inner = np.array(
-                [
-                    counts(inside_sentences(gold), own - cuts(gold.text, "sentence"))
-                    for gold, own in zip(group, found, strict=True)
-                ]
-            )
-            cells = [interval(rows, 0, 1), interval(rows, 2, 3), interval(inner, 0, 1), interval(inner, 2, 3)]
-            print(f"| {model} | {len(group)} | `{rule}` | " + " | ".join(cells) + " |")
+            print(f"| {model} | {len(group)} | `{rule}` | " + " | ".join(figures(group, rule)) + " |")
     print(f"\n{agreement()}")
     if options.errors:
         for rule in rules:
