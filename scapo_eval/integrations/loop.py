@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..monitor import behavior_metrics, behavior_sums
 from ..oracle import PresenceOracle
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..token_credit import Eos, Truncated
@@ -92,7 +93,9 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
     Returns:
         Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
         ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
-        the shares of empty responses and of faulty rows. Watch ``scapo/errors``: above 0, data and truth disagree.
+        the shares of empty responses and of faulty rows; and what
+        :func:`~scapo_eval.monitor.behavior_metrics` shows of how responses change. Watch ``scapo/errors``: above 0,
+        data and truth disagree.
     """
     n = max(len(columns), 1)
     sums = {
@@ -104,7 +107,8 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         "empty": columns.n_empty,
         "errors": columns.n_errors,
     }
-    return {f"scapo/{name}": float(value) / n for name, value in sums.items()}
+    means = {name: float(value) / n for name, value in sums.items()}
+    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior_sums(columns))).items()}
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
