@@ -684,7 +684,7 @@ def _silent(
         of: responses that have more than an answer.
     """
     silent = np.zeros(len(spans.start), dtype=bool)
-    for k, answer in enumerate(answers):
+    for k, answer in enumerate(answers) if wordless or of else ():
         begin, end = int(spans.indptr[k]), int(spans.indptr[k + 1])
         if k not in of and (not wordless or end - begin < 2):
             continue

@@ -37,7 +37,7 @@ def test_page() -> None:
 def test_what_the_page_says() -> None:
     pays = gaming.pays()
     honest = pays["honest"]
-    no_gain = set(pays) - {"honest", "denial of present objects", "very short pieces"}
+    no_gain = set(pays) - {"honest", "denial of present objects", "very short pieces", "in the reasoning"}
     assert all(pays[name]["default"] <= honest["default"] for name in no_gain)
     assert pays["the same sentences three times"]["`r_rep=1`"] == 3 * honest["`r_rep=1`"]
     assert pays["denial of present objects"]["`claims=asserted`"] < 0 < pays["denial of present objects"]["default"]
