@@ -29,6 +29,7 @@ REPLACEMENT = "\ufffd"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
 _COMPARED = 8  # decoded texts that are compared with the tokenizer's own at its first use
+_BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
@@ -175,9 +176,14 @@ class _TokenTable:
             for at in self._first_positions(flat, indptr):
                 rows[at] = self.first.get(int(flat[at]), rows[at])
         lengths = self.lengths.take(rows)
-        index = np.repeat(self.starts.take(rows) - lengths.cumsum() + lengths, lengths)
-        index += np.arange(len(index))
-        return self.data.take(index).tobytes(), lengths
+        starts = self.starts.take(rows)
+        written = []
+        for low in range(0, len(flat), _BLOCK):
+            own = lengths[low : low + _BLOCK]
+            index = np.repeat(starts[low : low + _BLOCK] - own.cumsum() + own, own)
+            index += np.arange(len(index))
+            written.append(self.data.take(index).tobytes())
+        return b"".join(written), lengths
 
     def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
         """Texts and spans of sequences laid end to end."""
