@@ -100,6 +100,9 @@ class AliasMatcher:
         Returns:
             Mentions, and a (mentions,) bool of those that the reading does not leave out.
         """
+        if len(texts) == 1 and self.claims == "all":  # for one text the plain walk is faster
+            only = _columns_of([match for match in self._trie.matches(texts[0]) if match[2] != IGNORED])
+            return only, np.ones(len(only.start), dtype=bool)
         mentions, cues, look = self._batch.find(texts)
         uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims], self._words)
         return mentions, ~self._left_out[uses]

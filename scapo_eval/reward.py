@@ -20,13 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from .claims import CLAIMS, Claims
 from .columns import SpanColumns
+from .discourse import has_words
 from .errors import InputError, InputErrors, check_choice, short_repr
 from .matcher import AliasMatcher
 from .metric import harmonic_mean
 from .oracles import AnyOracle, truth_of
+from .reasoning import only_answer, spans_besides_answer
 from .reprs import fields_in_short, one_line
 from .segment import RULES
-from .segment_batch import split_batch, split_batch_by
+from .segment_batch import split_batch, split_batch_by, with_cuts
 from .signature import Signature
 from .token_credit import Eos, TextCredit, Truncated
 from .types import Rule
@@ -82,6 +84,8 @@ class RewardConfig:
         piece_reward: takes the place of Eq. 1: called with the result and each of its pieces.
         response_reward: is added to the reward of every piece, and so to every token with text: called with the
             result.
+        answer_only: reasoning and tool text (``<think>``, ``<tool_call>``; see
+            :func:`~scapo_eval.reasoning.spans_besides_answer`) claims nothing, and its pieces get 0.
 
     Raises:
         InputError: a negative coefficient, a name that does not exist, or a function that is none.
@@ -99,6 +103,7 @@ class RewardConfig:
     claims: Claims = "all"
     piece_reward: PieceReward | None = None
     response_reward: ResponseReward | None = None
+    answer_only: bool = False
 
     def __post_init__(self) -> None:
         for name in ("r_g", "r_rep", "r_h", "r_reg"):
@@ -173,6 +178,8 @@ class RewardColumns:
         new, rep, hal: (parts,) int64 counts of labels; a label of probability 1/2 or more counts as present.
         generated, hallucinated, covered, unknown: (n,) int64, sizes of label sets per response:
             claimed with a known cell; of these absent and present; claimed with an unknown cell.
+        silent: (parts,) bool, pieces that neither earn nor cost: outside the answer (``answer_only``) or, under the
+            rule ``discourse``, without a word.
         claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
             in ``labels``, and ``n``, ``r``, ``h`` or ``u`` (new, repeated, hallucinated, unknown).
         labels: the vocabulary's.
@@ -189,6 +196,7 @@ class RewardColumns:
     new: NDArray[np.int64]
     rep: NDArray[np.int64]
     hal: NDArray[np.int64]
+    silent: NDArray[np.bool_]
     generated: NDArray[np.int64]
     hallucinated: NDArray[np.int64]
     covered: NDArray[np.int64]
@@ -470,16 +478,23 @@ class SubsentenceReward:
         self, image_ids: Sequence[object], rows: NDArray[Any], texts: list[str], errors: dict[int, InputError]
     ) -> RewardColumns:
         n, n_labels = len(texts), len(self.truth.vocabulary.labels)
-        mentions, counts = self.matcher.find_all(texts)
+        besides = dict[int, list[tuple[int, int]]]()
+        if self.config.answer_only:
+            besides = {k: found for k, text in enumerate(texts) if (found := spans_besides_answer(text))}
+        answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
+        mentions, counts = self.matcher.find_all(answers)
         whole = self.config.level != "subsentence"
         if whole:
             spans = _whole_responses(texts, errors)
         elif callable(self.config.rule):
-            spans = split_batch_by(texts, self.config.rule)
+            spans = with_cuts(split_batch_by(answers, self.config.rule), besides)
         else:
-            spans = split_batch(texts, self.config.rule, mentions)
+            spans = with_cuts(split_batch(answers, self.config.rule, mentions), besides)
         mentions = mentions.only(counts)  # after the cut: no boundary falls inside a mention, claim or not
         owner = np.repeat(np.arange(n), np.diff(spans.indptr))
+        silent = np.zeros(len(owner), dtype=bool)
+        if not whole:
+            silent = _silent(answers, spans, wordless=self.config.rule == "discourse", of=besides)
 
         # the claim set of each piece: (piece, label) without duplicates, in the order of the text
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
@@ -525,6 +540,7 @@ class SubsentenceReward:
             reward = self._response_rewards(present, claimed - present, rows[owner])
         else:
             reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
+        reward[silent] = 0.0
         return RewardColumns(
             image_ids=image_ids,
             responses=texts,
@@ -535,6 +551,7 @@ class SubsentenceReward:
             new=new,
             rep=rep,
             hal=hal,
+            silent=silent,
             generated=covered + hallucinated,
             hallucinated=hallucinated,
             covered=covered,
@@ -595,7 +612,11 @@ class SubsentenceReward:
             parts = result.parts
             own = [part.reward for part in parts]
             if piece_reward is not None:
-                own = [_number("piece_reward", piece_reward(result, part)) for part in parts]
+                silent = columns.silent[result._own].tolist()
+                own = [
+                    0.0 if is_silent else _number("piece_reward", piece_reward(result, part))
+                    for part, is_silent in zip(parts, silent, strict=True)
+                ]
             if response_reward is not None and parts:
                 term = _number("response_reward", response_reward(result))
                 own = [reward + term for reward in own]
@@ -650,6 +671,30 @@ def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np
     return table
 
 
+def _silent(
+    answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
+) -> NDArray[np.bool_]:
+    """Which pieces neither earn nor cost.
+
+    Args:
+        answers: n responses, with line ends in the place of what is not the answer.
+        spans: their pieces.
+        wordless: whether pieces without a word are silent, beside others that have words.
+        of: responses that have more than an answer.
+    """
+    silent = np.zeros(len(spans.start), dtype=bool)
+    for k, answer in enumerate(answers) if wordless or of else ():
+        begin, end = int(spans.indptr[k]), int(spans.indptr[k + 1])
+        if k not in of and (not wordless or end - begin < 2):
+            continue
+        pieces = [answer[spans.start[j] : spans.end[j]] for j in range(begin, end)]
+        nothing = np.array([piece.isspace() for piece in pieces], dtype=bool)
+        if wordless and any(map(has_words, pieces)):
+            nothing |= [not has_words(piece) for piece in pieces]
+        silent[begin:end] = nothing
+    return silent
+
+
 def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
     """One piece per response, an empty one included: it has a response-level reward."""
     rows = [k for k in range(len(texts)) if k not in errors]
@@ -668,7 +713,7 @@ def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
         image_ids=columns.image_ids[own],
         responses=columns.responses[own],
         indptr=np.array([0, parts.stop - parts.start]),
-        **{name: getattr(columns, name)[parts] for name in Part._fields},
+        **{name: getattr(columns, name)[parts] for name in (*Part._fields, "silent")},
         **{name: getattr(columns, name)[own] for name in ("generated", "hallucinated", "covered", "unknown")},
         claim_part=columns.claim_part[low:high] - parts.start,
         claim_label=columns.claim_label[low:high],

@@ -5,7 +5,7 @@ The rest it asks the definition in ``segment.py`` about, which it equals on ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns, SpanColumns
 from .errors import InputError
-from .segment import (
-    ABBREVIATIONS,
-    CLOSERS,
-    DASHES,
-    MAY_END_A_SENTENCE,
-    MIN_WORDS,
-    boundaries,
-    check_rule,
-    cuts_of,
-)
+from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
+from .segment import check_rule, cuts_of
 from .types import Rule
 
 _SPACES = bytes(chr(c).isspace() for c in range(128)) + bytes(128)
@@ -33,13 +25,38 @@ for _c in b".!?":
     _KIND[_c] = 1
 for _c in b",;:":
     _KIND[_c] = 2
-_KIND[ord("-")] = 3
+_LONG_DASH = b"\2"
+for _c in b"-" + _LONG_DASH:
+    _KIND[_c] = 3
 for _c in b"\n\r":
     _KIND[_c] = 4
 _KIND_TABLE = bytes(_KIND)
-_LETTER = np.array([chr(c).isalpha() for c in range(128)] + [False] * 128)
-_ALNUM = np.array([chr(c).isalnum() for c in range(128)] + [False] * 128)
-_CLOSER_BYTES = np.array([chr(c) in CLOSERS for c in range(128)] + [False] * 128)
+
+
+_SPACE, _DIGIT, _UPPER, _LOWER, _CLOSER, _BORDER, _BLANK, _SKIPPED = (1 << k for k in range(8))
+"""Classes of bytes: white space, digits, letters, closing marks, the border between texts, space and tab, and what
+else may stand before the number of a list item."""
+
+_LETTER = _UPPER | _LOWER
+
+
+def _class_of(character: str) -> int:
+    """The classes of an ASCII character as bits."""
+    classes = {
+        _SPACE: character.isspace(),
+        _DIGIT: character.isdigit(),
+        _UPPER: character.isupper(),
+        _LOWER: character.islower(),
+        _CLOSER: character in CLOSERS,
+        _BORDER: character == "\0",
+        _BLANK: character in " \t",
+        _SKIPPED: character in "*#(",
+    }
+    return sum(bit for bit, holds in classes.items() if holds)
+
+
+_CLASSES = bytes(map(_class_of, map(chr, range(128)))) + bytes(128)
+_ALNUM = np.frombuffer(_CLASSES, dtype=np.uint8) & (_LETTER | _DIGIT) > 0
 _SPACE_BYTES = np.frombuffer(_SPACES, dtype=np.bool_)
 _ALL_ABBREVIATIONS = sorted(word for word in ABBREVIATIONS | MAY_END_A_SENTENCE if "." not in word)
 _ABBREVIATION_KEYS = {
@@ -49,8 +66,10 @@ _ABBREVIATION_KEYS = {
 _PAD = b"\0" * 8
 
 # Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
-# sentence, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
+# sentence, dashes, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
 _TO_ASCII = {
+    "\u2013": "-",
+    "\u2014": _LONG_DASH.decode(),
     "\u2019": "'",
     "\u201d": '"',
     "\u2026": "!",
@@ -112,6 +131,26 @@ def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -
     return _spans(owner, offset, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
 
 
+def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]]) -> SpanColumns:
+    """Pieces cut at the borders of further spans, too.
+
+    Args:
+        spans: pieces of n texts.
+        inside: text -> sorted, disjoint spans of it.
+    """
+    if not inside:
+        return spans
+    lengths = np.zeros(len(spans), dtype=np.int64)
+    filled = np.diff(spans.indptr) > 0
+    lengths[filled] = spans.end[spans.indptr[1:][filled] - 1]
+    owner = np.repeat(np.arange(len(spans)), np.diff(spans.indptr))
+    further = [(k, at) for k, own in inside.items() for span in own for at in span]
+    pairs = np.concatenate([np.stack([owner, spans.start], axis=1), np.array(further).reshape(-1, 2)])
+    pairs = np.unique(pairs, axis=0)
+    pairs = pairs[(pairs[:, 1] > 0) & (pairs[:, 1] < lengths[pairs[:, 0]])]
+    return _spans(pairs[:, 0], pairs[:, 1], lengths)
+
+
 def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
     """Pieces from cuts sorted by (text, offset); an empty text has none."""
     pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
@@ -134,7 +173,7 @@ def _batch_cuts(
     texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``(text, offset)`` of every cut, sorted."""
-    simple, slow = _simplified(texts)
+    simple, slow = _simplified(texts) if rule != "discourse" else ([], list(range(len(texts))))
     if len(slow) == len(texts):
         owner = offset = np.zeros(0, dtype=np.int64)
     else:
@@ -166,11 +205,8 @@ def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
             for character, replacement in _TO_ASCII.items():
                 if character in text:
                     text = text.replace(character, replacement)
-            for dash in DASHES[1:]:  # between spaces it is asked about, as a hyphen there is; elsewhere not
-                if dash in text and text.count(dash) == text.count(f" {dash} "):
-                    text = text.replace(dash, "-")
             simple[k] = text
-        if not text.isascii() or "\0" in text:  # NUL parts the joined texts
+        if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
             simple[k] = ""
             slow.append(k)
     return simple, slow
@@ -189,34 +225,38 @@ def _plain_cuts(
     base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
     cut, sentence = _byte_boundaries(joined, base, texts)
     owner = np.searchsorted(base, cut, side="right") - 1
-    keep = cut < base[owner] + widths[owner]  # nothing is cut at the very end
+    begin = base[owner]
+    end = (base + widths)[owner]
+    keep = cut < end  # nothing is cut at the very end
     if mentions is not None:
-        keep &= ~_inside_mention(owner, cut - base[owner], mentions, lengths)
-    cut, sentence, owner = cut[keep], sentence[keep], owner[keep]
+        keep &= ~_inside_mention(owner, cut - begin, mentions, lengths)
+    if not keep.all():
+        cut, sentence, owner, begin, end = cut[keep], sentence[keep], owner[keep], begin[keep], end[keep]
 
     blank = np.frombuffer(joined.translate(_BLANKS), dtype=np.uint8)
     begins = blank[:-1] > blank[1:]
     begins[cut - 1] = True  # a cut inside a chunk (word--word) makes two of it
     chunks = np.zeros(len(joined), dtype=np.int32)  # chunks[k]: white-space chunks that begin at or before byte k
     np.cumsum(begins, out=chunks[1:])
-    before = chunks[cut - 1] - chunks[base[owner] - 1]
+    reached = chunks[cut - 1]
+    before = reached - chunks[begin - 1]
     keep = before > 0  # leading white space is not a piece
-    cut, sentence, owner, before = cut[keep], sentence[keep], owner[keep], before[keep]
     if rule == "sentence":
-        cut, owner = cut[sentence], owner[sentence]
+        keep &= sentence
     elif rule == "subsentence" and len(cut):
-        ends = np.append(cut[1:], 0)
-        last = np.append(owner[1:] != owner[:-1], True)
-        ends[last] = base[owner[last]] + widths[owner[last]]
-        after = chunks[ends - 1] - chunks[cut - 1]
+        last = np.flatnonzero(owner[1:] != owner[:-1])  # of each text but the last
+        after = np.append(reached[1:], 0)
+        after[last] = chunks[end[last] - 1]
+        after[-1] = chunks[end[-1] - 1]
+        after -= reached
         # words of the sentence before each cut: since the latest sentence cut of the same text
-        started = np.maximum.accumulate(np.where(sentence, np.arange(len(cut)), -1))
-        started = np.append(-1, started[:-1])
-        same = (started >= 0) & (owner[started] == owner)
-        in_sentence = before - np.where(same, before[started], 0)
-        stays = sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
-        cut, owner = cut[stays], owner[stays]
-    return owner, cut - base[owner]
+        started = np.maximum.accumulate(np.where(sentence & keep, reached, chunks[begin - 1]))
+        in_sentence = before.copy()
+        in_sentence[1:] = reached[1:] - np.maximum(started[:-1], reached[1:] - before[1:])
+        keep &= sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
+    if not keep.all():
+        cut, owner, begin = cut[keep], owner[keep], begin[keep]
+    return owner, cut - begin
 
 
 def _inside_mention(
@@ -238,42 +278,89 @@ def _byte_boundaries(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """``(position after the white space, ends a sentence)`` of every boundary, sorted and without duplicates."""
     text = np.frombuffer(joined, dtype=np.uint8)
+    classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
     kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
     asking = kinds != 0
     asking[1:] &= (kinds[1:] != kinds[:-1]) | (kinds[1:] == 2)  # the first mark of a run speaks for all of it
     at = np.flatnonzero(asking)
-    kind, following, previous = kinds[at], text[at + 1], text[at - 1]
-    ends = _SPACE_BYTES[following] | (following == 0)  # white space, or the end of the text
-    is_stop, letter = text[at] == ord("."), _LETTER[previous]
-    yes = (kind == 4) | ((kind == 2) & ends) | ((kind == 1) & ends & (letter | ~is_stop | ~_ALNUM[previous]))
-    before = text[at - 2]  # a dash between spaces, behind a word
-    yes |= (kind == 3) & _SPACE_BYTES[following] & (previous == ord(" ")) & ~_SPACE_BYTES[before] & (before != 0)
-    stop = np.flatnonzero(yes & is_stop & letter)
-    yes[stop[_after_abbreviation(joined, at[stop])]] = False
-    # what the definition is asked about: runs of marks, closers, digits before a stop, glued words, abbreviations,
-    # dashes that are not hyphens
-    hyphen = (kind == 3) & ~ends & ~_SPACE_BYTES[previous] & (following != ord("-")) & (previous != ord("-"))
-    plain_no = hyphen | ((kind == 2) & ~ends & ~_CLOSER_BYTES[following])
-    asked = at[~yes & ~plain_no]
-    cut = at[yes] + 1
-    cut[kind[yes] == 4] -= 1  # a line end is itself white space
+    kind, previous, following = kinds[at], classes[at - 1], classes[at + 1]
+    is_sentence, is_dash = kind == 1, kind == 3
+    ends = following & (_SPACE | _BORDER) > 0  # white space, or the end of the text
+    yes = (kind == 4) | (ends & (kind == 2)) | (ends & is_sentence)
+    # the definition is asked about runs of marks, closers and what is unclear below
+    other = ~ends & ~is_dash & (kind != 4)
+    asked = other & ((following & _CLOSER > 0) | (is_sentence & (kinds[at + 1] == 1)))
+    glued = np.flatnonzero(other & ~asked & is_sentence & (following & _UPPER > 0) & (previous & _LOWER > 0))
+    yes[glued] = classes[at[glued] - 2] & _LOWER > 0  # table.The cat
+    dash = np.flatnonzero(is_dash)
+    if len(dash):
+        yes[dash], asked[dash] = _dashes(text, classes, kinds, at[dash])
+    is_stop = yes & (text[at] == ord("."))
+    number = np.flatnonzero(is_stop & (previous & _DIGIT > 0))
+    if len(number):
+        yes[number], asked[number] = _behind_numbers(text, classes, at[number])
+    stop = np.flatnonzero(is_stop & (previous & _LETTER > 0))
+    asked[stop] |= _after_abbreviation(joined, at[stop])
+    if b"://" in joined or b"www." in joined:  # a URL may hold them
+        asked |= yes & (is_dash | ~ends) & (kind != 4)
+    yes &= ~asked
+    asked_at, cut, kind = at[asked], at[yes], kind[yes]
+    cut += kind != 4  # a line end is itself white space
+    cut += (kind == 3) & (kinds[cut] == 3)
     _move_behind_spaces(cut, text)
-    sentence = (kind[yes] == 1) | (kind[yes] == 4)
-    if len(asked):
-        owner = np.searchsorted(base, asked, side="right") - 1
+    sentence = (kind == 1) | (kind == 4)
+    if len(asked_at):
+        owner = np.searchsorted(base, asked_at, side="right") - 1
         extra = [
             (offset + begin, ends_sentence)
-            for k, marks in groupby(zip(owner.tolist(), asked.tolist(), strict=True), key=itemgetter(0))
+            for k, marks in groupby(zip(owner.tolist(), asked_at.tolist(), strict=True), key=itemgetter(0))
             for begin in (int(base[k]),)
             for offset, ends_sentence in boundaries(texts[k], (mark - begin for _, mark in marks))
         ]
         cut = np.concatenate([cut, np.array([offset for offset, _ in extra], dtype=np.int64)])
         sentence = np.concatenate([sentence, np.array([ends for _, ends in extra], dtype=bool)])
-    order = np.lexsort((~sentence, cut))  # of duplicates the sentence end comes first and is kept
-    cut, sentence = cut[order], sentence[order]
-    different = np.ones(len(cut), dtype=bool)
-    different[1:] = cut[1:] != cut[:-1]
-    return cut[different], sentence[different]
+        order = np.argsort(cut, kind="stable")
+        cut, sentence = cut[order], sentence[order]
+    if not len(cut):
+        return cut, sentence
+    first = np.ones(len(cut), dtype=bool)
+    first[1:] = cut[1:] != cut[:-1]
+    starts = np.flatnonzero(first)
+    return cut[starts], np.logical_or.reduceat(sentence, starts)  # of duplicates one that ends a sentence counts
+
+
+def _dashes(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which runs of dashes part clauses, and which of them the definition is asked about."""
+    second = kinds[at + 1] == 3
+    previous, following = classes[at - 1], classes[at + 1 + second]
+    blank = previous & _BLANK > 0
+    before = np.where(blank, classes[at - 2], previous)
+    unclear = (second & (kinds[at + 2] == 3)) | (blank & (before & _BLANK > 0))
+    long = (text[at] == _LONG_DASH[0]) | second
+    spaced = (previous & following & _SPACE > 0) & ~second
+    parts = (long & (previous & following & _DIGIT == 0)) | spaced
+    return parts & (before & (_BORDER | _SPACE) == 0) & (following & _BORDER == 0), unclear
+
+
+def _behind_numbers(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which full stops behind digits end a sentence, and which of them the definition is asked about."""
+    begin = at - 1
+    for _ in range(3):
+        longer = np.flatnonzero(classes[begin - 1] & _DIGIT)
+        if not len(longer):
+            break
+        begin[longer] -= 1
+    before = classes[begin - 1]
+    skipped = before & (_BLANK | _SKIPPED) > 0
+    line_begin = begin - 1 - skipped
+    first = text[line_begin]
+    of_list = (first == 0) | (first == ord("\n")) | (first == ord("\r"))
+    unclear = (before & (_LETTER | _DIGIT) > 0) | (text[begin - 1] == ord("."))
+    return ~of_list, unclear | (skipped & (classes[line_begin] & (_BLANK | _SKIPPED) > 0))
 
 
 def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:

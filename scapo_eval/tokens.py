@@ -29,6 +29,7 @@ REPLACEMENT = "\ufffd"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
 _COMPARED = 8  # decoded texts that are compared with the tokenizer's own at its first use
+_BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
 
 
 def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
@@ -82,25 +83,46 @@ def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[s
         n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
         ``indptr[i]:indptr[i + 1]``.
     """
-    flat, indptr = _concatenated(sequences)
+    return decode_flat(tokenizer, *_concatenated(sequences))
+
+
+def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
+    """As :func:`decode_batch`, of sequences that lie end to end.
+
+    Args:
+        tokenizer: see there.
+        flat: the ids of all sequences.
+        indptr: (n + 1,) the bounds of each.
+    """
+    _check_ids(flat, indptr)
     return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
 
 
 def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sequences of ids end to end, and the bounds of each."""
-    arrays = [_ids(k, ids) for k, ids in enumerate(sequences)]
+    arrays = [ids_of(k, ids) for k, ids in enumerate(sequences)]
     indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
     np.cumsum([len(array) for array in arrays], out=indptr[1:])
     flat = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+    _check_ids(flat, indptr)
+    return flat, indptr
+
+
+def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
+    """Refuses negative ids."""
     if len(flat) and flat.min() < 0:
         at = int(np.argmax(flat < 0))
         k = int(np.searchsorted(indptr, at, side="right")) - 1
         reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, not a valid token id; leave padding out"
         raise InputError(f"token ids of response {k}: {reason}")
-    return flat, indptr
 
 
-def _ids(k: int, ids: Any) -> NDArray[np.int64]:
+def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
+    """The ids of response ``k`` (a list, an array or a tensor) as an array.
+
+    Raises:
+        InputError: they are not a flat list of integers.
+    """
     array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
@@ -115,17 +137,21 @@ class _TokenTable:
     """What every id of a tokenizer writes.
 
     Attributes:
-        pieces: id -> its bytes; empty for special tokens and for the last entry, any id beyond the vocabulary.
-        lengths: (ids + 1,) bytes of each.
-        first: id -> its bytes at the beginning of a text, where they differ (no leading space).
+        data: the bytes of all tokens, end to end.
+        starts, lengths: (rows,) int64, where in ``data`` each row lies. Row ``k`` is id ``k``; special tokens are
+            empty, and so is row ``n_ids``, that of every id beyond the vocabulary; the rows of ``first`` follow.
+        n_ids: how many ids the vocabulary has.
+        first: id -> its row at the beginning of a text, where it is written otherwise there (no leading space).
         special: (ids + 1,) whether decoding skips it.
         fallback: (ids + 1,) whether it is a byte token ``<0x..>``; None for byte-level tokenizers.
         size: its tokens when the table was built.
     """
 
-    pieces: list[bytes]
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    first: dict[int, bytes]
+    n_ids: int
+    first: dict[int, int]
     special: NDArray[np.bool_]
     fallback: NDArray[np.bool_] | None
     size: int
@@ -133,8 +159,7 @@ class _TokenTable:
     def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
         """Text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
         indptr = np.array([0, len(ids)])
-        pieces, lengths = self._written(ids, indptr)
-        joined = b"".join(pieces)
+        joined, lengths = self._written(ids, indptr)
         offsets = np.empty((len(ids), 2), dtype=np.int64)
         if joined.isascii():
             offsets[:, 1] = lengths.cumsum()
@@ -144,24 +169,27 @@ class _TokenTable:
         offsets[:, 0], offsets[:, 1] = spans.start, spans.end
         return texts[0], offsets
 
-    def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.int64]]:
-        """The bytes of every token, and how many they are."""
-        lengths = self.lengths.take(flat, mode="clip")  # the last entry is that of every id beyond
-        top = len(self.pieces) - 1
-        pieces = [self.pieces[k] if k < top else b"" for k in flat.tolist()]
+    def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+        """The bytes of all tokens, end to end, and how many each has."""
+        rows = np.minimum(flat, self.n_ids)
         if self.first:
             for at in self._first_positions(flat, indptr):
-                piece = self.first.get(int(flat[at]))
-                if piece is not None:
-                    pieces[at], lengths[at] = piece, len(piece)
-        return pieces, lengths
+                rows[at] = self.first.get(int(flat[at]), rows[at])
+        lengths = self.lengths.take(rows)
+        starts = self.starts.take(rows)
+        written = []
+        for low in range(0, len(flat), _BLOCK):
+            own = lengths[low : low + _BLOCK]
+            index = np.repeat(starts[low : low + _BLOCK] - own.cumsum() + own, own)
+            index += np.arange(len(index))
+            written.append(self.data.take(index).tobytes())
+        return b"".join(written), lengths
 
     def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
         """Texts and spans of sequences laid end to end."""
-        pieces, lengths = self._written(flat, indptr)
+        joined, lengths = self._written(flat, indptr)
         ends = np.cumsum(lengths)
         begins = ends - lengths
-        joined = b"".join(pieces)
         bounds = np.append(begins, len(joined))[indptr]
 
         cuts = bounds.tolist()
@@ -260,7 +288,7 @@ def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]
     with _lock:
         table = _build_table(backend, size)
         compared = min(_COMPARED, len(indptr) - 1)
-        ids = np.minimum(flat, len(table.pieces) - 1)
+        ids = np.minimum(flat, table.n_ids)
         own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(compared)])
         texts, _ = table.decode(flat[: indptr[compared]], indptr[: compared + 1])
         for ours, theirs in zip(texts, own, strict=True):
@@ -307,11 +335,14 @@ def _build_table(backend: Any, size: int) -> _TokenTable:
                 if pieces[k] >= b"\x80" or first.get(k) == pieces[k]:
                     first.pop(k, None)  # one byte of a longer character says nothing alone
         fallback = np.array([*is_byte, False])
-    pieces.append(b"")
+    rows = [*pieces, b"", *first.values()]
+    lengths = np.array(list(map(len, rows)), dtype=np.int64)
     return _TokenTable(
-        pieces=pieces,
-        lengths=np.array(list(map(len, pieces)), dtype=np.int64),
-        first=first,
+        data=np.frombuffer(b"".join(rows), dtype=np.uint8),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        n_ids=len(pieces),
+        first={k: len(pieces) + 1 + row for row, k in enumerate(first)},
         special=np.array([*skipped, True]),
         fallback=fallback,
         size=size,

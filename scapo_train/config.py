@@ -188,6 +188,7 @@ class Credit:
         lam_h: how the penalty grows with the number of hallucinated objects in a piece.
         rule: how responses are cut into pieces.
         claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
+        answer_only: reasoning and tool text (``<think>``, ``<tool_call>``) neither earns nor costs.
         eos: credit of the end-of-sequence token.
         truncated: whether the last piece of a response that was cut off counts.
         resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
@@ -207,6 +208,7 @@ class Credit:
     lam_h: str = "min1"
     rule: Rule = "subsentence"
     claims: Literal["all", "asserted", "certain", "visual"] = "all"
+    answer_only: bool = False
     eos: Eos = "zero"
     truncated: Truncated = "score"
     resample: int = 3
@@ -220,7 +222,8 @@ class Credit:
     def reward_config(self) -> RewardConfig:
         """The reward's own settings."""
         settings: dict[str, Any] = {
-            name: getattr(self, name) for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims")
+            name: getattr(self, name)
+            for name in ("r_g", "r_rep", "r_h", "r_reg", "lam_g", "lam_h", "claims", "answer_only")
         }
         settings["rule"] = "object" if self.scheme == "object" else self.rule
         settings["level"] = self.reward if self.per_response else "subsentence"

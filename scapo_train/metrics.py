@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scapo_eval.metrics.capscore import cap_score
+from scapo_eval.monitor import behavior_metrics, behavior_sums
 
 from .alarms import repeats_ngram, repeats_sentence
 from .credit import CreditedBatch
@@ -53,6 +54,7 @@ def response_sums(
         "groups": float(len(credited.has_variance)),
         "length": float(sum(len(response.ids) for response in responses)),
         "truncated": float(sum(not response.finished for response in responses)),
+        **{f"behavior_{name}": value for name, value in behavior_sums(columns).items()},
     }
 
 
@@ -72,6 +74,9 @@ def response_metrics(sums: Mapping[str, float]) -> Metrics:
         "repeated_ngram_share": ratio(sums["repeated_ngram"], n),
         "empty_responses": sums["without_text"],
         "groups_without_variance": ratio(sums["groups_without_variance"], sums["groups"]),
+        **behavior_metrics(
+            {name.removeprefix("behavior_"): value for name, value in sums.items() if name.startswith("behavior_")}
+        ),
     }
 
 

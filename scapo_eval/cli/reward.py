@@ -50,6 +50,9 @@ _DEFAULT = RewardConfig()
 @click.option(
     "--lam-h", type=click.Choice(tuple(LAMBDAS)), default="min1", show_default=True, help="Scaling of penalties."
 )
+@click.option(
+    "--answer-only", is_flag=True, help="Reasoning and tool text (<think>, <tool_call>) neither earns nor costs."
+)
 @click.option("--additive", is_flag=True, help="Sum gain and penalty of a piece (ablation).")
 @scoring_options
 @click.option(

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..monitor import behavior_metrics, behavior_sums
 from ..oracle import PresenceOracle
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..token_credit import Eos, Truncated
-from ..tokens import decode_batch
+from ..tokens import decode_flat, ids_of
 from ..vocabulary import Vocabulary
 
 MOST_FAULTY = 64
@@ -72,17 +73,15 @@ def advantages_for_batch(
     truncated: Truncated = "score",
 ) -> tuple[NDArray[np.float32], RewardColumns]:
     """As :func:`rewards_for_batch`, with the rewards behind the advantages (for :func:`log_metrics`)."""
-    rows = [np.asarray(row.cpu() if hasattr(row, "cpu") else row) for row in token_ids]
-    places = _places(rows, mask)
-    texts, spans = decode_batch(tokenizer, [row[at] for row, at in zip(rows, places, strict=True)])
+    ids, generated = _padded(token_ids, mask)
+    indptr = np.append(0, np.cumsum(generated.sum(axis=1)))
+    texts, spans = decode_flat(tokenizer, ids[generated], indptr)
     columns = reward.batch(image_ids, texts)
     if finished is None:
         last = np.maximum(spans.indptr[1:] - 1, 0)
         finished = (np.diff(spans.indptr) > 0) & (np.append(spans.start == spans.end, False)[last])
-    flat, indptr = columns.flat_token_advantages(spans, eos=eos, truncated=truncated, finished=finished)
-    advantages = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.float32)
-    owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
-    advantages[owner, np.concatenate(places) if places else owner] = flat
+    advantages = np.zeros(ids.shape, dtype=np.float32)
+    advantages[generated] = columns.flat_token_advantages(spans, eos=eos, truncated=truncated, finished=finished)[0]
     return advantages, columns
 
 
@@ -92,7 +91,9 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
     Returns:
         Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
         ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
-        the shares of empty responses and of faulty rows. Watch ``scapo/errors``: above 0, data and truth disagree.
+        the shares of empty responses and of faulty rows; and what
+        :func:`~scapo_eval.monitor.behavior_metrics` shows of how responses change. Watch ``scapo/errors``: above 0,
+        data and truth disagree.
     """
     n = max(len(columns), 1)
     sums = {
@@ -104,7 +105,8 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         "empty": columns.n_empty,
         "errors": columns.n_errors,
     }
-    return {f"scapo/{name}": float(value) / n for name, value in sums.items()}
+    means = {name: float(value) / n for name, value in sums.items()}
+    return {f"scapo/{name}": value for name, value in (means | behavior_metrics(behavior_sums(columns))).items()}
 
 
 def row_metrics(columns: RewardColumns) -> dict[str, float]:
@@ -155,11 +157,32 @@ def reward_from_environment() -> SubsentenceReward:
         raise InputError(f"SCAPO_REWARD must be a JSON object of settings of the reward: {error}") from None
 
 
-def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:
-    """Positions of the generated tokens in each row."""
-    if mask is None:
-        return [np.arange(len(row)) for row in rows]
-    masks = [np.asarray(row.cpu() if hasattr(row, "cpu") else row).astype(bool) for row in mask]
-    if [len(row) for row in masks] != [len(row) for row in rows]:
+def _padded(token_ids: Any, mask: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(B, T) ids, and which of them were generated."""
+    ids, generated = _matrix(token_ids), _matrix(mask)
+    if ids is None or ids.dtype.kind not in "iu":
+        rows = [ids_of(k, row) for k, row in enumerate(token_ids)]
+        ids, generated = _filled(rows, np.int64), _filled([np.ones(len(row)) for row in rows], np.bool_)
+        if mask is not None:
+            masks = [np.asarray(row.cpu() if hasattr(row, "cpu") else row).astype(bool) for row in mask]
+            if list(map(len, masks)) != list(map(len, rows)):
+                raise InputError("mask and token ids have different shapes")
+            generated = _filled(masks, np.bool_)
+    elif mask is None:
+        generated = np.ones(ids.shape, dtype=bool)
+    elif generated is None or generated.shape != ids.shape:
         raise InputError("mask and token ids have different shapes")
-    return [np.flatnonzero(row) for row in masks]
+    return ids.astype(np.int64, copy=False), generated.astype(bool, copy=False)
+
+
+def _matrix(values: Any) -> NDArray[Any] | None:
+    """A two-dimensional array or tensor as an array; None for anything else."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values) if getattr(values, "ndim", 0) == 2 else None
+
+
+def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
+    """Rows as one array, zero behind their ends."""
+    filled = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=kind)
+    for own, row in zip(filled, rows, strict=True):
+        own[: len(row)] = row
+    return filled

@@ -44,7 +44,7 @@ COLUMNS = (
     "empty",
 )
 """Per response: 1; different known labels, and of these present, absent; pieces, and of these with a present
-label, an absent label, both; different labels of unknown cells; 1 if it is an empty text."""
+label, an absent label, both (silent ones left out); different labels of unknown cells; 1 if it is an empty text."""
 
 
 def density_metrics() -> MetricSet:
@@ -85,7 +85,7 @@ def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
         columns.generated,
         columns.covered,
         columns.hallucinated,
-        np.diff(columns.indptr),
+        pieces(~columns.silent),
         pieces(supported),
         pieces(hallucinated),
         pieces(supported & hallucinated),

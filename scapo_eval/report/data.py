@@ -117,6 +117,7 @@ class TrainingAlarm:
     setting: str
 
 
+@dataclass(frozen=True)
 class ClaimEvidence:
     """One system's descriptions with the verdicts on their claims.
 

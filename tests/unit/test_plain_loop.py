@@ -71,7 +71,7 @@ def test_a_batch_of_padded_ids(tokenizer: Any, reward: SubsentenceReward, batch:
 def test_the_log_counts_faulty_rows(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:
     lenient = SubsentenceReward(reward.truth.vocabulary, reward.truth.oracle, on_error="zero")
     _, columns = advantages_for_batch([1, 9, 2], batch, tokenizer, lenient)
-    assert log_metrics(columns) == {
+    expected = {
         "scapo/reward": 0.0,
         "scapo/generated": pytest.approx(2 / 3 + 1 / 3),
         "scapo/hallucinated": pytest.approx(2 / 3),
@@ -80,6 +80,7 @@ def test_the_log_counts_faulty_rows(tokenizer: Any, reward: SubsentenceReward, b
         "scapo/empty": pytest.approx(1 / 3),
         "scapo/errors": pytest.approx(1 / 3),
     }
+    assert {name: value for name, value in log_metrics(columns).items() if name in expected} == expected
 
 
 def test_lists_arrays_tensors_and_masks_agree(tokenizer: Any, reward: SubsentenceReward, batch: Any) -> None:

@@ -1,0 +1,440 @@
+"""The rule ``discourse``: clause-sized units of text as recent models write it, with Markdown.
+
+Each unit is what discourse analysis calls an elementary unit: a clause with its own claims. Punctuation says where a
+unit may end, and the words around it whether it does: no cut between stacked adjectives, subject and verb, or items
+of a list that are not clauses themselves. What a right cut is: ``benchmarks/gold/CUTS.md``; how often this rule makes
+one: ``docs/specification.md#subsentences``. In time linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .punctuation import CLOSERS, DASHES, LINE_ENDS, MIN_WORDS, Urls, closes
+
+WIDE_SENTENCE_MARKS = (
+    "\u3002\uff01\uff1f\uff61\uff0e\u061f\u06d4\u0964\u0965"  # Chinese, full width, Arabic, Devanagari
+)
+WIDE_CLAUSE_MARKS = "\uff0c\uff1b\uff1a\u060c\u061b"  # the ideographic enumeration comma keeps its list together
+_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_IDEOGRAPHS = re.compile(_IDEOGRAPH.pattern + "+")
+
+_MARK = re.compile(
+    rf"[.!?\u2026{WIDE_SENTENCE_MARKS},;:{WIDE_CLAUSE_MARKS}{re.escape(DASHES)}]"
+    rf"(?:(?<=[.!?\u2026{WIDE_SENTENCE_MARKS}])[.!?\u2026{WIDE_SENTENCE_MARKS}]*[{re.escape(CLOSERS)}\u300d\u300f\uff09]*"
+    rf"|(?<=[,;:{WIDE_CLAUSE_MARKS}])[{re.escape(CLOSERS)}]*|(?<=[{re.escape(DASHES)}])[{re.escape(DASHES)}]*|)(\s*)"
+)
+_LINE = re.compile(rf"[^{LINE_ENDS}]*(?:\r\n|[{LINE_ENDS}]|\Z)")
+_LIST_MARKER = re.compile(r"(?:[-*+\u2022]|\d{1,3}[.)])(?=\s)")
+_BOLD_LINE = re.compile(r"\W{0,8}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__)(:?)\s*")
+_QUOTE = re.compile(
+    r"\([^()\n]{0,200}\)|\"(?<!\w\")[^\"\n]{1,80}\"|\u201c[^\u201d\n]{1,80}\u201d|`[^`\n]{1,80}`"
+    "|\uff08[^\uff08\uff09\n]{0,200}\uff09|\u300c[^\u300d\n]{1,80}\u300d|\u300e[^\u300f\n]{1,80}\u300f"
+)
+_LINE_ENDS = re.compile(rf"[{LINE_ENDS}]")
+_HASHES = re.compile(r"#{1,6}\s")
+_FENCE = re.compile(r"\s*(?:```|~~~)\w*\s*")
+_WORDS = re.compile(r"[^\W_]+(?:[^\w\s][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]")
+_ENDS = frozenset(".!?\u2026:;" + WIDE_SENTENCE_MARKS + "\uff1a\uff1b")
+MOST_MARKS = 100
+"""A sentence with more clause marks is no prose and is left whole."""
+
+WRAPPED_FROM = 40
+"""Characters of a line from which on it may go on in the next."""
+
+# Word lists: closed classes, and the verbs of image descriptions that stand between a subject and what is said of it.
+_RELATIVES = frozenset("which who whose whom that what where when".split())
+_CONJUNCTIONS = frozenset(
+    "and but or nor yet so while whereas although though as because since if unless until then".split()
+)
+_PREPOSITIONS = frozenset(
+    "about above across after against ahead along among around at away before behind below beneath beside between "
+    "beyond by down during for from in inside into near next of off on onto out outside over through to toward towards "
+    "under underneath up upon with within without".split()
+)
+_PLACES = _PREPOSITIONS - {"of", "for", "as", "about", "after", "before", "during"}
+_DETERMINERS = frozenset(
+    "a an the this these those its their his her my our your some any no each every another both all several many one "
+    "two three four five more".split()
+)
+_OWN = frozenset("its their his her each one another some both all most".split())
+_AFTER_PARTICIPLE = _PREPOSITIONS | _DETERMINERS | frozenset("it them him that as how and what if".split())
+_PARTICIPLES = frozenset(
+    "adding allowing appearing casting capturing carrying conveying covering creating displaying emphasizing enhancing "
+    "featuring forming giving hinting highlighting holding implying indicating leading leaving looking making matching "
+    "offering providing reflecting revealing showcasing showing suggesting surrounding using wearing".split()
+)
+_IRREGULAR = frozenset(
+    "bent built caught cut drawn given held hidden hung known laid left lit made seen set shown spread taken thrown "
+    "torn worn woven written".split()
+)
+_NO_PARTICIPLES = frozenset(
+    "building ceiling clothing during evening including morning nothing something string anything everything being "
+    "railing lighting painting flooring paneling".split()
+)
+_MODALS = frozenset(
+    "to can could may might must will would shall should cannot can't do does did don't doesn't".split()
+)
+_BASE_VERBS = frozenset(
+    "add appear complement contain convey create enhance fill give have include indicate make provide represent "
+    "resemble seem show stand suggest surround".split()
+)
+_FINITE = _BASE_VERBS | frozenset(
+    "is are was were am has had does do did can could may might must will would shall should cannot isn't aren't "
+    "wasn't weren't doesn't don't can't "
+    "adds allows appears begins belongs blends brings captures carries casts catches comes complements connects "
+    "consists contains contrasts conveys corresponds creates curves depicts displays divides dominates draws "
+    "emphasizes ends enhances evokes extends exudes features fills focuses gets gives goes grows hangs highlights "
+    "hints holds includes indicates keeps leads leans lends lies looks makes matches means narrows occupies overlooks "
+    "climbs crosses drinks drives eats enters grazes jumps moves poses pulls pushes shines sleeps swims waits "
+    "plays provides reads reflects remains represents resembles rests rides rises runs seems separates serves sets "
+    "shows sits spans stands stretches suggests supports surrounds takes walks wears".split()
+)
+_NEVER_LAST = frozenset("a an the of and or in on at with to from for by is are was were its their his her".split())
+_ADVERBS = frozenset("also further possibly perhaps likely then still just both all each almost".split())
+_FRONTED = frozenset("given more based overall here".split())
+SHORT = 3
+"""A conjunction with no more words than this waits for the clause behind its comma."""
+_PRONOUNS = frozenset("they he she we i".split())
+_SUBJECTS = frozenset("it there that here what who you let this".split()) | _PRONOUNS
+_CONTRACTED = frozenset(subject + clitic for subject in _SUBJECTS for clitic in ("'s", "'re", "'ve", "'ll", "'d"))
+_KINDS = (
+    dict.fromkeys(_DETERMINERS, "determiner")
+    | dict.fromkeys(_RELATIVES, "relative")
+    | dict.fromkeys(_FINITE | _CONTRACTED, "verb")
+    | dict.fromkeys(_BASE_VERBS, "base")
+)
+
+
+class Chunk(NamedTuple):
+    """What stands between two clause marks of a sentence.
+
+    Attributes:
+        begin: offset of its first character.
+        mark: the mark before it; empty for the first of a sentence.
+        n_words: how many words; two ideographs count as one.
+        words: in lower case.
+        finite, relative: how many finite verbs and how many relative words it has.
+    """
+
+    begin: int
+    mark: str
+    n_words: int
+    words: list[str]
+    finite: int
+    relative: int
+
+    @property
+    def is_clause(self) -> bool:
+        """Whether it has a finite verb that is not that of a relative clause."""
+        return self.finite > self.relative
+
+
+def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """``(offset, ends a sentence)`` of every cut strictly inside the text, none inside a mention."""
+    quotes, parted = _Spans([match.span() for match in _QUOTE.finditer(text)]), _Spans(mentions)
+    urls, lowered = Urls(text), _lowered(text)
+    cuts: list[tuple[int, bool]] = []
+    for begin, prose, end in _blocks(text):
+        if begin and not parted.hold(begin):
+            cuts.append((begin, True))
+        sentence, clauses = prose, list[tuple[int, str]]()
+        word = _WORD.search(text, prose, end)  # the next one; without it nothing more is cut
+        for offset, mark, ends_sentence in _marks(text, prose, end, quotes, urls):
+            if word is None:
+                break
+            if parted.hold(offset) or word.start() >= offset:
+                continue
+            if not ends_sentence:
+                clauses.append((offset, mark))
+                continue
+            word = _WORD.search(text, offset, end)
+            if word is not None:
+                cuts += _clause_cuts(lowered, sentence, offset, clauses)
+                cuts.append((offset, True))
+                sentence, clauses = offset, []
+        cuts += _clause_cuts(lowered, sentence, end, clauses)
+    return cuts
+
+
+def has_words(piece: str) -> bool:
+    """Whether a piece says anything: a letter or a digit that is not the name of a fence's language."""
+    return not _FENCE.fullmatch(piece) and _WORD.search(piece) is not None
+
+
+def _lowered(text: str) -> str:
+    """In lower case, with straight apostrophes, character by character as long as the text."""
+    lowered = text.lower().replace("\u2019", "'")
+    return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
+class _Spans:
+    """Sorted spans that positions in rising order are compared with."""
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        self._spans = spans
+        self._next = self._end = 0
+
+    def hold(self, at: int) -> bool:
+        """Whether a position lies strictly inside one."""
+        while self._next < len(self._spans) and self._spans[self._next][0] < at:
+            self._end = max(self._end, self._spans[self._next][1])
+            self._next += 1
+        return at < self._end
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int, int]]:
+    """``(begin, begin of its prose, end)`` of paragraphs, list items, table rows and lines without a word.
+
+    A line that is only wrapped goes on; a heading, a label and the head of a table belong to what follows. The first
+    block begins at 0, each other where the one before ends. What holds no prose has it begin at its end.
+    """
+    if _LINE_ENDS.search(text) is None:
+        yield 0, 0, len(text)
+        return
+    lines = [_Line.of(text, *match.span()) for match in _LINE.finditer(text) if not match.group().isspace()]
+    lines = [line for line in lines if line.begin < len(text)]
+    for k, (line, following) in enumerate(zip(lines, lines[1:], strict=False)):
+        if line.kind == "row" and following.kind == "delimiter":
+            lines[k] = line._replace(kind="heading")
+            lines[k + 1] = following._replace(kind="heading")
+    begin = 0
+    prose = None
+    for k, line in enumerate(lines):
+        if k and not _goes_on(text, lines[k - 1], line):
+            yield begin, line.begin if prose is None else prose, line.begin
+            begin, prose = line.begin, None
+        if prose is None and line.kind in ("prose", "item"):
+            prose = line.begin
+    yield begin, len(text) if prose is None else prose, len(text)
+
+
+class _Line(NamedTuple):
+    """A line that is not blank.
+
+    Attributes:
+        begin, end: from its first to behind its last character that is not white space.
+        kind: ``prose``, ``item``, ``heading`` (labels too), ``row``, ``delimiter`` of a table, ``empty`` of words.
+    """
+
+    begin: int
+    end: int
+    kind: str
+
+    @classmethod
+    def of(cls, text: str, begin: int, end: int) -> _Line:
+        """The line between two offsets."""
+        line = text[begin:end]
+        begin += len(line) - len(line.lstrip())
+        line = line.strip()
+        return cls(begin, begin + len(line), _kind(line))
+
+
+def _kind(line: str) -> str:
+    if line.startswith("|"):
+        return "row" if _WORD.search(line) else "delimiter"
+    if not has_words(line):
+        return "empty"
+    if _HASHES.match(line) or _BOLD_LINE.fullmatch(line):
+        return "heading"
+    is_item = _LIST_MARKER.match(line) is not None
+    if line.rstrip("*_ ").endswith((":", "\uff1a")):
+        words = line.split(maxsplit=MIN_WORDS + 1)
+        if sum(_WORD.search(word) is not None for word in words) - is_item * line[0].isdigit() < MIN_WORDS:
+            return "heading"
+    return "item" if is_item else "prose"
+
+
+def _goes_on(text: str, line: _Line, following: _Line) -> bool:
+    """Whether no cut parts two lines: a heading and what it heads, or one sentence, wrapped."""
+    if line.kind == "heading":
+        return True
+    if following.kind != "prose" or line.kind not in ("prose", "item") or text[following.begin] == ">":
+        return False
+    gap = text[line.end : following.begin]
+    if sum(gap.count(end) for end in "\n\u2028\u2029") + gap.count("\r") - gap.count("\r\n") > 1:
+        return False  # a blank line
+    last = text[line.end - 1]
+    if last in ",\uff0c\u3001" or text[line.begin : line.end].rsplit(maxsplit=1)[-1].lower() in _NEVER_LAST:
+        return True
+    first = text[following.begin]
+    long_enough = line.end - line.begin >= WRAPPED_FROM
+    return long_enough and (first.islower() or first.isdigit()) and last not in _ENDS and last not in CLOSERS
+
+
+def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
+    """``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
+    for unit in _MARK.finditer(text, begin, end):
+        at, mark = unit.start(), text[unit.start()]
+        quoted = quotes.hold(at)
+        if unit.end() >= end or quotes.hold(unit.end()):
+            continue
+        if mark in WIDE_SENTENCE_MARKS:
+            yield unit.end(), mark, True
+        elif mark in WIDE_CLAUSE_MARKS:
+            yield unit.end(), mark, False
+        else:
+            ends_sentence = closes(text, at, unit.start(1), urls)
+            if ends_sentence is None or (ends_sentence and quoted and text[unit.end()].islower()):
+                continue
+            yield unit.end(), mark, ends_sentence
+
+
+def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
+    """The cuts of one sentence at those of its clause marks behind which a unit begins."""
+    if not marks or len(marks) > MOST_MARKS:
+        return []
+    places = [(begin, ""), *marks]
+    ends = [*(offset for offset, _ in marks), end]
+    chunks = [_chunk(lowered, at, until, mark) for (at, mark), until in zip(places, ends, strict=True)]
+    opens = _openings(chunks)
+    kept = []
+    n_before = n_own = 0  # words of the sentence before, and since the latest opening
+    waiting: int | None = None
+    for chunk, is_opening in zip(chunks, opens, strict=True):
+        if is_opening:
+            if waiting is not None and n_own >= MIN_WORDS:
+                kept.append((waiting, False))
+            waiting = chunk.begin if n_before >= MIN_WORDS else None
+            n_own = 0
+        n_own += chunk.n_words
+        n_before += chunk.n_words
+    if waiting is not None and n_own >= MIN_WORDS:
+        kept.append((waiting, False))
+    return kept
+
+
+def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
+    words = _WORDS.findall(lowered, begin, end)
+    n_words = len(words)
+    if _IDEOGRAPH.search(lowered, begin, end) is not None:
+        n_words += sum(map(len, _IDEOGRAPHS.findall(lowered, begin, end))) // 2
+    finite = relative = 0
+    previous = ""
+    for word in words:
+        kind = _KINDS.get(word)
+        if kind is None:
+            finite += previous in _PRONOUNS
+        elif kind == "verb":
+            finite += 1
+        elif kind == "base":
+            finite += previous not in _MODALS
+        elif kind == "relative":
+            relative += word is not words[-1]
+        elif _may_be_verb(previous):  # before a determiner
+            finite += 1
+        previous = word
+    return Chunk(begin, mark, n_words, words, finite, relative)
+
+
+def _may_be_verb(word: str) -> bool:
+    """Whether a word before a determiner may be a verb in -s that is in no list: ``spans the``."""
+    return len(word) > 3 and word[-1] == "s" and word[-2] not in "su'" and word not in _PREPOSITIONS
+
+
+def _openings(chunks: Sequence[Chunk]) -> list[bool]:
+    """Whether a unit may begin with each chunk of a sentence."""
+    opens = [False] * len(chunks)
+    complete = False  # whether a clause with its verb stands before
+    verbs = relatives = 0
+    for k, chunk in enumerate(chunks):
+        following = chunks[k + 1] if k + 1 < len(chunks) else None
+        if complete or chunk.mark in WIDE_CLAUSE_MARKS:
+            opens[k] = _opens(chunk, chunks[k - 1], following) and not _continues(following)
+        elif k and following is None:  # a phrase without a verb, and what is said of it at its end
+            opens[k] = chunk.mark == "," and (_modifies(chunk.words) or (k == 1 and _coordinates(chunks[0], chunk)))
+        verbs += chunk.finite
+        relatives += chunk.relative
+        complete = verbs > relatives
+    for head, stop in _lists(chunks, opens):
+        opens[head + 1 : stop] = [True] * (stop - head - 1)
+    return opens
+
+
+def _coordinates(chunk: Chunk, following: Chunk) -> bool:
+    """Whether a clause is joined to what must be one, though its verb is in no list: ``It naps, and it is ...``."""
+    begins = bool(chunk.words) and (chunk.words[0] in _DETERMINERS or chunk.words[0] in _SUBJECTS)
+    return begins and following.is_clause and following.words[0] in _CONJUNCTIONS
+
+
+def _continues(following: Chunk | None) -> bool:
+    """Whether what follows goes on with the verb of what was said before an insertion."""
+    return following is not None and bool(following.words) and following.words[0] in _FINITE
+
+
+def _opens(chunk: Chunk, previous: Chunk, following: Chunk | None) -> bool:
+    """Whether a clause, or a modifier with claims of its own, begins here behind a clause."""
+    words = chunk.words
+    if chunk.mark != ",":  # a semicolon, colon or dash behind a clause, but not in ``but no - they are``
+        return not (previous.words and previous.words[0] in _CONJUNCTIONS and len(previous.words) <= SHORT)
+    if not words:
+        return False
+    first = words[0]
+    if first in _CONJUNCTIONS:
+        if chunk.is_clause or words[:2] in (["as", "if"], ["as", "though"]):
+            return True
+        return following is not None and following.is_clause and _waits(words, following.words[0])
+    if chunk.is_clause and (first in _DETERMINERS or first in _SUBJECTS or first in _PRONOUNS) and previous.finite:
+        return True
+    return _modifies(words)
+
+
+def _waits(words: Sequence[str], following: str) -> bool:
+    """Whether words behind a conjunction are but the beginning of the clause that follows their comma."""
+    if len(words) <= SHORT or words[1] in _PREPOSITIONS or words[1] in _FRONTED or words[1].endswith("ly"):
+        return True
+    return len(words) <= MIN_WORDS and words[1] in _DETERMINERS and following not in _DETERMINERS
+
+
+def _modifies(words: Sequence[str]) -> bool:
+    """Whether words are a modifier with claims of its own: relative, with a participle, *with*, absolute."""
+    if not words:
+        return False
+    first = words[0]
+    if first in _RELATIVES or "which" in words[1:4] or "whom" in words[1:4] or first in ("with", "without"):
+        return True
+    if first in _OWN and any(word == "with" or word.endswith(("ing", "ed")) for word in words[1:8]):
+        return True
+    return _is_participle(words)
+
+
+def _is_participle(words: Sequence[str]) -> bool:
+    """Whether a phrase begins with a participle, behind adverbs or not."""
+    k = 0
+    while k < min(2, len(words) - 1) and (words[k] in _ADVERBS or words[k].endswith("ly")):
+        k += 1
+    word, following = words[k], words[k + 1] if k + 1 < len(words) else ""
+    if word.endswith("ing"):
+        known = word in _PARTICIPLES
+        return word not in _NO_PARTICIPLES and (known or following in _AFTER_PARTICIPLE or following.endswith("ly"))
+    return (word.endswith("ed") or word in _IRREGULAR) and following in _PREPOSITIONS
+
+
+def _lists(chunks: Sequence[Chunk], opens: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """``(chunk before, stop)`` of lists behind an opening all of whose items say where something is."""
+    k = 1
+    while k < len(chunks):
+        head = k
+        k += 1
+        if not opens[head] or not _is_located(chunks[head]):
+            continue
+        while k < len(chunks) and not opens[k] and _is_item(chunks[k]):
+            k += 1
+            if chunks[k - 1].words[0] in ("and", "or"):
+                yield head, k
+                break
+
+
+def _is_item(chunk: Chunk) -> bool:
+    """Whether a chunk is an item of such a list."""
+    if chunk.mark != "," or not _is_located(chunk):
+        return False
+    return chunk.words[0] in _DETERMINERS or chunk.words[0] in ("and", "or")
+
+
+def _is_located(chunk: Chunk) -> bool:
+    """Whether a chunk is clause-sized and says where its thing is."""
+    return chunk.n_words >= MIN_WORDS and any(word in _PLACES for word in chunk.words[2:])

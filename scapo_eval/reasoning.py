@@ -1,0 +1,56 @@
+"""What of a response is its answer: not its reasoning, nor what it says to tools and they to it."""
+
+from __future__ import annotations
+
+import re
+
+_REASONING = "think|thinking|thought|reasoning|reflection"
+_TOOLS = "tool|tool_call|tool_response|tool_result|function_call|function_response"
+_TAG = re.compile(
+    rf"[<\u25c1](?P<close>/?)(?:(?P<reasoning>{_REASONING})|(?P<tool>{_TOOLS})|answer)(?:\s[^<>\u25c1\u25b7]{{0,200}})?"
+    r"[>\u25b7]\s*",
+    re.IGNORECASE,
+)
+
+
+def spans_besides_answer(text: str) -> list[tuple[int, int]]:
+    """The spans of a response that are not its answer, with the white space behind them.
+
+    They are blocks such as ``<think>...</think>`` and ``<tool_call>...</tool_call>`` with their tags, and the tags of
+    ``<answer>...</answer>``. A block that is not closed goes to the end; reasoning that was opened in the prompt (a
+    closing tag alone) begins where the response does.
+
+    Args:
+        text: a response.
+
+    Returns:
+        Sorted, disjoint ``(start, end)``.
+    """
+    if "<" not in text and "\u25c1" not in text:
+        return []
+    spans: list[tuple[int, int]] = []
+    opened: tuple[str, int] | None = None
+    for tag in _TAG.finditer(text):
+        name = (tag["reasoning"] or tag["tool"] or "").lower()
+        if opened is not None:
+            if tag["close"] and name == opened[0]:
+                spans.append((opened[1], tag.end()))
+                opened = None
+        elif name and not tag["close"]:
+            opened = name, tag.start()
+        elif tag["reasoning"]:
+            spans = [(0, tag.end())]
+        else:
+            spans.append(tag.span())
+    if opened is not None:
+        spans.append((opened[1], len(text)))
+    return spans
+
+
+def only_answer(text: str, spans: list[tuple[int, int]]) -> str:
+    """The text, character by character as long, with line ends in the place of spans."""
+    pieces, at = [], 0
+    for start, end in spans:
+        pieces += [text[at:start], "\n" * (end - start)]
+        at = end
+    return "".join([*pieces, text[at:]])
