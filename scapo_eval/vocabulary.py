@@ -231,6 +231,7 @@ def _conflicts(table: Mapping[str, Sequence[str]], ignore: Sequence[str]) -> lis
     return faults
 
 
+@lru_cache(maxsize=4)
 def _parse(data: bytes, name: str) -> Vocabulary:
     import yaml
 
