@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..token_credit import Eos, Truncated
 from ..tokens import decode_batch
 from ..vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_FAULTY = 64
 """How many faulty rows in a row end a training run of a library that scores row by row."""
@@ -163,3 +166,19 @@ def _places(rows: list[NDArray[Any]], mask: Any) -> list[NDArray[np.int64]]:
     if [len(row) for row in masks] != [len(row) for row in rows]:
         raise InputError("mask and token ids have different shapes")
     return [np.flatnonzero(row) for row in masks]
+
+
+def compute_scapo_advantage(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """An advantage estimator of EasyR1 and SkyRL: the token rewards themselves, without any group statistics.
+
+    Args:
+        token_level_rewards: (B, T) reward of each token.
+        response_mask: (B, T) 1 for tokens of the response.
+
+    Returns:
+        Advantages and returns, both (B, T).
+    """
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages

@@ -77,6 +77,9 @@ def test_open_images(run: Run) -> None:
     code, _, err = run("oracle", "open-images", "labels.csv", "--classes", "labels.csv", "-o", "u.npz")
     assert code == 2
     assert err.startswith("scapo-eval: labels.csv:1: not a valid file of class names")
+    Path("pretty.json").write_text(json.dumps(INSTANCES, indent=1))
+    code, _, err = run("oracle", "open-images", "pretty.json", "--classes", "classes.csv", "-o", "u.npz")
+    assert (code, err) == (2, "scapo-eval: pretty.json:1: JSON, not a table with at least two columns\n")
     assert not Path("u.npz").exists()
 
 
