@@ -7,8 +7,8 @@ import re
 from .claims import cue_words
 from .reward import RewardColumns
 
-_DENIALS = frozenset(cue_words("asserted"))
-_HEDGES = frozenset(cue_words("certain")) - _DENIALS
+_DENIALS = frozenset(cue_words(("negated",)))
+_HEDGES = frozenset(cue_words(("hedged",)))
 _WORDS = re.compile(r"[^\W_]+")
 
 

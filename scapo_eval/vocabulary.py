@@ -140,7 +140,7 @@ class Vocabulary:
         text = str(name_or_path)
         shipped = shipped_vocabularies()
         if text in shipped:
-            return _parse(shipped[text].read_bytes(), text, _shared_rules)
+            return _shipped(text)
         if not Path(text).exists() and Path(text).name == text and "." not in text:
             raise InputError(f"unknown vocabulary '{text}'; known: {', '.join(shipped)} (or give a file)")
         folder = Path(text).parent
@@ -198,6 +198,12 @@ def shipped_vocabularies() -> dict[str, Any]:
     found = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
     found.pop(SHARED_RULES, None)
     return found
+
+
+@lru_cache
+def _shipped(name: str) -> Vocabulary:
+    """A vocabulary that comes with the project, read once."""
+    return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
 
 
 def _vocabulary_folder() -> Any:

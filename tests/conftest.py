@@ -17,6 +17,8 @@ settings.load_profile("deterministic")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background job: commands under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some 300 commands under test: compiled once, not by each
+
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 

@@ -17,7 +17,7 @@ import inspect
 from typing import Any
 
 from ..errors import InputError
-from .loop import advantages_for_batch, load_reward, log_metrics
+from .loop import advantages_for_batch, compute_scapo_advantage, load_reward, log_metrics
 
 try:
     import torch
@@ -45,22 +45,6 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
     advantages, columns = advantages_for_batch(images, responses, manager.tokenizer, reward, mask=mask)
     metrics = {name: [value] * len(columns) for name, value in log_metrics(columns).items()}
     return torch.from_numpy(advantages).to(responses.device), {"overall": columns.total.tolist(), **metrics}
-
-
-def compute_scapo_advantage(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Takes the place of the estimator ``grpo``: the token rewards themselves, without any group statistics.
-
-    Args:
-        token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) 1 for tokens of the response.
-
-    Returns:
-        Advantages and returns, both (B, T).
-    """
-    advantages = token_level_rewards * response_mask
-    return advantages, advantages
 
 
 def install() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..token_credit import Eos, Truncated
 from ..tokens import decode_flat, ids_of
 from ..vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_FAULTY = 64
 """How many faulty rows in a row end a training run of a library that scores row by row."""
@@ -186,3 +189,22 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
     for own, row in zip(filled, rows, strict=True):
         own[: len(row)] = row
     return filled
+
+
+    return [np.flatnonzero(row) for row in masks]
+
+
+def compute_scapo_advantage(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """An advantage estimator of EasyR1 and SkyRL: the token rewards themselves, without any group statistics.
+
+    Args:
+        token_level_rewards: (B, T) reward of each token.
+        response_mask: (B, T) 1 for tokens of the response.
+
+    Returns:
+        Advantages and returns, both (B, T).
+    """
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages

@@ -18,10 +18,9 @@ from typing import Any
 from ..errors import InputError
 from ..reward import SubsentenceReward
 from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch, log_metrics
+from .loop import advantages_for_batch, compute_scapo_advantage, log_metrics
 
 try:
-    import torch
     from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
     from skyrl.train.generators.base import GeneratorInterface
 except ImportError as error:
@@ -84,22 +83,6 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         rewards = [row[: len(each)].tolist() for row, each in zip(advantages, ids, strict=True)]
         metrics = {**(output.get("rollout_metrics") or {}), **log_metrics(columns)}
         return {**output, "rewards": rewards, "rollout_metrics": metrics}
-
-
-def compute_scapo_advantage(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantage estimator ``scapo``: the token rewards themselves, without any group statistics.
-
-    Args:
-        token_level_rewards: (B, T) reward of each token.
-        response_mask: (B, T) 1 for tokens of the response.
-
-    Returns:
-        Advantages and returns, both (B, T).
-    """
-    advantages = token_level_rewards * response_mask
-    return advantages, advantages
 
 
 register_advantage_estimator("scapo")(compute_scapo_advantage)

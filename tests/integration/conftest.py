@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from scapo_eval.cli.main import main
+
 SERVER = Path(__file__).resolve().parent.parent / "servers" / "loopback.py"
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"
@@ -40,6 +42,21 @@ def _missing(reason: str) -> NoReturn:
     if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``scapo-eval`` in this process: its exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        captured = capfd.readouterr()
+        assert isinstance(leaving.value.code, int)
+        return leaving.value.code, captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+<<<<<<< HEAD
 import os
 import subprocess
 import sys
 import time
+=======
+>>>>>>> house13
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import fastjsonschema
 import orjson
@@ -23,17 +27,37 @@ from scapo_eval.prompts import DESCRIBE_IN_DETAIL, with_context, with_descriptio
 Start = Callable[..., str]
 
 
-def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """``scapo-eval`` as a process."""
-    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=600)
+class Said(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def ok(*arguments: object) -> subprocess.CompletedProcess[str]:
+Cli = Callable[..., Said]
+
+
+@pytest.fixture
+def cli(run: Callable[..., tuple[int, str, str]]) -> Cli:
+    """``scapo-eval`` in this process (a process of its own costs a second)."""
+
+    def call(*arguments: object) -> Said:
+        return Said(*run(*arguments))
+
+    return call
+
+
+@pytest.fixture
+def ok(cli: Cli) -> Cli:
     """The same, which must succeed."""
-    done = cli(*arguments)
-    assert done.returncode == 0, done.stderr
-    return done
+
+    def call(*arguments: object) -> Said:
+        done = cli(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return call
 
 
 def rows(path: Path | str) -> list[dict]:
@@ -55,7 +79,9 @@ def draw(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_amber_plain_and_augmented_into_the_paper_s_table_4(start: Start, shared: Path, tmp_path: Path) -> None:
+def test_amber_plain_and_augmented_into_the_paper_s_table_4(
+    cli: Cli, ok: Cli, start: Start, shared: Path, tmp_path: Path
+) -> None:
     queries = json.loads(gzip.decompress((shared / "data/amber/query/query_all.json.gz").read_bytes()))
     images = [f"AMBER_{k}.jpg" for k in range(1, 41)]
     chosen = [query for query in queries if query["image"] in images]
@@ -95,7 +121,7 @@ def test_amber_plain_and_augmented_into_the_paper_s_table_4(start: Start, shared
     assert "put the plain answers first" in reversed_order.stderr
 
 
-def test_prompts_reach_the_model_to_the_letter(start: Start, tmp_path: Path) -> None:
+def test_prompts_reach_the_model_to_the_letter(ok: Cli, start: Start, tmp_path: Path) -> None:
     folder = draw(tmp_path / "images", "COCO_val2014_000000000007.jpg", "CCS_images/7.png")
     phd = [
         {
@@ -126,7 +152,7 @@ def test_prompts_reach_the_model_to_the_letter(start: Start, tmp_path: Path) -> 
     assert orjson.loads(scored.stdout)["systems"][0]["counts"]["missing"] == 0
 
 
-def test_pope_and_own_questions(start: Start, shared: Path, tmp_path: Path) -> None:
+def test_pope_and_own_questions(ok: Cli, start: Start, shared: Path, tmp_path: Path) -> None:
     files, names = [], set()
     for category in ("adversarial", "popular"):
         questions = rows(shared / f"data/pope/coco_pope_{category}.json")[:12]
@@ -162,7 +188,9 @@ def test_pope_and_own_questions(start: Start, shared: Path, tmp_path: Path) -> N
     assert orjson.loads(table.stdout)["comparisons"][0]["difference"] == 0
 
 
-def test_a_question_without_description_fails_and_is_never_asked_plainly(start: Start, tmp_path: Path) -> None:
+def test_a_question_without_description_fails_and_is_never_asked_plainly(
+    cli: Cli, start: Start, tmp_path: Path
+) -> None:
     folder = draw(tmp_path / "images", "a.png")
     questions = write(
         tmp_path / "q.jsonl",
@@ -191,7 +219,7 @@ def test_a_question_without_description_fails_and_is_never_asked_plainly(start: 
     assert "the id 1 appears twice" in refused.stderr
 
 
-def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
+def test_mmhal_from_questions_to_figures(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
     folder = draw(tmp_path / "images", *(f"{k}_o.jpg" for k in range(8)))
     questions = [
         {
@@ -222,7 +250,7 @@ def test_mmhal_from_questions_to_figures(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["judge", "no-schema"])
-def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model: str) -> None:
+def test_faithscore_from_captions_to_figures(cli: Cli, ok: Cli, start: Start, tmp_path: Path, model: str) -> None:
     folder = draw(tmp_path / "images", "1.png", "2.png", "3.png", "4.png")
     captions = write(
         tmp_path / "captions.jsonl",
@@ -261,6 +289,7 @@ def test_faithscore_from_captions_to_figures(start: Start, tmp_path: Path, model
     assert card["verifier"]["model"] == model
 
 
+<<<<<<< HEAD
 def described(path: Path, texts: list[str]) -> Path:
     """Captions of images 1, 2... with these texts."""
     return write(path, [{"image_id": k, "caption": text} for k, text in enumerate(texts, 1)])
@@ -391,6 +420,9 @@ def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(start: Start, tmp_p
 
 
 def test_usage_errors(tmp_path: Path) -> None:
+=======
+def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
+>>>>>>> house13
     folder = draw(tmp_path / "images", "1.png")
     for arguments, message in (
         (["describe", folder, "-o", "x.jsonl", "--model", "m", "--samples", 2], "temperature above 0"),

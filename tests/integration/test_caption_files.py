@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.cli.main import main
 from scapo_eval.errors import InputError
 from scapo_eval.io.captions import Block, Captions, ParsedBlock, caption_blocks
 from scapo_eval.io.files import FaultList
@@ -89,19 +88,11 @@ LAYOUTS: dict[str, bytes] = {
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Runs a verb in a folder with truth.json: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     Path("truth.json").write_text(json.dumps(TRUTH))
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        out, err = capfd.readouterr()
-        return int(leaving.value.code or 0), out, err
-
-    return call
+    return run
 
 
 def read(path: str | Path, **options: Any) -> Captions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from scapo_eval.cli.compare import VERBS as BENCHMARKS
-from scapo_eval.cli.main import VERBS, main
+from scapo_eval.cli.main import VERBS
 
 Outcome = tuple[int, str, str]
 ScapoEval = Callable[..., Outcome]
@@ -25,19 +24,6 @@ ANSWERS = {
     name: [{"id": str(k), "image": f"{k}.jpg", "response": says, "label": "yes"} for k in range(40)]
     for name, says in (("agrees", "Yes"), ("denies", "No"))
 }
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> ScapoEval:
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        captured = capfd.readouterr()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

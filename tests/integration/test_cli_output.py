@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.cli.main import COMPLETE, VERBS, main
+from scapo_eval.cli.main import COMPLETE, VERBS
 
 Outcome = tuple[int, str, str]
 ScapoEval = Callable[..., Outcome]
@@ -24,19 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SCREENS = ROOT / "tests" / "golden" / "screens"
 EXAMPLES = [*(ROOT / "examples" / f"captions_{name}.jsonl" for name in ("baseline", "aligned"))]
 TRUTH = ["--truth", ROOT / "examples" / "truth.json"]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> ScapoEval:
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        captured = capfd.readouterr()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, captured.out, captured.err
-
-    return call
 
 
 def write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from scapo_eval.cli.main import main
-
 Outcome = tuple[int, str, str]
 ScapoEval = Callable[..., Outcome]
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> ScapoEval:
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        captured = capfd.readouterr()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

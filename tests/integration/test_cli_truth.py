@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scapo_eval import PresenceOracle
-from scapo_eval.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -30,7 +28,7 @@ VISUAL_GENOME = [
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
     Path("instances.json").write_text(json.dumps(INSTANCES))
     Path("captions.json").write_text(json.dumps(CAPTIONS))
@@ -43,15 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     Path("mine.jsonl").write_text(
         '{"image_id": 9, "caption": "A man with a dog."}\n{"image_id": 12, "caption": "A dog and a person."}\n'
     )
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        out, err = capfd.readouterr()
-        return int(leaving.value.code or 0), out, err
-
-    return call
+    return run
 
 
 def counts(run: Run, truth: str) -> dict[str, int]:
@@ -87,6 +77,9 @@ def test_open_images(run: Run) -> None:
     code, _, err = run("oracle", "open-images", "labels.csv", "--classes", "labels.csv", "-o", "u.npz")
     assert code == 2
     assert err.startswith("scapo-eval: labels.csv:1: not a valid file of class names")
+    Path("pretty.json").write_text(json.dumps(INSTANCES, indent=1))
+    code, _, err = run("oracle", "open-images", "pretty.json", "--classes", "classes.csv", "-o", "u.npz")
+    assert (code, err) == (2, "scapo-eval: pretty.json:1: JSON, not a table with at least two columns\n")
     assert not Path("u.npz").exists()
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from scapo_eval.cli.main import main
 
 Outcome = tuple[int, str, str]
 ScapoEval = Callable[..., Outcome]
@@ -19,19 +16,6 @@ RECORDS = [
     {"id": f"q{k}", "image": f"{k // 3}.jpg", "response": response, "label": label}
     for k, (label, response) in enumerate([("yes", "Yes."), ("no", "No"), ("yes", "**No**"), ("no", "Hm")] * 25)
 ]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> ScapoEval:
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["scapo-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        captured = capfd.readouterr()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, captured.out, captured.err
-
-    return call
 
 
 def write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:

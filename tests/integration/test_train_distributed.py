@@ -60,19 +60,22 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
     first = f"{EXACT},run.steps=1,optim.clip=0,loss.kl=0.5"
     changes = [f"{first},{change}".rstrip(",") for change in (*CUTS, *NORMALISERS, FEW)]
     changes.append(f"{EXACT},{RUN}")
-    one, two = trained(lab, 1, *changes), trained(lab, 2, *changes)
+    # on two ranks each kind once, and what gives the ranks different numbers of micro-batches
+    twice = [k for k, each in enumerate(changes) if k in (0, 2, 5, 7) or each.endswith((FEW, RUN))]
+    one = trained(lab, 1, *changes)
+    two = dict(zip(twice, trained(lab, 2, *(changes[k] for k in twice)), strict=True))
     responses = one[0]["responses"]
     assert len(responses) == 5
     assert all(len({tuple(each) for each in group}) == 3 for group in responses.values())
     tokens, sequences, constant = slice(0, 4), slice(4, 6), slice(6, 8)
     for same in (tokens, sequences, constant, slice(8, 9), slice(9, 10)):
         expected = one[same.start]
-        for found in (*one[same], *two[same]):
+        for found in (*one[same], *(two[k] for k in range(len(changes))[same] if k in two)):
             assert found["responses"] == expected["responses"]
             assert difference(expected["gradient"], found["gradient"]) <= SAME_GRADIENT
     for other in (4, 6):  # the normalisers do differ
         assert difference(one[0]["gradient"], one[other]["gradient"]) > 1e-2
-    assert difference(one[-1]["weights"], two[-1]["weights"]) <= SAME_WEIGHTS  # after 16 updates
+    assert difference(one[-1]["weights"], two[len(changes) - 1]["weights"]) <= SAME_WEIGHTS  # after 16 updates
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
 
 
