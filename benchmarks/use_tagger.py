@@ -3,9 +3,10 @@
     python benchmarks/use_tagger.py
 
 Logistic regression over the words around a mention (its own last word, two words on each side, endings, capitals,
-quotation marks, pairs of neighbors), trained on the gold set without one model's captions and measured on them. Only mentions that a shipped vocabulary matches count. What is
-told apart is what the reading `visual` leaves out and what it counts. Beside it the rules on the same mentions; those of
-LLaVA-NeXT-34B were unread when the rules were first measured (docs/vocabulary.md), all other figures are in-sample.
+quotation marks, pairs of neighbors), trained on the gold set without one model's captions and measured on them. Only
+mentions that a shipped vocabulary matches count. What is told apart is what the reading `visual` leaves out and what it
+counts. Beside it the rules on the same mentions; those of LLaVA-NeXT-34B were unread when the rules were first measured
+(docs/vocabulary.md), all other values of the rules are in-sample.
 """
 
 from __future__ import annotations

@@ -191,9 +191,6 @@ def _filled(rows: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any
     return filled
 
 
-    return [np.flatnonzero(row) for row in masks]
-
-
 def compute_scapo_advantage(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -382,7 +382,11 @@ def test_literal_examples(text: str, expected: Found) -> None:
     [
         (["狗", "热狗"], "一只狗在吃热狗。狗！", ["狗", "热狗", "狗"]),  # Chinese: longest, then on
         (["t恤", "iphone手机"], "他穿着T恤，拿iPhone手机", ["T恤", "iPhone手机"]),
-        (["犬", "トラック", "がっこう"], "トラックと犬、か\u3099っこう", ["トラック", "犬", "か\u3099っこう"]),  # Japanese
+        (
+            ["犬", "トラック", "がっこう"],
+            "トラックと犬、か\u3099っこう",
+            ["トラック", "犬", "か\u3099っこう"],
+        ),  # Japanese
         (["ＴＶ", "ｔシャツ"], "ｔｖとＴシャツ、TV", ["ｔｖ", "Ｔシャツ"]),  # full-width letters are not ASCII ones
         (["หมา", "หมาป่า", "นก"], "มีหมาและหมาป่ากับน\u0e49ก", ["หมา", "หมาป่า"]),  # Thai: a mark belongs to its letter
         (["كلب", "كلاب"], "كلب، كلاب؛ كلبان", ["كلب", "كلاب"]),  # Arabic and Devanagari have spaces: whole words
