@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-<<<<<<< HEAD
-import os
 import subprocess
 import sys
 import time
-=======
->>>>>>> house13
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -289,13 +285,12 @@ def test_faithscore_from_captions_to_figures(cli: Cli, ok: Cli, start: Start, tm
     assert card["verifier"]["model"] == model
 
 
-<<<<<<< HEAD
 def described(path: Path, texts: list[str]) -> Path:
     """Captions of images 1, 2... with these texts."""
     return write(path, [{"image_id": k, "caption": text} for k, text in enumerate(texts, 1)])
 
 
-def test_objects_listed_by_a_judge_into_object_halbench(start: Start, tmp_path: Path) -> None:
+def test_objects_listed_by_a_judge_into_object_halbench(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
     captions = described(
         tmp_path / "captions.jsonl",
         ["Plain: a dog and a cat.", "Fenced: a car, nothing else.", "A dog.", "Repeated: a dog, here.",
@@ -324,7 +319,7 @@ def test_objects_listed_by_a_judge_into_object_halbench(start: Start, tmp_path: 
     assert orjson.loads(Path(f"{objects}.run.json").read_bytes())["counts"]["unread"] == 2
 
 
-def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(cli: Cli, start: Start, tmp_path: Path) -> None:
     texts = [f"{word}: number {k}, a dog and a car." for k in range(40) for word in ("Plain", "Mumbling")]
     captions = described(tmp_path / "captions.jsonl", texts)
 
@@ -348,7 +343,7 @@ def test_a_killed_judge_ends_with_the_objects_of_an_undisturbed_one(start: Start
     assert killed.read_bytes() == clean.read_bytes()
 
 
-def test_claims_judged_against_references_and_image(start: Start, tmp_path: Path) -> None:
+def test_claims_judged_against_references_and_image(cli: Cli, ok: Cli, start: Start, tmp_path: Path) -> None:
     captions = described(
         tmp_path / "captions.jsonl",
         ["A dog. A dragon. It is sad.", "", "Refused. A dog.", "Mumbling. A dog.", "Repeated. A dog."],
@@ -391,7 +386,7 @@ def test_claims_judged_against_references_and_image(start: Start, tmp_path: Path
     assert "A dragon." in (tmp_path / "report.html").read_text()
 
 
-def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(start: Start, tmp_path: Path) -> None:
+def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(cli: Cli, start: Start, tmp_path: Path) -> None:
     texts = [f"{word}. Number {k}. A dog. A dragon." for k in range(15) for word in ("Plain", "Mumbling")]
     captions = described(tmp_path / "captions.jsonl", texts)
     references = write(
@@ -419,10 +414,7 @@ def test_a_killed_judge_of_claims_ends_as_an_undisturbed_one(start: Start, tmp_p
     assert rows(killed)[0]["verified"] == [1, 1, 1, 0]
 
 
-def test_usage_errors(tmp_path: Path) -> None:
-=======
 def test_usage_errors(cli: Cli, tmp_path: Path) -> None:
->>>>>>> house13
     folder = draw(tmp_path / "images", "1.png")
     for arguments, message in (
         (["describe", folder, "-o", "x.jsonl", "--model", "m", "--samples", 2], "temperature above 0"),
