@@ -41,7 +41,8 @@ def features(text: str, mention: GoldMention) -> Iterator[str]:
         f"capitals {surface.isupper()}",
         f"glued {text[mention.end : mention.end + 1]}",
     )
-    yield f"quotes {text[: mention.start].count(chr(34)) % 2 or text[: mention.start].count('“') > text[: mention.start].count('”')}"
+    so_far = text[: mention.start]
+    yield f"quotes {so_far.count(chr(34)) % 2 or so_far.count('“') > so_far.count('”')}"
 
 
 def rows(captions: list[GoldCaption]) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:

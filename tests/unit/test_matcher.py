@@ -160,7 +160,8 @@ LONG += ["abcdefgh_middle1_stuvwxyz", "abcdefgh_middle2_stuvwxyz"]  # equal firs
 WORDS = [
     "dog", "dogs", "hot", "car", "carpet", "seat", "s", "t", "shirt", "umbrella", "stand", "standing", "a", "i", "of",
     "caf\u00e9", "cafe", "cafe\u0301", "o_o", "7", "7up", "\u0130stanbul", "istanbul", "i\u0307stanbul", "stra\u00dfe",
-    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "t\u6064", "\u30c8\u30e9", "\u30c8\u30e9\u30c3\u30af", "\u0e2b\u0e21\u0e32",
+    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "t\u6064", "\u30c8\u30e9", "\u30c8\u30e9\u30c3\u30af",
+    "\u0e2b\u0e21\u0e32",
     "\u0e01\u0e48", "\u0e01", "\uff34\uff36", "\uac00\u11a8", "\u1100\u1161\u11a8", "\u212a", "k",
     "\u1e9b\u0323", "x\u0f71\u0f72", "x\u0f73", "\u0390", "\u1fd3", "\u03c3", "\u03c2", *LONG,
 ]  # fmt: skip
