@@ -60,7 +60,7 @@ def is_unspaced_mark(text: str) -> bool:
 
 
 def join_of(between: str) -> str:
-    """The join that the text between two words makes: GAP, its marks in one spelling (``,  `` as ``, ``), or nothing."""
+    """The join that the text between two words makes: GAP, or its marks in one spelling, ``,  `` as ``, ``."""
     if between.isspace() or (len(between) == 1 and between in HYPHENS):
         return GAP
     return _SPACES.sub(" ", between.translate(_PLAIN))

@@ -159,8 +159,10 @@ LONG = [f"{'abcdefghijklmnopqrstuvwxyz'[:n]}{tail}" for n in (6, 7, 8, 14, 15, 1
 LONG += ["abcdefgh_middle1_stuvwxyz", "abcdefgh_middle2_stuvwxyz"]  # equal first and last eight bytes
 WORDS = [
     "dog", "dogs", "hot", "car", "carpet", "seat", "s", "t", "shirt", "umbrella", "stand", "standing", "a", "i", "of",
-    "caf\u00e9", "cafe", "cafe\u0301", "o_o", "7", "7up", "\u0130stanbul", "istanbul", "i\u0307stanbul", "stra\u00dfe",
-    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "t\u6064", "\u30c8\u30e9", "\u30c8\u30e9\u30c3\u30af", "\u0e2b\u0e21\u0e32",
+    "caf\u00e9", "cafe", "cafe\u0301", "o_o", "7", "7up", "\u0130stanbul", "istanbul", "i\u0307stanbul",
+    "stra\u00dfe",
+    "strasse", "\ufb01sh", "fish", "\u732b", "\u72d7\u5c4b", "t\u6064", "\u30c8\u30e9",
+    "\u30c8\u30e9\u30c3\u30af", "\u0e2b\u0e21\u0e32",
     "\u0e01\u0e48", "\u0e01", "\uff34\uff36", "\uac00\u11a8", "\u1100\u1161\u11a8", "\u212a", "k",
     "\u1e9b\u0323", "x\u0f71\u0f72", "x\u0f73", "\u0390", "\u1fd3", "\u03c3", "\u03c2", *LONG,
 ]  # fmt: skip
@@ -382,7 +384,11 @@ def test_literal_examples(text: str, expected: Found) -> None:
     [
         (["狗", "热狗"], "一只狗在吃热狗。狗！", ["狗", "热狗", "狗"]),  # Chinese: longest, then on
         (["t恤", "iphone手机"], "他穿着T恤，拿iPhone手机", ["T恤", "iPhone手机"]),
-        (["犬", "トラック", "がっこう"], "トラックと犬、か\u3099っこう", ["トラック", "犬", "か\u3099っこう"]),  # Japanese
+        (
+            ["犬", "トラック", "がっこう"],
+            "トラックと犬、か\u3099っこう",
+            ["トラック", "犬", "か\u3099っこう"],
+        ),  # Japanese
         (["ＴＶ", "ｔシャツ"], "ｔｖとＴシャツ、TV", ["ｔｖ", "Ｔシャツ"]),  # full-width letters are not ASCII ones
         (["หมา", "หมาป่า", "นก"], "มีหมาและหมาป่ากับน\u0e49ก", ["หมา", "หมาป่า"]),  # Thai: a mark belongs to its letter
         (["كلب", "كلاب"], "كلب، كلاب؛ كلبان", ["كلب", "كلاب"]),  # Arabic and Devanagari have spaces: whole words
