@@ -186,8 +186,7 @@ def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
 
 def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iterator[tuple[int, int]]:
     """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
-    caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
-    columns = (rows, caption, mentions.start[rows], mentions.end[rows])
+    columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
     for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
         text = texts[k]
         surface = text[start:end]
@@ -202,33 +201,30 @@ def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iter
 def _by_words(texts: Sequence[str], mentions: MentionColumns, words: SpecialWords) -> Iterator[int]:
     """The mentions by special words that are no claim: colors, and kin of animals."""
     for label, aliases in words.colors.items():
-        for row, k, surface, end in _mentions_of(label, texts, mentions):
+        for row, k, surface, end in _surfaces(np.flatnonzero(mentions.label_id == label), texts, mentions):
             if surface in aliases and colors(texts[k], end):
                 yield row
-    for label, aliases in words.kin.items():
-        herds = np.isin(mentions.label_id, list(words.kin_of))
-        if not herds.any():
-            continue
-        with_herd = np.unique(mentions.caption[herds])
-        found = _mentions_of(label, texts, mentions, with_herd)
+    herds = np.zeros(len(mentions), dtype=bool)  # captions that name one of the animals
+    for label in words.kin_of if words.kin else ():
+        herds[_caption_of(np.flatnonzero(mentions.label_id == label), mentions)] = True
+    for label, aliases in words.kin.items() if herds.any() else ():
+        rows = np.flatnonzero(mentions.label_id == label)
+        rows = rows[herds[_caption_of(rows, mentions)]]
+        found = list(_surfaces(rows, texts, mentions))
         people = {k for _, k, surface, _ in found if surface not in aliases}
         yield from (row for row, k, surface, _ in found if surface in aliases and k not in people)
 
 
-def _mentions_of(
-    label: int, texts: Sequence[str], mentions: MentionColumns, captions: Ints | None = None
-) -> list[tuple[int, int, str, int]]:
-    """Row, caption, folded surface and end of the mentions of one label, in some captions or in all."""
-    rows = np.flatnonzero(mentions.label_id == label)
-    caption = np.searchsorted(mentions.indptr, rows, side="right") - 1
-    if captions is not None:
-        kept = np.isin(caption, captions)
-        rows, caption = rows[kept], caption[kept]
-    columns = (rows, caption, mentions.start[rows], mentions.end[rows])
-    return [
-        (row, k, fold(texts[k][start:end]), end)
-        for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True)
-    ]
+def _caption_of(rows: Ints, mentions: MentionColumns) -> Ints:
+    """(rows,) index of the caption of each."""
+    return np.searchsorted(mentions.indptr, rows, side="right") - 1
+
+
+def _surfaces(rows: Ints, texts: Sequence[str], mentions: MentionColumns) -> Iterator[tuple[int, int, str, int]]:
+    """Row, caption, folded surface and end of some mentions."""
+    columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
+    for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        yield row, k, fold(texts[k][start:end]), end
 
 
 def _denied_before(
@@ -379,7 +375,7 @@ _BE = _any("is are was were am be been being")
 _NO = _cue(
     "negated",
     r"""(?!\s+(?:longer|doubt|matter|wonder|question|more\s+than|less\s+than|fewer\s+than|stranger)\b
-          |[.:]\s*\d|[.,]\d|\s*[/:%°-]|\s+(?:percent|degrees?)\b)
+          |[.:]\s*\d|[.,]\d|\s*[/:%°\u2013\u2014-]|\s+(?:percent|degrees?)\b)
     (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?""",
 )
 _NOT_CLAIMED = r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
@@ -450,7 +446,7 @@ _OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|durin
 
 _CONTEXT = {
     "for": _FOR,
-    **dict.fromkeys("designed used intended meant suitable ideal perfect prepared equipped".split(), _PURPOSE),
+    **dict.fromkeys("designed used intended meant suitable ideal perfect prepared".split(), _PURPOSE),
     **dict.fromkeys(("waiting", "searching"), _WAITING),
     **dict.fromkeys(
         (
@@ -467,7 +463,6 @@ _CONTEXT = {
     **dict.fromkeys("typical characteristic indicative".split(), _cue("generic", r"\s+(?:of|for|in)\b")),
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
-    **dict.fromkeys("much just almost more".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
     **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
     "inspired": _cue("comparison", r"\s+by\b", is_phrase=True),

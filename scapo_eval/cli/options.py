@@ -149,7 +149,7 @@ def scoring_options(command: Command, claims: Claims = "all") -> Command:
             type=click.Choice(CLAIMS),
             default=claims,
             show_default=True,
-            help="Mentions that count: all (the paper); asserted: no negated ones; certain: nor hedged ones; visual: none"
+            help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"
             " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",
         ),
         click.option("--skip-bad", is_flag=True, help="Leave faulty records out and count them in the signature."),

@@ -419,7 +419,7 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
         ({"r_reg": "0.1"}, "r_reg must be a number >= 0, got '0.1'"),
         ({"lam_g": "square"}, "lam_g must be one of min1, linear, sqrt, log1p or a function, got 'square'"),
         ({"rule": "word"}, "rule must be one of"),
-        ({"claims": "some"}, "claims must be one of all, asserted, certain, got 'some'"),
+        ({"claims": "some"}, "claims must be one of all, asserted, certain, visual, got 'some'"),
         ({"level": "token"}, "level must be one of subsentence, hal, cap, got 'token'"),
     ],
 )
