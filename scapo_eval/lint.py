@@ -1,17 +1,20 @@
 """What can be wrong with a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
 
 A finding that its author has looked at and wants to keep is listed under ``reviewed`` in the vocabulary
-file, so that a clean check means: everything was either mended or read by a person.
+file, so that a clean check means: everything was either mended or read by a person. What the ignore rules do in real
+captions, :func:`uses_of_rules` counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import MissingExtra
 from .matcher import AliasMatcher
+from .rules import IgnoreRule
 from .vocabulary import Vocabulary, tokenize_alias
 
 SIMILAR = 92
@@ -136,11 +139,56 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Words with another meaning that no ignore phrase guards."""
-    guarded = {part for phrase in vocabulary.ignore for part in tokenize_alias(phrase)}
+    guarded = {part for phrase in (*vocabulary.ignore, *vocabulary.heads) for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
         if alias in AMBIGUOUS and alias not in guarded:
             text = f"'{alias}' of '{label}' has other meanings and no ignore phrase guards it"
             yield Finding("ambiguous", alias, text)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """What one template of an ignore rule matched in captions.
+
+    Attributes:
+        rule: the rule that it belongs to.
+        template: as written.
+        matched: the words that it matched, in lower case -> how often; empty where it matched nothing.
+    """
+
+    rule: IgnoreRule
+    template: str
+    matched: Counter[str]
+
+
+def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
+    """What the templates of the ignore rules matched, in the order of the files; a phrase counts for its first one.
+
+    Those of an included file that hold no alias of the vocabulary are left out.
+
+    Args:
+        vocabulary: with the rules of its own file and of those that it includes.
+        captions: real texts.
+    """
+    effective = set(vocabulary.ignore)
+    uses = [
+        TemplateUse(rule, template, Counter())
+        for rule in vocabulary.rules
+        for template, phrases in rule.templates.items()
+        if not effective.isdisjoint(phrases)
+    ]
+    owner: dict[tuple[str, ...], TemplateUse] = {}
+    for use in uses:
+        for phrase in use.rule.templates[use.template]:
+            owner.setdefault(tokenize_alias(phrase), use)
+    matcher = AliasMatcher(vocabulary)
+    for caption in captions:
+        for start, end in matcher.find_ignored(caption):
+            surface = " ".join(caption[start:end].lower().split())
+            found = owner.get(tokenize_alias(surface))  # None: a phrase given without a rule
+            if found:
+                found.matched[surface] += 1
+    return uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +202,8 @@ class Difference:
     aliases_moved: list[tuple[str, str, str]]
     ignore_added: list[str]
     ignore_removed: list[str]
+    heads_added: list[str]
+    heads_removed: list[str]
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -170,6 +220,8 @@ def difference(old: Vocabulary, new: Vocabulary) -> Difference:
         aliases_moved=sorted((a, before[a], after[a]) for a in before.keys() & after.keys() if before[a] != after[a]),
         ignore_added=sorted(set(new.ignore) - set(old.ignore)),
         ignore_removed=sorted(set(old.ignore) - set(new.ignore)),
+        heads_added=sorted(set(new.heads) - set(old.heads)),
+        heads_removed=sorted(set(old.heads) - set(new.heads)),
     )
 
 

@@ -39,14 +39,17 @@ class IgnoreRule:
     Attributes:
         kind: one of CLASSES; empty for phrases listed without one.
         reason: a sentence for the person who reviews it.
-        templates: as written.
-        phrases: what they stand for, in order.
+        templates: each as written, with the phrases that it stands for.
     """
 
     kind: str
     reason: str
-    templates: tuple[str, ...]
-    phrases: tuple[str, ...]
+    templates: Mapping[str, Sequence[str]]
+
+    @property
+    def phrases(self) -> list[str]:
+        """What the templates stand for, in order."""
+        return list(dict.fromkeys(phrase for phrases in self.templates.values() for phrase in phrases))
 
 
 def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator[IgnoreRule]:
@@ -71,14 +74,8 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
 
 
 def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> IgnoreRule:
-    templates = texts("ignore", entry.get("phrases") or [])
-    phrases = dict.fromkeys(phrase for template in templates for phrase in expand(template, lists))
-    return IgnoreRule(
-        str(entry.get("class") or ""),
-        " ".join(str(entry.get("reason") or "").split()),
-        tuple(templates),
-        tuple(phrases),
-    )
+    templates = {template: expand(template, lists) for template in texts("ignore", entry.get("phrases") or [])}
+    return IgnoreRule(str(entry.get("class") or ""), " ".join(str(entry.get("reason") or "").split()), templates)
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import click
 from ..errors import InputError
 from ..io.files import atomic_write, dump_json, iter_records
 from ..lint import check as findings
-from ..lint import difference, variants
+from ..lint import difference, uses_of_rules, variants
 from ..mining import Candidate, cluster, mine
 from ..vocabulary import Vocabulary, shipped_vocabularies
 from .files import INPUT, OUTPUT
@@ -25,12 +25,22 @@ def command() -> None:
 
 @command.command()
 @click.argument("vocabulary", type=INPUT, nargs=-1)
+@click.option(
+    "--captions",
+    type=INPUT,
+    multiple=True,
+    metavar="FILE",
+    help="Show what each ignore rule matched in these captions (may be repeated).",
+)
 @click.pass_context
-def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
+def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, ...]) -> int:
     """Lists what deserves a check; exits with 2 if there is anything. Without a name it checks the shipped ones."""
     total = 0
+    texts = [text for path in captions for text in _texts(path)]
     for name in vocabulary or tuple(shipped_vocabularies()):
         loaded = Vocabulary.load(name)
+        if captions:
+            _show_rules(name, loaded, texts)
         found = findings(loaded)
         for finding in found:
             click.echo(f"{name}: {finding.kind}: {finding.text}")
@@ -39,6 +49,21 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...]) -> int:
         click.echo(f"{name}: {len(found) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
         total += len(found)
     return 2 if total else 0
+
+
+def _show_rules(name: str, vocabulary: Vocabulary, texts: list[str]) -> None:
+    """Prints each rule with its templates, how often they matched and what."""
+    shown = None
+    uses = uses_of_rules(vocabulary, texts)
+    for use in uses:
+        if use.rule is not shown:
+            shown = use.rule
+            click.echo(f"{name}: {shown.kind or 'no class'}: {shown.reason or 'no reason given'}")
+        matched = ", ".join(f"{surface} {n}" for surface, n in use.matched.most_common(5))
+        rest = f", {len(use.matched) - 5} more" if len(use.matched) > 5 else ""
+        click.echo(f"{use.matched.total():7}  {use.template}  <- {matched or 'matched nothing'}{rest}")
+    silent = sum(not use.matched for use in uses)
+    click.echo(f"{name}: {silent} of {len(uses)} templates matched nothing in {len(texts):,} captions", err=True)
 
 
 @command.command()
@@ -58,6 +83,8 @@ def stats(vocabulary: str, as_json: bool) -> None:
         "aliases": len(loaded.aliases),
         "aliases_per_label": len(loaded.aliases) / len(loaded.labels),
         "ignore": len(loaded.ignore),
+        "rules": len(loaded.rules),
+        "heads": len(loaded.heads),
         "with_definition": sum(bool(info.definition) for info in loaded.info.values()),
         "coco_categories": len({coco for info in loaded.info.values() for coco in info.coco}),
         "groups": dict(groups.most_common()),
@@ -92,6 +119,10 @@ def diff(old: str, new: str) -> None:
         click.echo(f"- ignore {phrase}")
     for phrase in changed.ignore_added:
         click.echo(f"+ ignore {phrase}")
+    for alias in changed.heads_removed:
+        click.echo(f"- head {alias}")
+    for alias in changed.heads_added:
+        click.echo(f"+ head {alias}")
     if not changed:
         click.echo("no difference", err=True)
 
