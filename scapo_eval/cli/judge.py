@@ -23,6 +23,8 @@ def command() -> None:
     """Has a model judge answers; score its verdicts with mmhal, faithscore and objhal."""
 
 
+AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
+
 retry_option = click.option(
     "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
 )
@@ -57,7 +59,7 @@ def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, setti
                 )  # fmt: skip
         finally:
             engine.close()
-    return finish(tally, "ratings", output, settings)
+    return finish(tally, "ratings", output, settings, again=AGAIN)
 
 
 @command.command("faithscore")
@@ -116,7 +118,7 @@ def faithscore(
             engine.close()
             if not same:
                 verifier.close()
-    return finish(tally, "answers split and verified", output, settings)
+    return finish(tally, "answers split and verified", output, settings, again=AGAIN)
 
 
 @command.command("objhal")
@@ -150,7 +152,7 @@ def objhal(
                 )  # fmt: skip
         finally:
             engine.close()
-    return finish(tally, "captions with their objects", output, settings)
+    return finish(tally, "captions with their objects", output, settings, again=AGAIN)
 
 
 def _text_of(path: str) -> str:
