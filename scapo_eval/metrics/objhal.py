@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..errors import InputError
+from ..errors import InputError, ScapoError
 from ..io.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..io.containers import OnError, Warn, open_rows
 from ..io.files import STDIN, FaultList, display_name, iter_records, json_type
@@ -141,7 +141,12 @@ class Judged:
 
 def holds_lists(path: Readable) -> bool:
     """Whether a file's first record has a judge's list (``extracted``)."""
-    return str(path) != STDIN and "extracted" in open_rows(path, warn=lambda text: None).first
+    if str(path) == STDIN:
+        return False
+    try:
+        return "extracted" in open_rows(path, warn=lambda text: None).first
+    except ScapoError:  # the readers of captions say it better
+        return False
 
 
 def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
