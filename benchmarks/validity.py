@@ -345,8 +345,8 @@ are in no row; no vocabulary of objects sees them (`scapo-eval facts` does, with
 AGREEMENT = """\
 The annotated captions whose images have a truth, scored twice: by the COCO objects that the annotators read in them,
 and by those that the matcher finds. The truth is the same, so what differs is reading alone. The annotators of the
-gold set were language-model sessions, not people; human marks of hallucination or coverage are not in the public data, and
-nothing here replaces them. A caption's verdict is whether it has a hallucinated object.
+gold set were language-model sessions, not people; human marks of hallucination or coverage are not in the public data,
+and nothing here replaces them. A caption's verdict is whether it has a hallucinated object.
 """
 
 PROFILES = """\

@@ -157,6 +157,8 @@ def _chair() -> Cases:
         scored(f"chair in/short_llava.jsonl {scripts} opera --workers 2 --per-caption out/chair_opera.jsonl"),
     )
     yield "chair.examples", scored(f"chair {EXAMPLES}")
+    yield "chair.unfinished", scored(f"chair {GREEDY} {TRUTH} --drop-unfinished --protocol chair-opera")
+    yield "objhal.matcher", scored(f"objhal {GREEDY} {OURS} {scripts} reference -o out/objhal.json")
 
 
 def _amber(work: Path) -> Cases:
@@ -215,6 +217,8 @@ def _yes_no() -> Cases:
     yield "yesno.mcnemar", scored(f"yesno {VERBOSE} in/verbose_other.jsonl --test mcnemar")
     yield "yesno.words", scored(f"yesno {VERBOSE} --yes the --no it")
     yield "yesno.evidence", scored(f"yesno {VERBOSE} --per-answer out/yesno.jsonl")
+    yield "hallusionbench.own", scored(f"hallusionbench {VERBOSE} in/verbose_other.jsonl -o out/hallusionbench.json")
+    yield "hallusionbench.figures", scored(f"hallusionbench {VERBOSE} --text-only out --parser vlmevalkit")
     yield "phd.synthetic", scored(f"phd {PHD} in/phd_other.jsonl --data data/phd/phd_synthetic.json -o out/phd.json")
     yield "phd.own-labels", scored(f"phd {PHD}")
     yield "phd.iac-key", scored(f"phd {PHD} --data data/phd/phd_synthetic_iac_key.json")
