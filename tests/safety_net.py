@@ -235,6 +235,8 @@ def _judged() -> Cases:
     yield "mmhal.seed", scored(f"mmhal {MMHAL} in/mmhal_other.jsonl --seed 3", 100)
     yield "mmhal.official", scored("mmhal in/mmhal_official.json")
     yield "mmhal.partial", scored("mmhal in/mmhal_partial.jsonl")
+    yield "facts.two", scored("facts in/claims_a.jsonl in/claims_b.jsonl -o out/facts.json")
+    yield "facts.one", scored("facts in/claims_a.jsonl --seed 3")
     yield "faithscore.one", scored("faithscore in/facts_a.jsonl")
     yield "faithscore.two", scored("faithscore in/facts_a.jsonl in/facts_b.jsonl --seed 3 -o out/faithscore.json")
     yield (
@@ -408,6 +410,19 @@ def _lines(path: Path, records: Iterable[Any]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
+def _judged_claims(name: str, k: int) -> dict[str, Any]:
+    """Verdicts on the claims of one description, as ``judge facts`` writes them."""
+    number, known = int(9 * _draw("claims", name, k)), 1 + k % 5
+    draws = [_draw("claim", name, k, j) for j in range(number)]
+    return {
+        "id": str(k), "image_id": str(k), "claims": [f"Claim {j}." for j in range(number)],
+        "descriptive": [int(draw < 0.8) for draw in draws], "verified": [int(draw > 0.2) for draw in draws],
+        "references": [f"Reference {j}." for j in range(known)],
+        "matched": [j % known if draw < 0.6 else None for j, draw in enumerate(draws)],
+        "answers": [("yes", "no", "unsaid")[(j + k) % 3] for j in range(known)], "judge_model": "made up",
+    }  # fmt: skip
+
+
 def _draw(*words: object) -> float:
     """A number in [0, 1) that depends on the words alone."""
     return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:6], "big") / 2**48
@@ -523,6 +538,8 @@ def _prepare_results(made: Path) -> None:
     official = [{"choices": [{"message": {"content": r["judge_text"]}}]} for r in ratings]
     official[3]["choices"][0]["message"]["content"] = "No verdict."
     (made / "mmhal_official.json").write_text(json.dumps(official))
+    for name in "ab":
+        _lines(made / f"claims_{name}.jsonl", [_judged_claims(name, k) for k in range(60)])
     for name, shift in (("a", 0), ("b", 1)):
         facts = [int(12 * _draw("facts", name, k)) for k in range(120)]
         verified = [round(n * _draw("verified", name, k) ** (0.5 + shift)) for k, n in enumerate(facts)]
