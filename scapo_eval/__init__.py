@@ -19,6 +19,7 @@ _HOME = {
     "Mention": "types",
     "MissingExtra": "errors",
     "PresenceOracle": "oracle",
+    "Protocol": "protocol",
     "Results": "results",
     "RewardConfig": "reward",
     "RewardResult": "reward",
@@ -48,6 +49,7 @@ __all__ = [
     "Mention",
     "MissingExtra",
     "PresenceOracle",
+    "Protocol",
     "Results",
     "RewardConfig",
     "RewardResult",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from .matcher import AliasMatcher
     from .metrics.capscore import CaptionScores, cap_score, score_captions
     from .oracle import PresenceOracle
+    from .protocol import Protocol
     from .results import Results, Run, load_results
     from .reward import RewardConfig, RewardResult, SubsentenceReward
     from .segment import split_subsentences

@@ -157,6 +157,8 @@ def _chair() -> Cases:
         scored(f"chair in/short_llava.jsonl {scripts} opera --workers 2 --per-caption out/chair_opera.jsonl"),
     )
     yield "chair.examples", scored(f"chair {EXAMPLES}")
+    yield "chair.unfinished", scored(f"chair {GREEDY} {TRUTH} --drop-unfinished --protocol chair-opera")
+    yield "objhal.matcher", scored(f"objhal {GREEDY} {OURS} {scripts} reference -o out/objhal.json")
 
 
 def _amber(work: Path) -> Cases:
@@ -215,6 +217,8 @@ def _yes_no() -> Cases:
     yield "yesno.mcnemar", scored(f"yesno {VERBOSE} in/verbose_other.jsonl --test mcnemar")
     yield "yesno.words", scored(f"yesno {VERBOSE} --yes the --no it")
     yield "yesno.evidence", scored(f"yesno {VERBOSE} --per-answer out/yesno.jsonl")
+    yield "hallusionbench.own", scored(f"hallusionbench {VERBOSE} in/verbose_other.jsonl -o out/hallusionbench.json")
+    yield "hallusionbench.figures", scored(f"hallusionbench {VERBOSE} --text-only out --parser vlmevalkit")
     yield "phd.synthetic", scored(f"phd {PHD} in/phd_other.jsonl --data data/phd/phd_synthetic.json -o out/phd.json")
     yield "phd.own-labels", scored(f"phd {PHD}")
     yield "phd.iac-key", scored(f"phd {PHD} --data data/phd/phd_synthetic_iac_key.json")
@@ -231,6 +235,8 @@ def _judged() -> Cases:
     yield "mmhal.seed", scored(f"mmhal {MMHAL} in/mmhal_other.jsonl --seed 3", 100)
     yield "mmhal.official", scored("mmhal in/mmhal_official.json")
     yield "mmhal.partial", scored("mmhal in/mmhal_partial.jsonl")
+    yield "facts.two", scored("facts in/claims_a.jsonl in/claims_b.jsonl -o out/facts.json")
+    yield "facts.one", scored("facts in/claims_a.jsonl --seed 3")
     yield "faithscore.one", scored("faithscore in/facts_a.jsonl")
     yield "faithscore.two", scored("faithscore in/facts_a.jsonl in/facts_b.jsonl --seed 3 -o out/faithscore.json")
     yield (
@@ -404,6 +410,19 @@ def _lines(path: Path, records: Iterable[Any]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
+def _judged_claims(name: str, k: int) -> dict[str, Any]:
+    """Verdicts on the claims of one description, as ``judge facts`` writes them."""
+    number, known = int(9 * _draw("claims", name, k)), 1 + k % 5
+    draws = [_draw("claim", name, k, j) for j in range(number)]
+    return {
+        "id": str(k), "image_id": str(k), "claims": [f"Claim {j}." for j in range(number)],
+        "descriptive": [int(draw < 0.8) for draw in draws], "verified": [int(draw > 0.2) for draw in draws],
+        "references": [f"Reference {j}." for j in range(known)],
+        "matched": [j % known if draw < 0.6 else None for j, draw in enumerate(draws)],
+        "answers": [("yes", "no", "unsaid")[(j + k) % 3] for j in range(known)], "judge_model": "made up",
+    }  # fmt: skip
+
+
 def _draw(*words: object) -> float:
     """A number in [0, 1) that depends on the words alone."""
     return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:6], "big") / 2**48
@@ -519,6 +538,8 @@ def _prepare_results(made: Path) -> None:
     official = [{"choices": [{"message": {"content": r["judge_text"]}}]} for r in ratings]
     official[3]["choices"][0]["message"]["content"] = "No verdict."
     (made / "mmhal_official.json").write_text(json.dumps(official))
+    for name in "ab":
+        _lines(made / f"claims_{name}.jsonl", [_judged_claims(name, k) for k in range(60)])
     for name, shift in (("a", 0), ("b", 1)):
         facts = [int(12 * _draw("facts", name, k)) for k in range(120)]
         verified = [round(n * _draw("verified", name, k) ** (0.5 + shift)) for k, n in enumerate(facts)]

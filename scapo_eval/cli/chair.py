@@ -111,7 +111,7 @@ def command(
                     on_progress=advance,
                 )
             runs.append(run)
-    code = emit(runs, output)
+    code = emit(runs, output, files=[path for _, path in named])
     if profile == "native":
         output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
     return code

@@ -11,6 +11,7 @@ import click
 from ..comparison import compare
 from ..errors import InputError
 from ..io.files import dump_json
+from ..protocol import Protocol
 from ..render import chosen_metrics, latex, markdown
 from ..results import Results, Run, same_metrics
 from .gates import check_gates
@@ -19,13 +20,16 @@ from .tables import show_table
 from .tsv import tsv
 
 
-def emit(runs: Sequence[Run], output: Output, *, allow_different: bool = False) -> int:
+def emit(
+    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[str | None] = ()
+) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 
     Args:
         runs: the first is the baseline.
         output: the options.
         allow_different: whether the verb itself sets different readings side by side.
+        files: what each run was scored from, where it may tell prompts.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
@@ -37,6 +41,14 @@ def emit(runs: Sequence[Run], output: Output, *, allow_different: bool = False) 
         shown = chosen_metrics([metric_set], output.metrics or tuple(metric_set.formulas))[0]
     except InputError as error:
         raise click.UsageError(f"--metrics: {error}") from None
+    if output.protocol:
+        protocol = Protocol.load(output.protocol)
+        runs = [
+            protocol.followed_by(run, path, off_protocol=output.off_protocol)
+            for run, path in zip(runs, files or [None] * len(runs), strict=True)
+        ]
+    elif output.off_protocol:
+        raise click.UsageError("--off-protocol belongs to --protocol NAME")
     results = compare(
         runs,
         resampling=output.resampling,

@@ -205,8 +205,18 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> int:
+ASKED_AGAIN = "the same command asks them again"
+
+
+def finish(tally: Tally, what: str, output: str, settings: EngineSettings, *, again: str = ASKED_AGAIN) -> int:
     """Prints the summary on standard error.
+
+    Args:
+        tally: what came of the requests.
+        what: what the items of the output are.
+        output: path of the output.
+        settings: the options.
+        again: what becomes of the failed items.
 
     Returns:
         The exit code: 0, or 4 where items failed or stayed empty.
@@ -214,7 +224,7 @@ def finish(tally: Tally, what: str, output: str, settings: EngineSettings) -> in
     if not settings.quiet:
         click.echo(f"{output}: {tally.summary(what)}", err=True)
         if tally.failed and Path(f"{output}{FAILED_SUFFIX}").exists():
-            click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; the same command asks them again", err=True)
+            click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; {again}", err=True)
     return SOME_FAILED if tally.flawed else 0
 
 

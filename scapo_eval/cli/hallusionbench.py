@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from ..answers import parser, parser_identity
-from ..metrics.hallusionbench import TextOnly, hallusionbench_runs, read_hallusionbench, read_questions
+from ..metrics.hallusionbench import TextOnly, hallusionbench_runs, is_right, read_hallusionbench, read_questions
 from .emit import emit
 from .files import INPUT, named_files
 from .options import Output, evidence_file, output_options
@@ -59,6 +59,7 @@ def command(
     }
     with evidence_file(per_answer) as write:
         if write:
-            write(evidence(next(iter(found.values())).graded))
+            graded = next(iter(found.values())).graded
+            write({**record, "correct": is_right(item)} for record, item in zip(evidence(graded), graded, strict=True))
     identity = parser_identity(parser_name, yes=yes_words, no=no_words)
     return emit(hallusionbench_runs(found, parser=identity, resampling=output.resampling), output)

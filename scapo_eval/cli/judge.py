@@ -28,6 +28,8 @@ def command() -> None:
     """Has a model judge answers; score its verdicts with mmhal, faithscore, objhal and facts."""
 
 
+AGAIN = "the same command asks failed requests again, and with --retry what could not be read"
+
 retry_option = click.option(
     "--retry", is_flag=True, help="Ask again for the verdicts that an earlier run for this output could not read."
 )
@@ -94,7 +96,7 @@ def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, setti
                 )  # fmt: skip
         finally:
             engine.close()
-    return finish(tally, "ratings", output, settings)
+    return finish(tally, "ratings", output, settings, again=AGAIN)
 
 
 @command.command("faithscore")
@@ -141,7 +143,7 @@ def faithscore(
             sampling=settings.sampling,
             setting=setting,
         )
-    return finish(tally, "answers split and verified", output, settings)
+    return finish(tally, "answers split and verified", output, settings, again=AGAIN)
 
 
 @command.command("objhal")
@@ -175,7 +177,7 @@ def objhal(
                 )  # fmt: skip
         finally:
             engine.close()
-    return finish(tally, "captions with their objects", output, settings)
+    return finish(tally, "captions with their objects", output, settings, again=AGAIN)
 
 
 @command.command("facts")
@@ -243,7 +245,7 @@ def facts(
             prompts=texts,
             sampling=settings.sampling,
         )
-    return finish(tally, "descriptions judged", output, settings)
+    return finish(tally, "descriptions judged", output, settings, again=AGAIN)
 
 
 def _text_of(path: str) -> str:

@@ -78,4 +78,4 @@ def command(
                     on_progress=advance,
                 )
             runs.append(run)
-    return emit(runs, output)
+    return emit(runs, output, files=[path for _, path in named])

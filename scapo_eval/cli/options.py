@@ -15,7 +15,7 @@ from ..io.files import STDIN, atomic_write, dump_json
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
-from .files import OUTPUT
+from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
 
@@ -37,6 +37,8 @@ class Output(Screen):
     seed: int
     test: Test
     allow_different: bool
+    protocol: str | None
+    off_protocol: bool
     fail_under: tuple[Gate, ...]
     fail_above: tuple[Gate, ...]
 
@@ -115,6 +117,13 @@ def output_options(command: Command) -> Command:
             is_flag=True,
             help="Compare systems that were scored differently (truth, vocabulary, claims...), and mark it.",
         ),
+        click.option(
+            "--protocol",
+            type=INPUT,
+            metavar="NAME|FILE",
+            help="Check images, prompt and limit against a protocol (scapo-eval protocol list), and name it.",
+        ),
+        click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
         click.option(
             "--fail-under",
             multiple=True,

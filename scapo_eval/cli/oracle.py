@@ -19,11 +19,14 @@ from ..io.truth_table import read_open_images
 from ..metrics.chair import PROFILES
 from ..metrics.chair import profile as chosen_profile
 from ..metrics.chair.truth import joined_truth
+from ..metrics.labels import absent_claims
 from ..oracle import PresenceOracle, Truth
+from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary, shipped_vocabularies
 from .files import INPUT, OUTPUT
 from .groups import Group
 from .main import BAD_INPUT
+from .tables import aligned
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
 """Classes of the paper's label-distribution table: least number of positive images, end (exclusive), name."""
@@ -129,12 +132,26 @@ def _warn(text: str) -> None:
     "--vocabulary",
     type=INPUT,
     metavar="NAME|FILE",
-    help="Count its aliases.  [default: the shipped one a matrix was made for]",
+    help="Count its aliases, find it in --captions.  [default: the one a matrix was made for; captions: coco80]",
 )
-def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
-    """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6)."""
+@click.option(
+    "--captions",
+    type=INPUT,
+    multiple=True,
+    metavar="FILE",
+    help="Captions of a system; may be repeated. Lists the labels that they claim where TRUTH says absent.",
+)
+def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions: tuple[str, ...]) -> None:
+    """Images, labels, aliases, positives per image, and how frequent the labels are (the paper's Tables 5 and 6).
+
+    With --captions also which labels may be under-annotated: what captions claim where TRUTH says that it is absent,
+    by label, those first that several systems agree on. They are hints for a person who looks at the images named.
+    """
     oracle = PresenceOracle.load(truth)
     names = _made_for(oracle, vocabulary)
+    labels = (names or Vocabulary.load("coco80")) if captions else None
+    options = ScoringOptions(on_unknown_image="skip", any_fingerprint=vocabulary is not None)
+    claims = [each.to_dict() for each in absent_claims(captions, labels, oracle, options)] if labels else []
     frequency = np.bincount(oracle.label_ids, minlength=len(oracle.labels))
     images = len(oracle.image_ids)
     classes = {
@@ -157,7 +174,12 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
         "images_without_positives": int((np.diff(oracle.indptr) == 0).sum()),
     }
     if as_json:
-        everything = {**summary, "label_frequency_classes": classes, "label_frequency": {n: f for f, n in ranked}}
+        everything: dict[str, Any] = {
+            **summary,
+            "label_frequency_classes": classes,
+            "label_frequency": {n: f for f, n in ranked},
+        }
+        everything |= {"claimed_and_absent": claims} if captions else {}
         sys.stdout.write(dump_json(everything).decode() + "\n")
         return
     console = Console(highlight=False)
@@ -175,6 +197,22 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None) -> None:
     console.print(table)
     for count, label in ranked[:top]:
         console.print(Text(f"{count:>8,}  {label}"))
+    if captions:
+        _show_claims(console, claims, top)
+
+
+def _show_claims(console: Console, claims: list[dict[str, Any]], top: int) -> None:
+    console.print(Text("\nclaimed and absent, worth a look by a person (images)", style="bold"), soft_wrap=True)
+    names = ("absent", "agreed", "claimed", "annotated")
+    cells = [[Text(name) for name in ("label", *names, "absent of claimed", "for example")]]
+    for row in claims[:top]:
+        share = f"{100 * row['share']:.1f}% [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+        counts = [f"{row[name]:,}" for name in names]
+        cells.append([Text(text) for text in (row["label"], *counts, share, " ".join(row["images"][:2]))])
+    for line in aligned(cells, right=(1, 2, 3, 4)):
+        console.print(line, soft_wrap=True)
+    if len(claims) > top:
+        console.print(Text(f"and {len(claims) - top:,} more labels (--top, --json)"))
 
 
 def _made_for(oracle: PresenceOracle, name: str | None) -> Vocabulary | None:

@@ -96,7 +96,7 @@ def ask_until_read(
     """
     found: list[tuple[Verdict | None, Completion]] = [(None, Completion(error="not asked"))] * len(wanted)
     open_ones = list(range(len(wanted)))
-    made = [0] * len(wanted)  # tries that the journal did not have
+    made = [0] * len(wanted)  # with retry: tries that the journal did not have
 
     def goes_on(k: int, number: int) -> bool:
         if number < TRIES or session.key(_again(wanted[k], number)) in session.journal:
@@ -108,7 +108,7 @@ def ask_until_read(
         asked = {k: _again(wanted[k], number) for k in open_ones}
         session.tally.repeated += len(asked) if number else 0
         for k, request in asked.items():
-            made[k] += session.key(request) not in session.journal
+            made[k] += session.retry and session.key(request) not in session.journal
         session.ask(asked.values())
         for k, request in asked.items():
             completion = session.journal.get(session.key(request)) or Completion(error="not completed")

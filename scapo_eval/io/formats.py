@@ -225,7 +225,8 @@ def _objects(row: Record) -> list[str] | None:
 
 
 def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:
-    yield ForeignCaption(line, image_id_in(row), text_in(row, "response"), optional_text(row.get("model")))
+    prompt = optional_text(row.get("prompt")) or optional_text(row.get("question"))
+    yield ForeignCaption(line, image_id_in(row), text_in(row, "response"), optional_text(row.get("model")), prompt)
 
 
 AMBER_DESCRIPTIONS = 1004

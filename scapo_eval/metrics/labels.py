@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..oracle import PresenceOracle
+from ..oracle import PresenceOracle, Truth
 from ..results import Resampling
 from ..scoring import ScoredBlock, ScoringOptions
 from ..vocabulary import Vocabulary
@@ -228,3 +228,93 @@ def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[i
     flat = np.argsort(-beside, axis=None, kind="stable")[: 3 * top].tolist()
     pairs = [(*divmod(k, beside.shape[1]), int(beside.flat[k])) for k in flat if beside.flat[k]]
     return most, counts.both[np.ix_(most, most)].tolist(), pairs
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentClaims:
+    """How often captions claim one label, by image, and how often the truth says that it is absent.
+
+    Attributes:
+        label: the label.
+        annotated: images with captions that have it, by the truth.
+        claimed: images in which a caption claims it and the truth knows it.
+        absent: of these, images in which it is absent.
+        agreed: of these, images in which at least two systems claim it.
+        images: some of these images, those that most systems agree on first.
+    """
+
+    label: str
+    annotated: int
+    claimed: int
+    absent: int
+    agreed: int
+    images: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """With ``share``, of ``claimed`` that is ``absent``, and its Wilson interval ``low``, ``high``."""
+        low, high = wilson(self.absent, self.claimed)
+        counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
+        share = self.absent / self.claimed if self.claimed else None
+        return {**counts, "share": share, "low": low, "high": high, "images": list(self.images)}
+
+
+def absent_claims(
+    paths: Sequence[str | Path],
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle,
+    options: ScoringOptions | None = None,
+    *,
+    examples: int = 5,
+) -> list[AbsentClaims]:
+    """The labels that captions claim where the truth says they are absent, most agreed on first.
+
+    Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
+    does is a person's to see.
+
+    Args:
+        paths: caption files, one per system.
+        vocabulary, oracle: what is matched, and the truth.
+        options: how the files are scored.
+        examples: number of images to name per label.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    claims: NDArray[np.int16] | None = None
+    described: NDArray[np.bool_] | None = None
+    truth: Truth | None = None
+    for path in paths:
+        seen: NDArray[np.bool_] | None = None
+
+        def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+            nonlocal seen, described, truth
+            truth, mentions = scorer.truths[0], block.evidence[0]
+            if seen is None:
+                seen = np.zeros(truth.states.shape, dtype=bool)
+            if described is None:
+                described = np.zeros(len(truth.states), dtype=bool)
+            rows = truth.rows(block.captions.image_ids)
+            described[rows] = True
+            seen[rows[mentions.caption], mentions.label_id] = True
+
+        score_file(path, vocabulary, oracle, options, resampling=Resampling(0), on_block=keep)
+        assert seen is not None
+        claims = seen.astype(np.int16) if claims is None else claims + seen
+    if claims is None or described is None or truth is None:
+        return []
+    absent = (claims > 0) & (truth.states == 0)
+    found = []
+    for k in np.flatnonzero(absent.any(axis=0)).tolist():
+        rows = np.flatnonzero(absent[:, k])
+        most = rows[np.argsort(-claims[rows, k], kind="stable")][:examples]
+        found.append(
+            AbsentClaims(
+                label=vocabulary.labels[k],
+                annotated=int((described & (truth.states[:, k] == 1)).sum()),
+                claimed=int(((claims[:, k] > 0) & (truth.states[:, k] >= 0)).sum()),
+                absent=len(rows),
+                agreed=int((claims[rows, k] > 1).sum()),
+                images=tuple(oracle.image_ids[row] for row in most.tolist()),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.agreed, -each.absent, each.label))

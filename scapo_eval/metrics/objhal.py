@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..errors import InputError
+from ..errors import InputError, ScapoError
 from ..io.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..io.containers import OnError, Warn, open_rows
-from ..io.files import STDIN, FaultList, display_name, json_type
+from ..io.files import STDIN, FaultList, display_name, iter_records, json_type
 from ..io.records import Readable
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle, Truth
@@ -141,7 +141,12 @@ class Judged:
 
 def holds_lists(path: Readable) -> bool:
     """Whether a file's first record has a judge's list (``extracted``)."""
-    return str(path) != STDIN and "extracted" in open_rows(path, warn=lambda text: None).first
+    if str(path) == STDIN:
+        return False
+    try:
+        return "extracted" in open_rows(path, warn=lambda text: None).first
+    except ScapoError:  # the readers of captions say it better
+        return False
 
 
 def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
@@ -183,8 +188,11 @@ def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) 
     if not rows:
         raise InputError(f"none of the {unread:,} lists could be read by the judge's verb; ask again", path=name)
     if len(facts) > 1:
-        several = " and ".join(f"{judge} (prompt {prompt or 'unknown'})" for judge, prompt, _ in facts)
-        raise InputError(f"lists of several judges or prompts: {several}", path=name, line=list(facts.values())[1])
+        several = " and ".join(
+            f"{judge} (prompt {prompt or 'unknown'}{', unfinished dropped' if dropped else ''})"
+            for judge, prompt, dropped in facts
+        )
+        raise InputError(f"lists that were made in several ways: {several}", path=name, line=list(facts.values())[1])
     [(judge, prompt, unfinished)] = facts
     return Judged(captions, lists, judge, prompt, unread, unfinished)
 
@@ -276,8 +284,31 @@ def _judged_blocks(
     yield ParsedBlock(name, judged.captions)
 
 
+_PICTURE = 1 << 10
+"""Characters from which on the value of ``image`` is a picture in base64, not a name."""
+
+
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The requests of the benchmark's file, which holds the pictures themselves; they are found by COCO's id."""
+    if not {"image_id", "question", "image"} <= set(first) or len(str(first["image"])) < _PICTURE:
+        return None
+    return (
+        (
+            line,
+            {
+                "id": f"objhal/{record['image_id']}",
+                "question": record["question"],
+                "image": str(record["image_id"]),
+                "benchmark": "objhal",
+            },
+        )
+        for line, record in iter_records(path)
+    )
+
+
 BENCHMARK = Benchmark(
     name="objhal",
     metric_set=lambda columns: METRICS,
     headline=("chair_s", "chair_s_refined", "chair_i", "recall"),
+    prompts=_prompts,
 )

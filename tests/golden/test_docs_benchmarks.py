@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from scapo_eval.benchmark import SUMMARIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "benchmarks.md").read_text()
@@ -26,6 +29,8 @@ LINKS = {
     "PhD/data.json": "phd/phd_synthetic.json",
     "phd_answers.jsonl": "phd/phd_synthetic_answers.jsonl",
     "verbose_answers.jsonl": "pope/hallusionbench_verbose_254.jsonl",
+    "hallusionbench_answers.jsonl": "pope/hallusionbench_verbose_254.jsonl",
+    "objhal_truth.json": "objhal/coco_objects.json",
     "vlmevalkit_POPE.xlsx": "pope/formats/vlmevalkit_LLaVA-13B_POPE.xlsx",
 }
 
@@ -38,7 +43,20 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to((shared / "data" / target).resolve())
     aliases = json.loads((shared / "data" / "coco_chair" / "vocabulary.json").read_text())["aliases"]
-    (folder / "synonyms.txt").write_text("\n".join(", ".join(words) for words in aliases.values()))
+    for name in ("synonyms.txt", "synonyms_refine.txt"):
+        (folder / name).write_text("\n".join(", ".join(words) for words in aliases.values()))
+    objects = json.loads((folder / "objhal_truth.json").read_text())["objects"]
+    described = [
+        {"image_id": k, "caption": f"Here one sees a {' and a '.join(v)}, or a cat."} for k, v in objects.items()
+    ]
+    (folder / "objhal_captions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in described))
+    keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
+    answers = map(json.loads, (folder / "hallusionbench_answers.jsonl").read_text().splitlines())
+    questions = [
+        {**dict(zip(keys, each["id"].split("/"), strict=True)), "gt_answer": str(int(each["label"] == "yes"))}
+        for each in answers
+    ]
+    (folder / "HallusionBench.json").write_text(json.dumps(questions))
     ratings = [{"image_id": f"{k}.jpg", "judge_text": f"Rating: {k % 7}"} for k in range(96)]
     (folder / "mmhal_ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
     for name in ("facts_detailed.jsonl", "facts_coarse.jsonl"):
@@ -48,17 +66,34 @@ def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def judge() -> Iterator[str]:
+    """A server with a judge that lists objects, up to /v1."""
+    pytest.importorskip("aiohttp")
+    server = [sys.executable, str(CHECKOUT / "tests" / "servers" / "loopback.py")]
+    with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        yield f"http://127.0.0.1:{int(running.stdout.readline())}/v1"
+        running.terminate()
+
+
 @pytest.mark.parametrize("commands", BLOCKS, ids=lambda block: " ".join(block.split()[1:3]))
-def test_commands_of_the_page(commands: str, folder: Path, shared: Path) -> None:
+def test_commands_of_the_page(commands: str, folder: Path, shared: Path, request: pytest.FixtureRequest) -> None:
     if "opera" in commands or "parity" in commands:
         pytest.importorskip("nltk")
     if "xlsx" in commands:
         pytest.importorskip("openpyxl")
+    server = request.getfixturevalue("judge") if "judge " in commands else ""
     program = f'scapo-eval() {{ "{sys.executable}" -m scapo_eval.cli.main "$@"; }}\n{commands}'
     done = subprocess.run(
         ["bash", "-euc", program],
         cwd=folder,
-        env={**os.environ, "NLTK_DATA": str(shared / "nltk_data"), "PYTHONPATH": str(CHECKOUT)},
+        env={
+            **os.environ,
+            "NLTK_DATA": str(shared / "nltk_data"),
+            "PYTHONPATH": str(CHECKOUT),
+            "OPENAI_BASE_URL": server,
+        },
         capture_output=True,
         text=True,
     )
@@ -68,4 +103,5 @@ def test_commands_of_the_page(commands: str, folder: Path, shared: Path) -> None
 
 def test_the_page_has_every_benchmark() -> None:
     verbs = {line.split()[1] for block in BLOCKS for line in block.splitlines() if line.startswith("scapo-eval ")}
-    assert verbs == {"chair", "amber", "pope", "phd", "yesno", "mmhal", "faithscore", "facts", "import", "compare"}
+    others = {"import", "compare", "judge", "protocol"}
+    assert verbs == {*SUMMARIES, *others} - {"capscore", "density"}

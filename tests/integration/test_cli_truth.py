@@ -104,6 +104,35 @@ def test_stats_say_what_absence_means(run: Run, truth: str, world: str, unknown:
     assert (found["world"], found["unknown_cells"], found["images"]) == (world, unknown, 2)
 
 
+def test_stats_of_captions_say_which_labels_may_be_under_annotated(run: Run) -> None:
+    truth = {"labels": ["dog", "cat"], "objects": {"1": ["dog"], "2": [], "3": [], "4": ["cat"]}}
+    Path("map.json").write_text(json.dumps(truth))
+    texts = {"a": ["A dog and a cat.", "A dog.", "A dog, a car."], "b": ["A dog.", "A dog.", "A cat."]}
+    for name, captions in texts.items():
+        rows = [*({"image_id": k, "caption": text} for k, text in enumerate(captions, 1)),
+                {"image_id": 1, "caption": "A cat, a cat."}, {"image_id": 99, "caption": "A dog."}]  # fmt: skip
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, out, err = run("oracle", "stats", "map.json", "--captions", "a.jsonl", "--captions", "b.jsonl", "--json")
+    assert code == 0, err
+    cat, dog = sorted(json.loads(out)["claimed_and_absent"], key=lambda row: row["label"])
+    wanted = {
+        "label": "dog",
+        "annotated": 1,
+        "claimed": 3,
+        "absent": 2,
+        "agreed": 1,
+        "share": 2 / 3,
+        "images": ["2", "3"],
+    }
+    assert wanted.items() <= dog.items()
+    assert {"annotated": 0, "claimed": 2, "absent": 2, "agreed": 1, "images": ["1", "3"]}.items() <= cat.items()
+    assert 0 < dog["low"] < 2 / 3 < dog["high"] < 1
+    shown = run("oracle", "stats", "map.json", "--captions", "a.jsonl", "--top", "1")[1]
+    assert "claimed and absent, worth a look by a person" in shown
+    assert "and 1 more labels" in shown
+    assert "claimed_and_absent" not in run("oracle", "stats", "map.json", "--json")[1]
+
+
 def test_captions_of_coco_are_no_truth(run: Run) -> None:
     code, _, err = run("oracle", "stats", "captions.json")
     assert code == 2

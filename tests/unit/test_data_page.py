@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval.answers import PARSERS
 from scapo_eval.io.answers import read_answers
 from scapo_eval.io.captions import caption_blocks
 from scapo_eval.io.files import FaultList
@@ -18,7 +19,9 @@ from scapo_eval.metrics.chair import Reference, Synonyms
 from scapo_eval.metrics.chair.truth import joined_truth
 from scapo_eval.metrics.facts import read_descriptions
 from scapo_eval.metrics.faithscore import read_facts
+from scapo_eval.metrics.hallusionbench import read_hallusionbench
 from scapo_eval.metrics.mmhal import read_ratings
+from scapo_eval.metrics.objhal import read_judged
 from scapo_eval.metrics.phd import read_phd
 from scapo_eval.metrics.questions import read_questions
 from scapo_eval.results import load_results
@@ -59,6 +62,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "captions": captions,
     "rollouts": lambda path: captions(path, rollouts=True),
     "answers": lambda path: list(read_answers(path)),
+    "objects": lambda path: read_judged(path, warn=lambda _: None).lists,
+    "hallusionbench": lambda path: read_hallusionbench(path, None, PARSERS["default"]).graded,
     "ratings": read_ratings,
     "facts": read_facts,
     "claims": read_descriptions,

@@ -13,7 +13,11 @@ from click.testing import CliRunner
 from scapo_eval import InputError, PresenceOracle, Vocabulary
 from scapo_eval.cli.main import cli
 from scapo_eval.errors import InputErrors
+from scapo_eval.inference.answer import read_questions as read_prompts
 from scapo_eval.inference.judge_objects import read_objects
+from scapo_eval.inference.sources import ImageFolder
+from scapo_eval.io.captions_foreign import captions_of
+from scapo_eval.io.formats import open_source
 from scapo_eval.metrics.chair import Native, Profile, Reference, Synonyms, score_chair
 from scapo_eval.metrics.objhal import score_objhal
 from scapo_eval.results import Resampling, Run, load_results
@@ -75,6 +79,20 @@ def test_unread_lists_are_counted_and_never_guessed(tmp_path: Path) -> None:
     assert "|judge:J|prompt:ab12|" in run.signature
     assert "|unrated:1|" in run.signature
     assert "1 captions left out: what the judge said of them could not be read" in run.notes
+    cut = scored(lines(tmp_path / "y.jsonl", ({**row, "unfinished": "dropped"} for row in ROWS)))
+    assert "|unfinished:dropped|" in cut.signature
+
+
+def test_the_benchmarks_own_requests_can_be_answered_and_scored(tmp_path: Path) -> None:
+    requests = [{"image_id": k, "question": f"Describe {k}!", "image": "A" * 5000} for k in (1, 2)]
+    asked = read_prompts([str(lines(tmp_path / "q.jsonl", requests))], ImageFolder(None))
+    assert [(each.id, each.prompt, each.image) for each in asked] == [
+        ("objhal/1", "Describe 1!", "1"), ("objhal/2", "Describe 2!", "2"),
+    ]  # fmt: skip
+    answers = [{"id": each.id, "response": "There is a dog.", **each.record} for each in asked]
+    path = lines(tmp_path / "a.jsonl", answers)
+    assert scored(path).values["chair_s"] == 0
+    assert [each.prompt for each in captions_of(open_source(path))] == ["Describe 1!", "Describe 2!"]
 
 
 def test_bad_input(tmp_path: Path) -> None:
@@ -82,7 +100,7 @@ def test_bad_input(tmp_path: Path) -> None:
     for changed, message in (
         ({"extracted": "dog"}, "line 2|'extracted' must be a list of strings or null, not a string"),
         ({"caption": ROWS[0]["caption"]}, "this caption has another list than before"),
-        ({"judge_model": "other"}, r"lists of several judges or prompts: unnamed \(prompt unknown\) and other"),
+        ({"judge_model": "other"}, r"lists that were made in several ways: unnamed \(prompt unknown\) and other"),
         ({"image_id": 99}, "unknown image id '99'"),
         ({"image_id": None}, "'image_id'"),
     ):

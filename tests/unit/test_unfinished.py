@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
@@ -40,6 +43,16 @@ def records(texts: list[str], key: str = "caption") -> list[dict[str, object]]:
 )
 def test_what_is_dropped(text: str, left: str) -> None:
     assert without_unfinished(text) == left
+
+
+@given(st.text(alphabet='ab .!?\n"*…', max_size=40))
+def test_it_is_a_beginning_of_the_text_and_nothing_more_is_dropped_from_it(text: str) -> None:
+    left = without_unfinished(text)
+    assert text.startswith(left)
+    assert bool(left) == bool(text)
+    if left != text:
+        assert text[len(left) :].strip()  # something was said after it
+        assert not re.search(r"[.!?…][\s\"*]*$", text)
 
 
 def test_scores_are_those_of_what_is_left() -> None:

@@ -1,0 +1,396 @@
+"""What a closed vocabulary misses, and how far values move with what they are measured by (docs/validity.md).
+
+    NLTK_DATA=... python benchmarks/validity.py -o docs/validity.md [--truth NAME=FILE ...]
+
+Tables with 95 % bootstrap intervals by caption or image, on the public data of ../shared; no caption text is printed.
+``--truth instances=instances_val2014.json`` adds rows for truths that are not in that data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from chair import shared_synonyms
+from matcher_quality import (
+    DATA,
+    QUALITY,
+    Figure,
+    GoldCaption,
+    judge,
+    measure,
+    plain_vocabulary,
+    read_gold,
+    tempting_words,
+)
+
+import scapo_eval
+from scapo_eval.claims import CLAIMS, cue_words, find_claims
+from scapo_eval.errors import ScapoError
+from scapo_eval.ids import canonical_image_id
+from scapo_eval.io.files import atomic_write
+from scapo_eval.matcher import AliasMatcher
+from scapo_eval.metric import MetricSet, ratio
+from scapo_eval.oracle import PresenceOracle
+from scapo_eval.results import Run
+from scapo_eval.vocabulary import Vocabulary
+
+TRUTH = "coco_chair/ground_truth_full.json.gz"
+CAPTIONS = {
+    "LLaVA-1.5-7B": "captions_real/coco_val2014_lessismore_r1_llava15_7b.jsonl",
+    "selective EOS": "captions_real/coco_val2014_lessismore_r6_lim.jsonl",
+    "GPT-4o": "captions_modern/comprecap_gpt4o.jsonl",
+    "LLaVA-NeXT-34B": "captions_modern/comprecap_llava_next_34b.jsonl",
+}
+"""Two systems on one list of images, two recent models on another."""
+
+THINNED = (0.05, 0.1, 0.2)
+SPLITS = ("random", "popular", "adversarial")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--truth", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("-o", "--output", default="-")
+    arguments = parser.parse_args()
+    truths = {name: path for name, _, path in (text.partition("=") for text in arguments.truth)}
+    try:
+        text = "\n".join(page(arguments.data, truths)) + "\n"
+    except (ScapoError, OSError) as error:
+        sys.exit(str(error))
+    with atomic_write(arguments.output) as stream:
+        stream.write(text.encode())
+
+
+def page(data: Path, truths: Mapping[str, str]) -> Iterator[str]:
+    """The page, block by block."""
+    oracle, gold = PresenceOracle.load(data / TRUTH), read_gold(data=data)
+    yield INTRODUCTION
+    yield "## Coverage: what a vocabulary can see at all\n\n" + COVERAGE
+    yield from coverage(gold)
+    yield "## Agreement with readers\n\n" + AGREEMENT
+    yield from agreement(gold, oracle, data)
+    yield "## The vocabulary and the profile\n\n" + PROFILES
+    yield from profiles(data, oracle)
+    yield "## The reading of claims\n\n" + READINGS
+    yield from readings(data, oracle)
+    yield "## The truth\n\n" + TRUTHS
+    yield from thinned(data, oracle, truths)
+    yield from pope_cells(data, oracle)
+    yield CONCLUSION
+
+
+# --- Coverage -------------------------------------------------------------------------------------------------------
+
+BY_KIND = MetricSet("kind", ("mentions", "seen"), {"seen": ratio("seen", "mentions")})
+
+
+def source_of(caption: GoldCaption) -> str:
+    """Folder and file of an annotated caption, in short."""
+    return caption.where.rpartition("[")[0].removesuffix(".jsonl").removesuffix(".json.gz")
+
+
+def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
+    """Asserted mentions that a label covers, by source and by kind."""
+    vocabularies = [Vocabulary.load(name) for name in ("coco80", "dopa160")]
+    judged = {
+        vocabulary.name: [judge(caption, AliasMatcher(vocabulary), tempting_words(vocabulary)) for caption in gold]
+        for vocabulary in vocabularies
+    }
+    yield from table_head("Source", [f"{vocabulary.name}, percent" for vocabulary in vocabularies], "Mentions")
+    places = sorted(range(len(gold)), key=lambda k: source_of(gold[k]))
+    groups = [("all", list(range(len(gold))))]
+    groups += [(name, list(members)) for name, members in groupby(places, key=lambda k: source_of(gold[k]))]
+    for name, members in groups:
+        figures, number = [], 0
+        for found in judged.values():
+            values, counts = measure(QUALITY, (found[k].counts for k in members))
+            figures.append(percent(values["coverage"]))
+            number = counts["to_cover"]
+        yield row(name, [*figures, str(number)])
+    yield ""
+    yield from table_head("Kind", [f"{vocabulary.name}, percent" for vocabulary in vocabularies], "Mentions")
+    kinds = sorted({mention.kind for caption in gold for mention in caption.mentions})
+    spans = {
+        vocabulary.name: [AliasMatcher(vocabulary).find(caption.text) for caption in gold]
+        for vocabulary in vocabularies
+    }
+    for kind in kinds:
+        figures, number = [], 0
+        for found in spans.values():
+            rows = []
+            for caption, mentions in zip(gold, found, strict=True):
+                own = [m for m in caption.mentions if m.kind == kind and m.polarity == "asserted"]
+                seen = sum(any(a.start < m.end and m.start < a.end for a in mentions) for m in own)
+                rows.append({"mentions": len(own), "seen": seen})
+            values, counts = measure(BY_KIND, rows)
+            figures.append(percent(values["seen"]))
+            number = counts["mentions"]
+        yield row(kind, [*figures, str(number)])
+    yield ""
+
+
+# --- Agreement ------------------------------------------------------------------------------------------------------
+
+SIDES = ("read", "matched")
+COUNTS = ("claims", "hallucinated", "covered", "truth", "captions", "flagged")
+BOTH = MetricSet(
+    "both",
+    (*(f"{side}_{name}" for side in SIDES for name in COUNTS), "same"),
+    {
+        f"{side}_{metric}": ratio(f"{side}_{a}", f"{side}_{b}")
+        for side in SIDES
+        for metric, a, b in (
+            ("hal", "hallucinated", "claims"), ("cover", "covered", "truth"), ("chair_s", "flagged", "captions"),
+        )
+    }
+    | {"same": ratio("same", "read_captions")},
+)  # fmt: skip
+
+
+def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -> Iterator[str]:
+    """Hal., Cover and CHAIR_s of the same captions from the readers' mentions and from the matcher's."""
+    vocabulary = Vocabulary.load("coco80")
+    images = [image_of(caption, data) for caption in gold]
+    known = [k for k, image in enumerate(images) if image in oracle.index]
+    states = scapo_eval.oracle.Truth.of(oracle, vocabulary).states
+    position = {label: k for k, label in enumerate(vocabulary.labels)}
+    yield from table_head("Claims", ["Readers' Hal.", "Matcher's", "Readers' Cover", "Matcher's",
+                                     "Readers' CHAIR_s", "Matcher's", "Same CHAIR_s verdict"], "Captions")  # fmt: skip
+    left_out: Mapping[str, set[str]] = {"all": set(), "asserted": {"negated"}, "certain": {"negated", "hedged"}}
+    for claims, out in left_out.items():
+        matcher = AliasMatcher(vocabulary, cue_words(claims))  # type: ignore[arg-type]
+        found = find_claims(matcher, [gold[k].text for k in known])
+        rows = []
+        for n, k in enumerate(known):
+            state = states[oracle.index[images[k]]]
+            read = {m.coco for m in gold[k].mentions if m.coco and m.polarity not in out}
+            sides = {
+                "read": {position[label] for label in read},
+                "matched": set(found.label_id[found.row(n)].tolist()),
+            }
+            counts = {}
+            for side, labels in sides.items():
+                wrong = sum(state[label] == 0 for label in labels)
+                counts |= {
+                    f"{side}_claims": sum(state[label] >= 0 for label in labels),
+                    f"{side}_hallucinated": wrong,
+                    f"{side}_covered": sum(state[label] == 1 for label in labels),
+                    f"{side}_truth": int((state == 1).sum()),
+                    f"{side}_captions": 1,
+                    f"{side}_flagged": int(wrong > 0),
+                }
+            rows.append({**counts, "same": int(counts["read_flagged"] == counts["matched_flagged"])})
+        values, _ = measure(BOTH, rows)
+        names = [f"{side}_{metric}" for metric in ("hal", "cover", "chair_s") for side in SIDES]
+        yield row(claims, [*(percent(values[name]) for name in (*names, "same")), str(len(known))])
+    yield ""
+
+
+def image_of(caption: GoldCaption, data: Path) -> str:
+    """The image of an annotated caption; empty where its file names none of COCO."""
+    file, _, place = caption.where.rpartition("[")
+    if file.endswith(".gz"):
+        return ""
+    record = json.loads((data / file).read_bytes().split(b"\n")[int(place[:-1])])
+    return canonical_image_id(record["image_id"])
+
+
+# --- Vocabulary, profile, reading -----------------------------------------------------------------------------------
+
+
+def profiles(data: Path, oracle: PresenceOracle) -> Iterator[str]:
+    """The same captions and truth, read by other lists of words."""
+    coco, synonyms = Vocabulary.load("coco80"), shared_synonyms()
+    options = {
+        "native, coco80": {"profile": "native"},
+        "native, labels and plurals only": {"profile": "native", "vocabulary": plain_vocabulary(coco)},
+        "reference": {"profile": "reference", "synonyms": synonyms},
+        "opera": {"profile": "opera", "synonyms": synonyms},
+    }
+    yield from run_head("Read by")
+    for system, path in CAPTIONS.items():
+        for name, how in options.items():
+            run = scapo_eval.chair(data / path, truth=oracle, name=name, **how)  # type: ignore[arg-type]
+            yield run_row(system, name, run, ("hal_rate", "recall", "chair_s", "chair_i"))
+    yield ""
+
+
+def readings(data: Path, oracle: PresenceOracle) -> Iterator[str]:
+    """The same captions, truth and vocabulary under every reading of claims."""
+    yield from run_head("`--claims`")
+    for system, path in CAPTIONS.items():
+        for claims in CLAIMS:
+            run = scapo_eval.score(data / path, truth=oracle, claims=claims)
+            yield run_row(system, claims, run)
+    yield ""
+
+
+# --- Truth ----------------------------------------------------------------------------------------------------------
+
+
+def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> Iterator[str]:
+    """The joined truth, with present objects taken out at random, and the user's own truths."""
+    yield from run_head("Truth")
+    objects = oracle.objects()
+    for system, path in CAPTIONS.items():
+        yield run_row(system, "joined (instances and captions)", scapo_eval.score(data / path, truth=oracle))
+        for share in THINNED:
+            rng = np.random.default_rng(0)
+            kept = {
+                image: [label for label, draw in zip(labels, rng.random(len(labels)), strict=True) if draw >= share]
+                for image, labels in objects.items()
+            }
+            run = scapo_eval.score(data / path, truth=kept)
+            yield run_row(system, f"the same without {share:.0%} of its objects, at random", run)
+        for name, truth in truths.items():
+            yield run_row(system, name, scapo_eval.score(data / path, truth=truth, on_unknown_image="skip"))
+    yield ""
+
+
+def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
+    """What the joined truth says of the cells that POPE asks about, whose labels come from instances alone."""
+    coco = Vocabulary.load("coco80")
+    states = scapo_eval.oracle.Truth.of(oracle, coco).states
+    matcher = AliasMatcher(coco)
+    cells: dict[str, dict[tuple[str, int], bool]] = {}
+    for split in SPLITS:
+        asked = {}
+        for line in (data / "pope" / f"coco_pope_{split}.json").read_text().splitlines():
+            record = json.loads(line)
+            named = {mention.label for mention in matcher.find(record["text"])}
+            if len(named) == 1:
+                image = canonical_image_id(record["image"])
+                asked[image, coco.labels.index(named.pop())] = record["label"] == "yes"
+        cells[split] = asked
+    yield POPE
+    yield from table_head("Split", ["POPE no, joined present", "POPE yes, joined absent"], "Cells")
+    metrics = MetricSet(
+        "cells", ("no", "but_present", "yes", "but_absent"),
+        {"present": ratio("but_present", "no"), "absent": ratio("but_absent", "yes")},
+    )  # fmt: skip
+    for split, asked in cells.items():
+        rows = []
+        for (image, label), yes in asked.items():
+            state = states[oracle.index[image]][label]
+            rows.append({"no": int(not yes), "but_present": int(not yes and state == 1), "yes": int(yes),
+                         "but_absent": int(yes and state == 0)})  # fmt: skip
+        values, counts = measure(metrics, rows)
+        yield row(split, [percent(values["present"]), percent(values["absent"]), str(counts["no"] + counts["yes"])])
+    yield ""
+
+
+# --- Words and tables -----------------------------------------------------------------------------------------------
+
+
+def table_head(corner: str, columns: Sequence[str], number: str) -> Iterator[str]:
+    """The head of a table whose last column counts."""
+    yield f"| {corner} | {' | '.join(columns)} | {number} |"
+    yield f"| --- |{' ---: |' * (len(columns) + 1)}"
+
+
+def run_head(how: str) -> Iterator[str]:
+    """The head of a table of runs."""
+    yield f"| Captions | {how} | Hal. Rate | Cover Rate | CHAIR_s | CHAIR_i | Images |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+
+
+def run_row(
+    system: str, how: str, run: Run, metrics: Sequence[str] = ("hal_rate", "cover_rate", "chair_s", "chair_i")
+) -> str:
+    """One run."""
+    found = [run.metrics[name] for name in metrics]
+    cells = [percent(Figure(each.value or 0.0, each.low, each.high)) for each in found]
+    return row(system, [how, *cells, str(run.n_images)])
+
+
+def row(name: str, cells: Iterable[str]) -> str:
+    """One line of a table."""
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def percent(figure: Figure) -> str:
+    """In percent with its interval."""
+    if np.isnan(figure.value):
+        return "--"
+    spread = "" if figure.ci_low is None or figure.ci_high is None else (
+        f" [{100 * figure.ci_low:.1f}, {100 * figure.ci_high:.1f}]"
+    )  # fmt: skip
+    return f"{100 * figure.value:.1f}{spread}"
+
+
+INTRODUCTION = """\
+# What a closed vocabulary misses
+
+CHAIR, Hal. Rate, Cover Rate and POPE see the objects of one list, through one list of words, against one truth. This
+page says how much of a caption that is, and how far the values move when one of the three changes and the captions
+stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/validity.md`; percent, with 95 % bootstrap
+intervals by caption (the first two sections) or image. No caption is printed.
+"""
+
+COVERAGE = """\
+Of the asserted mentions of objects, persons, animals, food, clothing and regions in 200 annotated captions of twelve
+files (`benchmarks/gold`), those that a label of the vocabulary covers, by source; then the mentions of each kind that
+any alias overlaps. `dopa160` was improved with these captions at hand, so its figures are optimistic. What is not
+covered is neither right nor wrong to Hal. Rate and CHAIR: it does not exist. Attributes, counts, relations and actions
+are in no row; no vocabulary of objects sees them (`scapo-eval facts` does, with a judge).
+"""
+
+AGREEMENT = """\
+The annotated captions whose images have a truth, scored twice: by the COCO objects that the annotators read in them,
+and by those that the matcher finds. The truth is the same, so what differs is reading alone. The annotators of the
+gold set were language-model sessions, not people; human marks of hallucination or coverage are not in the public data,
+and nothing here replaces them. A caption's verdict is whether it has a hallucinated object.
+"""
+
+PROFILES = """\
+The same captions and the same truth (COCO's instances and reference captions, joined), read by four lists of words.
+Values of different profiles are not comparable, and their order of systems need not be the same.
+"""
+
+READINGS = """\
+`all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
+not say of this image ([vocabulary.md](vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
+charged for a dog by `all`.
+"""
+
+TRUTHS = """\
+Hal. Rate takes whatever the truth does not list for an image as absent. If annotators missed a present object, a right
+claim counts as hallucinated, and a model that says more is charged more. How fast this happens: objects taken out of
+the joined truth at random. Truths that the public data lacks (COCO's instances alone, a dense matrix of one's own) are
+added by `--truth instances=instances_val2014.json`; `scapo-eval oracle stats` and `oracle overlap` compare truths.
+"""
+
+POPE = """\
+POPE's answers come from COCO's instances. What the joined truth says of the same cells: objects that POPE calls absent
+and a reference caption names, and the reverse. Where both are 0, POPE's questions never ask about an object that only
+the captions name: its labels are then as good as the joined truth, and say nothing about the objects in dispute.
+"""
+
+CONCLUSION = """\
+## When not to use them
+
+- **CHAIR or Hal. Rate alone**: they fall when a model says less. Show Cover Rate (or Recall) and length beside them, or
+  Cap. Score, and the frontier (`scapo-eval report`).
+- **Any of them across papers** whose profile, truth, images, prompt or token limit are not stated: each moves the value
+  by more than most methods do. `--protocol` and the signature exist for this; `compare` refuses what differs.
+- **Cap. Score for descriptions whose content is not objects** (charts, text, faces, style, counts, relations): coverage
+  by kind above says what is seen. Use claims and a judge (`facts`), or questions.
+- **A vocabulary whose coverage of your captions you have not looked at**: `scapo-eval vocab mine`, `scapo-eval labels`.
+- **Differences smaller than the intervals**, or smaller than what a change of profile or a few missed objects in the
+  truth does to the same captions.
+- **POPE as a measure of description**: it asks about one object at a time, half of the answers are yes, and a model may
+  answer well and describe badly. It never asks about most of what a description says.
+- **A truth of sparse instances for long captions**: the longer the caption, the more unlisted objects it names rightly.
+  Use the joined or a dense truth, and look at `oracle stats`.
+"""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""``scapo-eval protocol list|show|check``: which images, prompt and limits published numbers belong to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..io.files import dump_json
+from ..protocol import Protocol, read_sample, shipped_protocols
+from .files import INPUT
+from .groups import Group
+from .main import BAD_INPUT
+
+HEADINGS = ("protocol", "verbs", "images", "hash", "title")
+
+
+@click.group("protocol", cls=Group)
+def command() -> None:
+    """Protocols of published numbers: images, prompt, limits, truth, profile; scoring verbs check them (--protocol)."""
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_(as_json: bool) -> None:
+    """Lists the protocols that are shipped."""
+    protocols = [Protocol.load(name) for name in shipped_protocols()]
+    if as_json:
+        rows = [
+            {
+                "name": each.name, "title": each.title, "benchmarks": each.benchmarks, "records": each.records,
+                "images": each.image_ids and len(each.image_ids), "image_ids_hash": each.images_hash,
+            }
+            for each in protocols
+        ]  # fmt: skip
+        click.echo(dump_json({"protocols": rows}))
+        return
+    cells = [
+        (
+            each.name,
+            ", ".join("score" if name == "capscore" else name for name in each.benchmarks),
+            "" if each.image_ids is None else f"{len(each.image_ids):,}",
+            each.images_hash or "",
+            each.title,
+        )
+        for each in protocols
+    ]
+    if not sys.stdout.isatty():
+        click.echo("\n".join(map("\t".join, [HEADINGS, *cells])))
+        return
+    table = Table(*HEADINGS, box=None, pad_edge=False)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+@command.command()
+@click.argument("name", type=INPUT, metavar="NAME|FILE")
+@click.option("--ids", is_flag=True, help="Print the image ids only, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, which is also a protocol file.")
+def show(name: str, ids: bool, as_json: bool) -> None:
+    """Shows everything that a protocol fixes."""
+    protocol = Protocol.load(name)
+    if ids:
+        if protocol.image_ids is None:
+            raise click.UsageError(f"the images of '{protocol.name}' are not known")
+        click.echo("\n".join(sorted(protocol.image_ids, key=lambda image: (len(image), image))))
+    elif as_json:
+        click.echo(dump_json(protocol.to_dict()))
+    else:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for key, value in {**protocol.to_dict(), "identity": protocol.identity}.items():
+            if key not in ("image_ids", "image_ids_hash"):
+                table.add_row(key.replace("_", " "), Text(_shown(value)))
+        images = protocol.image_ids
+        table.add_row("images", "not known" if images is None else f"{len(images):,}, hash {protocol.images_hash}")
+        Console(highlight=False).print(table)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ((), {}):
+        return "not fixed"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {'unset' if each is None else _shown(each)}" for key, each in value.items())
+    return "; ".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
+
+
+@command.command()
+@click.argument("files", type=INPUT, nargs=-1, required=True)
+@click.option("--protocol", "name", type=INPUT, required=True, metavar="NAME|FILE", help="What they should follow.")
+def check(files: tuple[str, ...], name: str) -> int:
+    """Says whether captions or answers follow a protocol, without scoring them; exits with 2 if one does not."""
+    protocol = Protocol.load(name)
+    code = 0
+    for path in files:
+        sample = read_sample(path)
+        found = protocol.differences(sample)
+        code = BAD_INPUT if found else code
+        unchecked = [
+            *(["images"] if protocol.image_ids is None or sample.image_ids is None else []),
+            *(["prompt"] if not (protocol.prompts and sample.prompts) else []),
+            *(["limit"] if not (protocol.decoding and sample.max_new_tokens) else []),
+        ]
+        told = f" (not checked, because not known: {', '.join(unchecked)})" if unchecked else ""
+        said = "; ".join(found) if found else f"follows '{protocol.name}'"
+        click.echo(f"{path}: {said}{told}", err=bool(found))
+    return code

@@ -1,0 +1,204 @@
+"""Protocols: every shipped file, what is checked of runs and files, what a mismatch says, and the way to go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import scapo_eval
+from scapo_eval import InputError, PresenceOracle, Protocol
+from scapo_eval.benchmark import SUMMARIES, benchmark
+from scapo_eval.cli.main import cli
+from scapo_eval.protocol import Sample, read_sample, shipped_protocols
+from scapo_eval.results import load_results
+from scapo_eval.signature import digest
+
+PROMPT = "Please describe this image in detail."
+MINE = {
+    "name": "mine", "title": "Three images", "benchmarks": ["capscore", "chair"], "records": [3],
+    "image_ids": {"first": 1, "last": 3}, "prompts": [PROMPT], "decoding": {"max_new_tokens": 64},
+    "settings": {"chair": {"profile": "opera"}},
+}  # fmt: skip
+
+
+def captions(*images: int, **further: Any) -> list[dict[str, Any]]:
+    return [{"image_id": image, "caption": "A dog.", **further} for image in images]
+
+
+def lines(path: Path, records: Iterable[Mapping[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(MINE))
+    PresenceOracle.from_objects({k: ["dog"] for k in range(1, 9)}).save(tmp_path / "truth.json")
+    return path
+
+
+@pytest.mark.parametrize("name", shipped_protocols())
+def test_shipped_files_are_complete(name: str) -> None:
+    protocol = Protocol.load(name)
+    assert protocol.name == name
+    assert set(protocol.benchmarks) <= set(SUMMARIES)
+    assert protocol.title
+    assert protocol.truth
+    assert protocol.publications
+    assert protocol.source
+    known = {metric for each in protocol.benchmarks for metric in benchmark(each).headline}
+    assert known & set(protocol.metrics) or name == "phd"
+    stored = json.loads(shipped_protocols()[name].read_bytes())
+    assert stored.get("image_ids_hash") == protocol.images_hash
+
+
+def test_image_lists_are_those_of_the_public_files(shared: Path) -> None:
+    data = shared / "data"
+    for name, path in {
+        "chair-opera": "coco_chair/captions/llava-1.5_greedy.jsonl",
+        "chair-opera-instructblip": "coco_chair/captions/instructblip_greedy.jsonl",
+        "chair-less-is-more": "captions_real/coco_val2014_lessismore_r1_llava15_7b.jsonl",
+    }.items():
+        protocol = Protocol.load(name)
+        assert len(protocol.image_ids or ()) == 500
+        assert protocol.differences(read_sample(data / path)) == []
+    objects = PresenceOracle.load(data / "objhal" / "coco_objects.json")
+    assert set(Protocol.load("objhal").image_ids or ()) == set(objects.image_ids)
+    amber = read_sample(data / "amber" / "responses" / "gen_llava_base.json.gz")
+    assert Protocol.load("amber-generative").differences(amber) == []
+    for split in ("adversarial", "popular", "random"):
+        rows = map(json.loads, (data / "pope" / f"coco_pope_{split}.json").read_text().splitlines())
+        images = [str(int(row["image"][-16:-4])) for row in rows]
+        protocol = Protocol.load(f"pope-{split}")
+        assert protocol.differences(Sample(images, len(images))) == []
+
+
+def test_a_run_that_follows_has_it_in_its_signature(mine: Path) -> None:
+    truth = {k: ["dog"] for k in range(1, 9)}
+    scored = scapo_eval.score(captions(1, 2, 3, prompt=PROMPT), truth=truth, resamples=10)
+    followed = Protocol.load(mine).followed_by(scored, captions(1, 2, 3, prompt=PROMPT))
+    assert followed.signature.fields["protocol"] == Protocol.load(mine).identity
+    assert followed.signature.fields["ids"] == Protocol.load(mine).images_hash == digest(["1", "2", "3"])
+    assert followed.values == scored.values
+    assert type(followed) is type(scored)
+    with pytest.raises(InputError, match=r"protocol: mine@[0-9a-f]{8} against none"):
+        scapo_eval.compare([scored, followed])
+    native = scapo_eval.chair(captions(1, 2, 3), truth=truth, resamples=0)
+    assert (
+        "published values of 'mine' have profile opera, this run native"
+        in Protocol.load(mine).followed_by(native).notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (captions(1, 3), "1 of its 3 images are missing (first: 2); 2 records in place of 3"),
+        (captions(1, 2, 3, 7), "1 images are not among its images (first: 7); 4 records in place of 3"),
+        (captions(1, 2, 2, 3), "4 records in place of 3"),
+        (captions(1, 2, 3, prompt="Describe."), f"the prompt 'Describe.' in place of '{PROMPT}'"),
+    ],
+)
+def test_a_mismatch_is_named_and_one_can_go_on(
+    mine: Path, tmp_path: Path, records: list[dict[str, Any]], message: str
+) -> None:
+    path, results = lines(tmp_path / "c.jsonl", records), tmp_path / "r.json"
+    quick = ["--truth", tmp_path / "truth.json", "--protocol", mine, "--resamples", 0]
+    for verb in ("score", "chair", "objhal"):
+        done = run(verb, path, *quick)
+        wanted = (
+            "is one of capscore, chair, not of objhal" if verb == "objhal" else f"'mine': {message} (--off-protocol"
+        )
+        assert wanted in str(done.exception), verb
+    done = run("score", path, *quick, "--off-protocol", "-o", results)
+    assert done.exit_code == 0
+    [kept] = load_results(results)
+    assert kept.signature.fields["protocol"].endswith(",off")
+    assert f"off the protocol 'mine': {message}" in kept.notes
+    checked = CliRunner().invoke(cli, ["protocol", "check", path, "--protocol", str(mine)], standalone_mode=False)
+    assert checked.return_value == 2
+    assert f"{path}: {message}" in checked.stderr
+
+
+def test_the_limit_is_read_from_the_run_card(mine: Path, tmp_path: Path) -> None:
+    path = lines(tmp_path / "c.jsonl", captions(1, 2, 3, prompt=PROMPT))
+    card = tmp_path / "c.jsonl.run.json"
+    checks = ["protocol", "check", path, "--protocol", mine]
+    assert run(*checks).stdout == f"{path}: follows 'mine' (not checked, because not known: limit)\n"
+    card.write_text(json.dumps({"sampling": {"max_tokens": 64}}))
+    assert run(*checks).stdout == f"{path}: follows 'mine'\n"
+    card.write_text(json.dumps({"sampling": {"max_tokens": 512}}))
+    assert "at most 512 new tokens in place of 64" in run(*checks).stderr
+
+
+def test_results_files_are_checked_too(mine: Path, tmp_path: Path) -> None:
+    results = []
+    for name, images in {"a": (1, 2, 3), "b": (1, 2)}.items():
+        path = lines(tmp_path / f"{name}.jsonl", captions(*images))
+        results.append(tmp_path / f"{name}.json")
+        run("score", path, "--truth", tmp_path / "truth.json", "-o", results[-1], "-q")
+    assert "b does not follow the protocol 'mine'" in str(run("compare", *results, "--protocol", mine).exception)
+    assert run("compare", results[0], results[0], "--protocol", mine, "--json").exit_code == 0
+
+
+def test_only_the_descriptions_of_amber_count(shared: Path) -> None:
+    data = scapo_eval.metrics.amber.AmberData.load(shared / "data" / "amber")
+    given = [{"id": k, "response": "A beach."} for k in range(1, 1005)] + [{"id": 1005, "response": "Yes"}]
+    scored = scapo_eval.amber(given, data=data, resamples=0)
+    followed = Protocol.load("amber-generative").followed_by(scored)
+    assert followed.signature.fields["protocol"].startswith("amber-generative@")
+    with pytest.raises(InputError, match=r"missing \(first: 1004\); 1,003 records in place of 1,004"):
+        Protocol.load("amber-generative").followed_by(scapo_eval.amber(given[:1003], data=data, resamples=0))
+
+
+def test_pope_follows_its_split(shared: Path) -> None:
+    pope = shared / "data" / "pope"
+    questions = pope / "coco_pope_popular.json"
+    scored = scapo_eval.pope(pope / "llava-v1.5-13b.answers.jsonl", questions=questions, resamples=0)
+    assert "protocol:pope-popular@" in Protocol.load("pope-popular").followed_by(scored).signature
+
+
+def test_the_verbs_that_list_and_show(mine: Path) -> None:
+    listed = run("protocol", "list").stdout.splitlines()
+    assert [line.split("\t")[0] for line in listed[1:]] == list(shipped_protocols())
+    assert json.loads(run("protocol", "list", "--json").stdout)["protocols"][0]["name"] == "amber-generative"
+    assert run("protocol", "show", "objhal", "--ids").stdout.split()[:2] == ["2529", "6306"]
+    shown = run("protocol", "show", "chair-opera").stdout
+    assert "max_new_tokens: 512" in shown
+    assert "hash b533e624" in shown
+    mine.write_text(run("protocol", "show", "chair-opera", "--json").stdout)
+    assert Protocol.load(mine) == Protocol.load("chair-opera")
+    assert "are not known" in run("protocol", "show", "phd", "--ids").stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"image_ids_hash": "00000000"}, "the image ids hash to .*, not to 00000000"),
+        ({"imags": []}, "not a valid protocol: .*imags"),
+        ({"records": "3"}, "not a valid protocol: .*records"),
+        ({"decoding": {"max_tokens": 3}}, "not a valid protocol"),
+        ({"image_ids": [" "]}, "not a valid protocol"),
+    ],
+)
+def test_damaged_files(mine: Path, changed: dict[str, Any], message: str) -> None:
+    mine.write_text(json.dumps({**MINE, **changed}))
+    with pytest.raises(InputError, match=message):
+        Protocol.load(mine)
+
+
+def test_unknown_names_and_lone_options(mine: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown protocol 'chair' \(known: amber-generative, "):
+        Protocol.load("chair")
+    path = lines(tmp_path / "c.jsonl", captions(1))
+    assert "--off-protocol belongs to" in run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
