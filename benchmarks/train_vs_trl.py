@@ -5,6 +5,7 @@
     python benchmarks/train_vs_trl.py --side 3 --prompts 16      # pictures as small as the small world's
     python benchmarks/train_vs_trl.py --side 14 --prompts 4      # image tokens : response tokens as in practice
     python benchmarks/train_vs_trl.py --vocabulary 151936 --memory --prompts 4
+    python benchmarks/train_vs_trl.py --smoke                    # does it run?
 
 Both train the same real Qwen2.5-VL (random weights, 0.8 million parameters, float32, frozen tower) on the same
 prompts: one update per batch, KL 0.01 to a reference model, AdamW, no gradient checkpointing, one thread. The end
@@ -333,12 +334,15 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=1, help="forward and backward passes of an update")
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--warm-up", type=int, default=2)
+    parser.add_argument("--smoke", action="store_true", help="one small step of each, to see that it runs; no limits")
     parser.add_argument("--memory", action="store_true", help="growth of memory instead of seconds")
     parser.add_argument("--memory-of", choices=["ours", "trl"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if importlib.util.find_spec("trl") is None:
         sys.exit("TRL is not installed: pip install trl==1.16.0")
+    if options.smoke:
+        options.prompts, options.tokens, options.side, options.steps, options.warm_up = 2, 8, 3, 1, 0
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -359,6 +363,8 @@ def main() -> int:
                 theirs.run(ours.step)
             reached = show_seconds(ours.watch, theirs.watch, options.warm_up)
     print()
+    if options.smoke:
+        return 0
     for name, value, limit in reached:
         print(f"{name}: {value:.3g} (at most {limit:g}): {'reached' if value <= limit else 'MISSED'}")
     return 0 if all(value <= limit for _, value, limit in reached) else 1

@@ -370,7 +370,8 @@ def _scores(
         ids=digest(found.table.image_ids),
         skip=found.left_out,
     )
-    notes = (*damage, *truth_notes(first, found.mentioned), *(truth.warning for truth in rest if truth.warning))
+    further = (note for truth in rest for note in (truth.warning, truth.without_truth) if note)
+    notes = (*damage, *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,
         signature=signature,

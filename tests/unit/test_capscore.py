@@ -299,3 +299,27 @@ def test_score_file_and_score_captions_agree(tmp_path: Any) -> None:
     assert from_file.values == in_memory.values
     assert from_file.metrics == in_memory.metrics
     assert from_file.signature == in_memory.signature
+
+
+def test_labels_without_any_truth_are_counted_for_both_truths() -> None:
+    known = (
+        "dog",
+        "cat",
+        "car",
+        "tree",
+        "person",
+        "bicycle",
+        "bus",
+        "chair",
+        "couch",
+        "bench",
+        "book",
+        "bottle",
+        "cup",
+    )
+    known += ("bowl", "apple", "pizza", "clock", "umbrella")
+    oracle = PresenceOracle.from_objects({1: ["dog"]}, labels=known)
+    captions = [{"image_id": 1, "caption": "A dog by a fence."}]
+    (note,) = score_captions(captions, "dopa160", oracle).notes
+    assert "142 of 160 labels of the vocabulary 'dopa160' have no truth, so naming them counts for nothing" in note
+    assert not score_captions(captions, Vocabulary.from_mapping({"dog": ["dog"]}), oracle).notes

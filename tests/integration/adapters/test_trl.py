@@ -321,3 +321,13 @@ def test_pairs_pass_through_trl_s_dpo_data_path(
     ]
     assert texts == ["A dog is near the tree.", "A cat.", "A cat is on the table.", "A car."]  # chosen, then rejected
     assert len(batch["image_grid_thw"]) == 4
+
+
+def test_the_benchmark_beside_trl_takes_a_step_on_both_sides() -> None:
+    program = Path(__file__).resolve().parents[3] / "benchmarks" / "train_vs_trl.py"
+    done = subprocess.run([sys.executable, str(program), "--smoke"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    taken = {name.strip(): [float(cell.replace(",", "")) for cell in cells[:2]] for name, *cells in rows}
+    for phase in ("rollout", "reward", "logprob", "update", "whole step"):
+        assert min(taken[phase]) > 0, phase
