@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 import pytest
@@ -25,6 +25,17 @@ from scapo_eval.engines.openai_http import OpenAIEngine, seconds_to_wait  # noqa
 from scapo_eval.errors import ScapoError  # noqa: E402
 
 Start = Callable[..., str]
+
+
+class Said(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Cli = Callable[..., Said]
 
 
 def stats(url: str) -> dict:
@@ -40,10 +51,16 @@ def asked(engine: OpenAIEngine, requests: list[Request]) -> list[tuple[Request, 
     return found
 
 
-def cli(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """``scapo-eval`` as a process."""
-    command = [sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
+@pytest.fixture
+def cli(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """``scapo-eval`` in this process (a process of its own costs a second), with more in its environment."""
+
+    def call(*arguments: object, **environment: str) -> Said:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return Said(*run(*arguments))
+
+    return call
 
 
 def pictures(folder: Path, number: int) -> Path:
@@ -60,7 +77,7 @@ def rows(path: Path | str) -> list[dict]:
 
 
 def test_two_thousand_requests_with_faults_and_a_kill_end_with_the_file_of_an_undisturbed_run(
-    start: Start, tmp_path: Path
+    cli: Cli, start: Start, tmp_path: Path
 ) -> None:
     folder = pictures(tmp_path / "images", 50)
 
@@ -132,7 +149,7 @@ def test_every_fault_is_tried_again(start: Start, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "half"])
-def test_gives_up_with_the_reason_and_goes_on(start: Start, tmp_path: Path, fault: str) -> None:
+def test_gives_up_with_the_reason_and_goes_on(cli: Cli, start: Start, tmp_path: Path, fault: str) -> None:
     output = tmp_path / "captions.jsonl"
     url = start("--retry-after", "0.01")
     run = cli(
@@ -164,7 +181,7 @@ def test_a_server_that_fails_on_some_requests_fails_only_those(start: Start) -> 
     assert all("gave up after 2 tries: HTTP 500: out of luck" in str(response.error) for _, response in found)
 
 
-def test_a_refused_key_is_one_message(start: Start, tmp_path: Path) -> None:
+def test_a_refused_key_is_one_message(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder = pictures(tmp_path / "images", 2)
     run = cli("describe", folder, "-o", tmp_path / "c.jsonl", "--model", "denied", "--base-url", start())
     assert run.returncode == 2
@@ -225,7 +242,7 @@ NEUTRAL = {
 }  # fmt: skip
 
 
-def test_every_sampling_setting_is_sent(start: Start, tmp_path: Path) -> None:
+def test_every_sampling_setting_is_sent(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, url = pictures(tmp_path / "images", 1), start()
 
     def sent(name: str, *options: object) -> tuple[dict, dict]:
@@ -263,7 +280,7 @@ def test_a_setting_that_a_server_refuses_is_left_out_with_a_warning(start: Start
     assert set(engine.card["sampling"]) == set(NEUTRAL) - {"top_k", "min_p", "seed"}
 
 
-def test_identical_samples_are_told(start: Start, tmp_path: Path) -> None:
+def test_identical_samples_are_told(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, output, url = pictures(tmp_path / "images", 3), tmp_path / "c.jsonl", start()
     command = ["describe", folder, "-o", output, "--base-url", url, "--samples", 4, "--temperature", 1, "--model"]
     done = cli(*command, "stuck")
@@ -274,7 +291,7 @@ def test_identical_samples_are_told(start: Start, tmp_path: Path) -> None:
     assert "samples are identical" not in done.stderr
 
 
-def test_answers_that_are_no_success_are_recorded(start: Start, tmp_path: Path) -> None:
+def test_answers_that_are_no_success_are_recorded(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, url = pictures(tmp_path / "images", 12), start()
     output = tmp_path / "c.jsonl"
     run = cli("describe", folder, "-o", output, "--model", "text-only", "--base-url", url)
@@ -301,7 +318,7 @@ def test_answers_that_are_no_success_are_recorded(start: Start, tmp_path: Path) 
     assert "maximum context length" in rows(tmp_path / "l.jsonl.failed.jsonl")[0]["error"]
 
 
-def test_bad_pictures_fail_alone(start: Start, tmp_path: Path) -> None:
+def test_bad_pictures_fail_alone(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder = pictures(tmp_path / "images", 2)
     whole = (folder / "1.png").read_bytes()
     Image.effect_noise((64, 64), 50).convert("RGB").save(folder / "3.jpg")
@@ -324,7 +341,7 @@ def test_bad_pictures_fail_alone(start: Start, tmp_path: Path) -> None:
     assert "2 descriptions; 4 failed" in run.stderr
 
 
-def test_one_run_one_process(start: Start, tmp_path: Path) -> None:
+def test_one_run_one_process(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, output = pictures(tmp_path / "images", 40), tmp_path / "c.jsonl"
     url = start("--hold")
     arguments = ["describe", folder, "-o", output, "--model", "plain", "--base-url", url, "--concurrency", "10", "-q"]
@@ -339,7 +356,7 @@ def test_one_run_one_process(start: Start, tmp_path: Path) -> None:
     assert len(rows(output)) == 40
 
 
-def test_captions_go_straight_into_the_score(start: Start, tmp_path: Path) -> None:
+def test_captions_go_straight_into_the_score(cli: Cli, start: Start, tmp_path: Path) -> None:
     folder, output = pictures(tmp_path / "images", 4), tmp_path / "c.jsonl"
     assert cli("describe", folder, "-o", output, "--model", "plain", "--base-url", start(), "-q").returncode == 0
     truth = tmp_path / "truth.json"
