@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from ..exchange import Provenance, Relationship, datastore_path, documents
-from ..io.files import STDIN, atomic_write, dump_json
+from ..io.files import STDIN, atomic_write, dump_json, refuse_replacing
 from ..results import Resampling, Run, load_results, unique_names
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from .files import INPUT, OUTPUT
@@ -66,7 +66,9 @@ def command(
         models=tuple((system, model) for system, _, model in pairs),
     )
     found = list(documents(runs, provenance))
-    for path, document in zip(_paths(output, runs, found), found, strict=True):
+    paths = _paths(output, runs, found)
+    refuse_replacing([path for path in paths if path != STDIN], results)
+    for path, document in zip(paths, found, strict=True):
         if path != STDIN:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as stream:

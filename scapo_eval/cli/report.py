@@ -160,8 +160,8 @@ def command(
     """Makes one HTML page (or a table) of INPUTS.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects') and folders of training runs, in any mixture, recognized by content. The first system of each
-    benchmark is its baseline.
+    'objects'), verdicts on claims (judge facts) and folders of training runs, in any mixture, recognized by content.
+    The first system of each benchmark is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")

@@ -235,6 +235,10 @@ def test_finished_values_are_compared_reported_and_exported(tmp_path: Path, run:
     eee_document(document)
     assert document["model_info"]["id"] == "Org/Ours"
     assert document["source_metadata"]["source_type"] == "documentation"
+    (tmp_path / "out.base.json").write_bytes((tmp_path / "both.json").read_bytes())
+    assert "out.base.json" in run(
+        "export", tmp_path / "out.base.json", "--to", "eee", "-o", tmp_path / "out.json", code=2
+    )
     assert "system 'x' not found" in run(
         "export", files[0], "--to", "eee", "-o", tmp_path / "x.json", "--model", "x=y/z", code=2
     )
