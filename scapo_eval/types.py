@@ -15,7 +15,7 @@ LabelSet = Literal["closed", "open-axis", "total", "partial"]
 ``open-axis``: any label that is not listed is absent (a map without an axis of its own). ``total``: every cell is
 given, in a matrix. ``partial``: unknown, unless the source has verified its absence (LVIS, Open Images)."""
 
-Rule = Literal["subsentence", "discourse", "sentence", "clause", "object", "response"]
+Rule = Literal["subsentence", "sentence", "clause", "object", "response", "discourse"]
 """How a response is cut into pieces (docs/specification.md#subsentences)."""
 
 

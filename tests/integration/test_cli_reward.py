@@ -156,7 +156,9 @@ def test_density_calibrates_over_all_rules(world: Path) -> None:
     one = ("--vocabulary", world / "v.yaml", "--truth", world / "truth.json")
     out, _ = run("density", world / "rollouts.jsonl", *one, "--calibrate", "--json", "-q", "--resamples", 0)
     found = figures(out)
-    assert list(found) == [f"toy {rule}" for rule in ("subsentence", "sentence", "clause", "object", "response")]
+    assert list(found) == [
+        f"toy {rule}" for rule in ("subsentence", "sentence", "clause", "object", "response", "discourse")
+    ]
     assert found["toy response"]["subsentences"] == pytest.approx(2 / 3)  # an empty response has no piece
     assert found["toy object"]["subsentences"] == pytest.approx(5 / 3)
     signatures = [system["signature"] for system in json.loads(out)["systems"]]

@@ -408,7 +408,7 @@ def test_objects(text: str, expected: list[str]) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"unknown segmentation rule 'word'; known: subsentence, discourse, sentence"):
+    with pytest.raises(InputError, match=r"unknown segmentation rule 'word'; known: subsentence, sentence"):
         split_subsentences("a", "word")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs the mentions"):
         split_subsentences("a", "object")
