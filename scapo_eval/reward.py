@@ -137,6 +137,9 @@ class RewardConfig:
             return replace(config, additive=True)
         return replace(config, r_rep=config.r_g) if name == "full_repeat" else replace(config, r_reg=0.0)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.described().items())})"
+
     def described(self) -> dict[str, object]:
         """The rule and every setting that is not the default, for a signature."""
         found: dict[str, object] = {}
