@@ -185,7 +185,11 @@ def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
 
 
 def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iterator[tuple[int, int]]:
-    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify.
+
+    Three mentions with nothing between them are a list without commas, and modify nothing.
+    """
+    rows = rows[~_listed(mentions)[rows]]
     columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
     for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
         text = texts[k]
@@ -196,6 +200,16 @@ def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iter
             noun = noun_behind(text, end)
             if noun:
                 yield row, _COMPARED if noun == "like" else _MODIFIES
+
+
+def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
+    """(mentions,) whether a mention stands right beside another that stands right beside a third."""
+    beside = np.zeros(len(mentions.start) + 1, dtype=bool)  # at k: mention k is right behind mention k - 1
+    beside[1:-1] = mentions.start[1:] == mentions.end[:-1] + 1
+    beside[mentions.indptr] = False
+    triple = np.append(beside[:-1] & beside[1:], False)  # at k: both neighbors of mention k
+    listed: NDArray[np.bool_] = triple[:-1] | np.append(triple[1:-1], False) | np.append(False, triple[:-2])
+    return listed
 
 
 def _by_words(texts: Sequence[str], mentions: MentionColumns, words: SpecialWords) -> Iterator[int]:
