@@ -187,7 +187,7 @@ def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
 def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iterator[tuple[int, int]]:
     """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify.
 
-    Three mentions with nothing between them are a list without commas, and modify nothing.
+    In a list without commas nothing modifies.
     """
     rows = rows[~_listed(mentions)[rows]]
     columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
@@ -203,11 +203,12 @@ def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iter
 
 
 def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
-    """(mentions,) whether a mention stands right beside another that stands right beside a third."""
+    """(mentions,) whether mentions make a list without commas: three side by side, or two that begin a text."""
     beside = np.zeros(len(mentions.start) + 1, dtype=bool)  # at k: mention k is right behind mention k - 1
     beside[1:-1] = mentions.start[1:] == mentions.end[:-1] + 1
     beside[mentions.indptr] = False
     triple = np.append(beside[:-1] & beside[1:], False)  # at k: both neighbors of mention k
+    triple[:-1] |= (mentions.start == 0) & beside[1:]
     listed: NDArray[np.bool_] = triple[:-1] | np.append(triple[1:-1], False) | np.append(False, triple[:-2])
     return listed
 

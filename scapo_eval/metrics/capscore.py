@@ -258,7 +258,7 @@ def score_file(
     Raises:
         InputErrors, InputError: faults by file and line.
     """
-    options = options or ScoringOptions()
+    options = options or ScoringOptions(SCORED)
     source = display_name(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)

@@ -41,7 +41,7 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("docs/python.md"), "docs/python.md")
     shown = capsys.readouterr().out
     assert "<DataFrame>:2: 'caption' must be a string, found null" in shown
-    assert "{'claims': ('all', 'asserted')}" in shown
+    assert "{'claims': ('visual', 'asserted')}" in shown
     assert "\\begin{tabular}" in shown
     assert (folder / "results.json").is_file()
     assert set(found["metric"].compute()) == set(found["baseline"].values)
@@ -49,6 +49,6 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("README.md"), "README.md")
-    assert "Mention(start=4, end=8, label='dog', surface='dogs')" in capsys.readouterr().out
+    assert "Mention(start=4, end=8, label='dog', surface='dogs', use='claim')" in capsys.readouterr().out
     assert found["results"].comparisons
     assert found["result"].parts
