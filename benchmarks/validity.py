@@ -26,11 +26,10 @@ from matcher_quality import (
     measure,
     plain_vocabulary,
     read_gold,
-    tempting_words,
 )
 
 import scapo_eval
-from scapo_eval.claims import CLAIMS, cue_words, find_claims
+from scapo_eval.claims import CLAIMS, LEFT_OUT
 from scapo_eval.errors import ScapoError
 from scapo_eval.ids import canonical_image_id
 from scapo_eval.io.files import atomic_write
@@ -100,7 +99,7 @@ def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
     """Asserted mentions that a label covers, by source and by kind."""
     vocabularies = [Vocabulary.load(name) for name in ("coco80", "dopa160")]
     judged = {
-        vocabulary.name: [judge(caption, AliasMatcher(vocabulary), tempting_words(vocabulary)) for caption in gold]
+        vocabulary.name: [judge(caption, AliasMatcher(vocabulary, "visual")) for caption in gold]
         for vocabulary in vocabularies
     }
     yield from table_head("Source", [f"{vocabulary.name}, percent" for vocabulary in vocabularies], "Mentions")
@@ -126,7 +125,7 @@ def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
         for found in spans.values():
             rows = []
             for caption, mentions in zip(gold, found, strict=True):
-                own = [m for m in caption.mentions if m.kind == kind and m.polarity == "asserted"]
+                own = [m for m in caption.mentions if m.kind == kind and m.use == "claim"]
                 seen = sum(any(a.start < m.end and m.start < a.end for a in mentions) for m in own)
                 rows.append({"mentions": len(own), "seen": seen})
             values, counts = measure(BY_KIND, rows)
@@ -163,14 +162,12 @@ def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -
     position = {label: k for k, label in enumerate(vocabulary.labels)}
     yield from table_head("Claims", ["Readers' Hal.", "Matcher's", "Readers' Cover", "Matcher's",
                                      "Readers' CHAIR_s", "Matcher's", "Same CHAIR_s verdict"], "Captions")  # fmt: skip
-    left_out: Mapping[str, set[str]] = {"all": set(), "asserted": {"negated"}, "certain": {"negated", "hedged"}}
-    for claims, out in left_out.items():
-        matcher = AliasMatcher(vocabulary, cue_words(claims))  # type: ignore[arg-type]
-        found = find_claims(matcher, [gold[k].text for k in known])
+    for claims in CLAIMS:
+        found = AliasMatcher(vocabulary, claims).find_batch([gold[k].text for k in known])
         rows = []
         for n, k in enumerate(known):
             state = states[oracle.index[images[k]]]
-            read = {m.coco for m in gold[k].mentions if m.coco and m.polarity not in out}
+            read = {m.coco for m in gold[k].mentions if m.coco and m.use not in LEFT_OUT[claims]}
             sides = {
                 "read": {position[label] for label in read},
                 "matched": set(found.label_id[found.row(n)].tolist()),

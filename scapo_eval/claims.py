@@ -208,8 +208,8 @@ def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
     beside[1:-1] = mentions.start[1:] == mentions.end[:-1] + 1
     beside[mentions.indptr] = False
     triple = np.append(beside[:-1] & beside[1:], False)  # at k: both neighbors of mention k
-    triple[:-1] |= (mentions.start == 0) & beside[1:]
     listed: NDArray[np.bool_] = triple[:-1] | np.append(triple[1:-1], False) | np.append(False, triple[:-2])
+    listed |= (mentions.start == 0) & beside[1:]
     return listed
 
 
