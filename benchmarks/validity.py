@@ -96,7 +96,7 @@ def source_of(caption: GoldCaption) -> str:
 
 
 def coverage(gold: Sequence[GoldCaption]) -> Iterator[str]:
-    """Asserted mentions that a label covers, by source and by kind."""
+    """Claims that a label covers, by source and by kind."""
     vocabularies = [Vocabulary.load(name) for name in ("coco80", "dopa160")]
     judged = {
         vocabulary.name: [judge(caption, AliasMatcher(vocabulary, "visual")) for caption in gold]
@@ -332,8 +332,8 @@ intervals by caption (the first two sections) or image. No caption is printed.
 """
 
 COVERAGE = """\
-Of the asserted mentions of objects, persons, animals, food, clothing and regions in 200 annotated captions of twelve
-files (`benchmarks/gold`), those that a label of the vocabulary covers, by source; then the mentions of each kind that
+Of the claims of objects, persons, animals, food, clothing and regions in 350 annotated captions (`benchmarks/gold`),
+those that a label of the vocabulary covers, by source; then the mentions of each kind that
 any alias overlaps. `dopa160` was improved with these captions at hand, so its figures are optimistic. What is not
 covered is neither right nor wrong to Hal. Rate and CHAIR: it does not exist. Attributes, counts, relations and actions
 are in no row; no vocabulary of objects sees them (`scapo-eval facts` does, with a judge).
@@ -353,7 +353,7 @@ Values of different profiles are not comparable, and their order of systems need
 
 READINGS = """\
 `all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
-not say of this image ([vocabulary.md](vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
+not say of this image ([vocabulary.md](vocabulary.md#what-a-caption-does-with-a-mention)). A model that writes "there is no dog" or "possibly a dog" is
 charged for a dog by `all`.
 """
 
