@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from .answers import PARSERS, parser_identity
 from .answers import parser as parser_of
-from .claims import SCORED, Claims
+from .claims import Claims
 from .comparison import compare as compare_runs
 from .errors import InputError, check_choice
 from .io.containers import warn_user
@@ -46,7 +46,7 @@ def score(
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = "dopa160",
     name: str | None = None,
-    claims: Claims = SCORED,
+    claims: Claims = "all",
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
@@ -64,7 +64,8 @@ def score(
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
         name: of the system; by default the file's, or ``captions``.
-        claims: which mentions count, see :mod:`scapo_eval.claims`; ``all`` is the paper's protocol.
+        claims: which mentions count, see :mod:`scapo_eval.claims`; ``all`` is the paper's protocol, ``visual``
+            is right on captions of recent models.
         workers: processes that parse and match; None: this one.
         resamples: bootstrap resamples for intervals; 0 for none.
         seed: of the resampling.

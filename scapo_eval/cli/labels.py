@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from ..claims import SCORED
 from ..io.files import dump_json, input_size
 from ..metrics.labels import score_labels
 from ..oracle import PresenceOracle
@@ -35,7 +33,7 @@ TSV_COLUMNS = (
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Labels and pairs of each table.")
-@partial(scoring_options, claims=SCORED)
+@scoring_options
 @format_options
 @click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")
 @click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")

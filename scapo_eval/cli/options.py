@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..claims import CLAIMS, Claims
+from ..claims import CLAIMS
 from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write, dump_json
 from ..results import Resampling
@@ -145,18 +145,13 @@ def output_options(command: Command) -> Command:
     return with_options(command, options, "output", Output)
 
 
-def scoring_options(command: Command, claims: Claims = "all") -> Command:
-    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``.
-
-    Args:
-        command: the function to decorate.
-        claims: the reading where none is named.
-    """
+def scoring_options(command: Command) -> Command:
+    """Adds how captions or responses are scored; the command receives the options as ``scoring: ScoringOptions``."""
     options = [
         click.option(
             "--claims",
             type=click.Choice(CLAIMS),
-            default=claims,
+            default="all",
             show_default=True,
             help="Mentions that count: all (the paper); asserted: none negated; certain: nor hedged; visual: none"
             " that claims nothing of the image (negated, quoted, a purpose, generic, likened, a modifier).",

@@ -11,7 +11,6 @@ from typing import get_args
 
 import click
 
-from ..claims import SCORED
 from ..io.files import STDIN, atomic_write, refuse_replacing
 from ..render import Format, render
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
@@ -101,7 +100,7 @@ def input_options(command: Command) -> Command:
         click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
-    return with_options(scoring_options(command, SCORED), options, "how", Inputs)
+    return with_options(scoring_options(command), options, "how", Inputs)
 
 
 def _renamings(pairs: Sequence[str]) -> dict[str, str]:

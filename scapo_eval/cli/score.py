@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from ..claims import SCORED
 from ..io.files import input_size
 from ..metrics.capscore import CaptionScorer, score_file
 from ..oracle import PresenceOracle, Truth
@@ -49,7 +46,7 @@ DOPA_VOCABULARY = "dopa160"
     metavar="FILE",
     help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
 )
-@partial(scoring_options, claims=SCORED)
+@scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],

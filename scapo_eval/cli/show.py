@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from ..claims import CLAIMS, SCORED, Claims
+from ..claims import CLAIMS, Claims
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.captions import Captions, caption_blocks
@@ -35,7 +35,7 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
     "--vocabulary", type=INPUT, default="coco80", show_default=True, metavar="NAME|FILE", help="Labels and aliases."
 )
 @click.option("--any-fingerprint", is_flag=True, help="Accept a matrix that was made for another vocabulary.")
-@click.option("--claims", type=click.Choice(CLAIMS), default=SCORED, show_default=True, help="Mentions that count.")
+@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per caption.")
 @click.option("--width", type=click.IntRange(40), help="Width in characters.")
 @click.option("--no-color", is_flag=True, help="No colors; verdicts stay as marks.")

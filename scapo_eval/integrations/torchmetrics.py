@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..api import oracle_of, vocabulary_of
-from ..claims import SCORED, Claims
+from ..claims import Claims
 from ..errors import InputError, MissingExtra
 from ..io.captions import captions_of
 from ..io.files import FaultList
@@ -58,7 +58,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
         truth: PresenceOracle | str | Path | Mapping[Any, Iterable[str]],
         vocabulary: Vocabulary | str | Path = "coco80",
         *,
-        claims: Claims = SCORED,
+        claims: Claims = "all",
         on_unknown_image: Literal["error", "skip"] = "error",
         **settings: Any,
     ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..claims import SCORED, Claims
+from ..claims import Claims
 from ..columns import MentionColumns
 from ..errors import InputError, InputErrors
 from ..io.captions import Captions, caption_blocks
@@ -258,7 +258,7 @@ def score_file(
     Raises:
         InputErrors, InputError: faults by file and line.
     """
-    options = options or ScoringOptions(SCORED)
+    options = options or ScoringOptions()
     source = display_name(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
@@ -318,7 +318,7 @@ def score_captions(
     oracle: PresenceOracle | str | Path | None = None,
     *,
     skip_unknown_images: bool = False,
-    claims: Claims = SCORED,
+    claims: Claims = "all",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
 ) -> CaptionScores:

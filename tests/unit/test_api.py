@@ -171,7 +171,7 @@ def test_settings_that_are_not_valid(settings: dict[str, Any], reason: str) -> N
 
 def test_chair_profiles() -> None:
     assert scapo_eval.chair(BASELINE, truth=TRUTH).metrics["chair_s"].value == pytest.approx(
-        scapo_eval.score(BASELINE, truth=TRUTH, claims="all").chair_s
+        scapo_eval.score(BASELINE, truth=TRUTH).chair_s
     )
     with pytest.raises(InputError, match="the profile 'reference' needs --synonyms FILE \\(in Python synonyms=\\)"):
         scapo_eval.chair(BASELINE, truth=TRUTH, profile="reference")
@@ -275,7 +275,7 @@ def test_runs_of_one_name_are_numbered() -> None:
 def test_what_cannot_be_compared() -> None:
     first = scapo_eval.score(BASELINE, truth=TRUTH, resamples=0)
     other = scapo_eval.score(ALIGNED, truth=TRUTH, claims="asserted", resamples=0)
-    with pytest.raises(InputError, match=r"scored differently.*claims: asserted against visual.*allow_different=True"):
+    with pytest.raises(InputError, match=r"scored differently.*claims: asserted against all.*allow_different=True"):
         compare([first, other])
     assert len(compare([first, other], allow_different=True).comparisons) == 5
     with pytest.raises(InputError, match="is a run of chair"):

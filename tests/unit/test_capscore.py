@@ -107,7 +107,7 @@ def random_world(seed: int) -> tuple[list[dict[str, Any]], dict[str, dict[str, i
 @pytest.mark.parametrize("seed", range(8))
 def test_counts_and_figures_equal_a_loop_over_sets(seed: int) -> None:
     records, states, oracle = random_world(seed)
-    scores = score_captions(records, VOCABULARY, oracle, claims="all")
+    scores = score_captions(records, VOCABULARY, oracle)
     expected = by_sets(records, states)
     assert scores.table.counts() == expected
     assert scores.counts == {**expected, "skipped": 0, "unknown_images": 0}

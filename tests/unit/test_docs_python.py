@@ -41,7 +41,7 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("docs/python.md"), "docs/python.md")
     shown = capsys.readouterr().out
     assert "<DataFrame>:2: 'caption' must be a string, found null" in shown
-    assert "{'claims': ('visual', 'asserted')}" in shown
+    assert "{'claims': ('all', 'asserted')}" in shown
     assert "\\begin{tabular}" in shown
     assert (folder / "results.json").is_file()
     assert set(found["metric"].compute()) == set(found["baseline"].values)
