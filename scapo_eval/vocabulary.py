@@ -344,15 +344,25 @@ def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, lis
 
 def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
     """The shared phrases that matter to a vocabulary: those that hold an alias and are none."""
-    words = {tokenize_alias(alias)[::2] for alias in aliases}
+    words = {_words_of(alias) for alias in aliases} - {()}
     longest = max(map(len, words), default=0)
     for phrase in phrases:
-        inside = tokenize_alias(phrase)[::2]
+        inside = _words_of(phrase)
         n = len(inside)
-        if inside not in words and any(
-            inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1)
+        if (
+            not inside
+            or (inside not in words
+            and any(inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1)))
         ):
             yield phrase
+
+
+def _words_of(alias: str) -> tuple[str, ...]:
+    """The words of an alias; none for a malformed one, which is named later."""
+    try:
+        return tokenize_alias(alias)[::2]
+    except ValueError:
+        return ()
 
 
 def _load_yaml(data: bytes, name: str) -> Any:

@@ -491,12 +491,15 @@ def piped_to_a_reader_that_leaves(arguments: Sequence[object], cwd: Path) -> tup
 
 
 def test_a_closed_pipe(world: Path) -> None:
-    assert piped_to_a_reader_that_leaves(["a.jsonl", "b.jsonl", *OPTIONS], world) == (0, b"")
+    assert piped_to_a_reader_that_leaves(["a.jsonl", "b.jsonl", *OPTIONS, "-q"], world) == (0, b"")
 
 
 def test_a_pipe_closed_in_the_middle_of_a_long_output(world: Path, tmp_path: Path) -> None:
     (tmp_path / "long.jsonl").write_bytes(lines_of(some_captions(7, n=20_000)))
-    assert piped_to_a_reader_that_leaves([tmp_path / "long.jsonl", *OPTIONS, "--per-caption", "-"], world) == (0, b"")
+    assert piped_to_a_reader_that_leaves([tmp_path / "long.jsonl", *OPTIONS, "--per-caption", "-", "-q"], world) == (
+        0,
+        b"",
+    )
 
 
 def test_closed_standard_streams(world: Path) -> None:
