@@ -349,10 +349,9 @@ def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
     for phrase in phrases:
         inside = _words_of(phrase)
         n = len(inside)
-        if (
-            not inside
-            or (inside not in words
-            and any(inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1)))
+        if not inside or (
+            inside not in words
+            and any(inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1))
         ):
             yield phrase
 
