@@ -5,6 +5,7 @@ The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: insid
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -215,6 +216,9 @@ def _shared_rules(name: str) -> bytes:
     return bytes((_vocabulary_folder() / name).read_bytes())
 
 
+_PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+
+
 @lru_cache(maxsize=1 << 15)
 def tokenize_alias(alias: str) -> tuple[str, ...]:
     """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
@@ -222,6 +226,9 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
     Raises:
         ValueError: it is empty, does not begin and end with a word character, or holds control characters.
     """
+    if _PLAIN.fullmatch(alias):  # nine in ten; the rest says the same, at a tenth of the speed
+        first, *others = alias.split(" ")
+        return (first, *(part for word in others for part in (GAP, word)))
     text = unicodedata.normalize("NFC", alias).strip()
     spans = word_spans(text)
     if not text:
@@ -345,13 +352,15 @@ def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, lis
 def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
     """The shared phrases that matter to a vocabulary: those that hold an alias and are none."""
     words = {_words_of(alias) for alias in aliases} - {()}
+    firsts = {inside[0] for inside in words}
     longest = max(map(len, words), default=0)
     for phrase in phrases:
         inside = _words_of(phrase)
         n = len(inside)
+        begins = [k for k in range(n) if inside[k] in firsts]
         if not inside or (
             inside not in words
-            and any(inside[k : k + length] in words for k in range(n) for length in range(1, min(longest, n - k) + 1))
+            and any(inside[k : k + length] in words for k in begins for length in range(1, min(longest, n - k) + 1))
         ):
             yield phrase
 
