@@ -56,10 +56,7 @@ class AliasMatcher:
 
     def _compile(self) -> None:
         self._left_out = left_out_codes(self.claims)
-        self._words = SpecialWords.of(self.vocabulary)
-        left_out = LEFT_OUT[self.claims]
-        self._trie = AliasTrie(self.vocabulary, cue_words(left_out))
-        self._batch = BatchMatcher(self._trie, look="modifier" in left_out)
+        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), self.claims)
 
     def find(self, text: str) -> list[Mention]:
         """Every mention of one caption in text order, with what the caption does with it.
@@ -106,6 +103,27 @@ class AliasMatcher:
         mentions, cues, look = self._batch.find(texts)
         uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims], self._words)
         return mentions, ~self._left_out[uses]
+
+
+class _Identity:
+    """A vocabulary as a key: equal to itself only, so that nothing of it has to be compared."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def __hash__(self) -> int:
+        return id(self.vocabulary)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.vocabulary is self.vocabulary
+
+
+@lru_cache(maxsize=8)
+def _compiled(key: _Identity, claims: Claims) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
+    """The tables of a vocabulary and reading; systems of one run share them. They are only read."""
+    left_out = LEFT_OUT[claims]
+    trie = AliasTrie(key.vocabulary, cue_words(left_out))
+    return trie, BatchMatcher(trie, look="modifier" in left_out), SpecialWords.of(key.vocabulary)
 
 
 def find_uses_of(text: str, spans: Sequence[tuple[int, int, int]], words: SpecialWords | None = None) -> list[int]:
