@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns
 from .context import colors, may_modify, noun_behind
-from .errors import check_choice
 from .text import fold
 from .types import Use
 from .vocabulary import Vocabulary
@@ -153,12 +152,7 @@ def find_uses(
 
 @lru_cache
 def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
-    """(uses,) bool, what a reading leaves out, by position in USES.
-
-    Raises:
-        InputError: an unknown reading.
-    """
-    check_choice("claims", claims, CLAIMS)
+    """(uses,) bool, what a reading leaves out, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 

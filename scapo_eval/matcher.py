@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, left_out_codes
+from .claims import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, left_out_codes
 from .columns import MentionColumns
+from .errors import check_choice
 from .matcher_batch import BatchMatcher
 from .reprs import one_line
 from .trie import IGNORED, AliasTrie
@@ -37,6 +38,7 @@ class AliasMatcher:
     """
 
     def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
+        check_choice("claims", claims, CLAIMS)
         self.vocabulary = vocabulary
         self.claims = claims
         self._compile()
@@ -46,16 +48,13 @@ class AliasMatcher:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tables, which are made faster than they travel; with all that a subclass holds."""
-        return {
-            name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_left_out", "_words")
-        }
+        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_words")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._compile()
 
     def _compile(self) -> None:
-        self._left_out = left_out_codes(self.claims)
         self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), self.claims)
 
     def find(self, text: str) -> list[Mention]:
@@ -102,7 +101,7 @@ class AliasMatcher:
             return only, np.ones(len(only.start), dtype=bool)
         mentions, cues, look = self._batch.find(texts)
         uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims], self._words)
-        return mentions, ~self._left_out[uses]
+        return mentions, ~left_out_codes(self.claims)[uses]
 
 
 class _Identity:

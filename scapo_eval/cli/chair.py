@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from ..io.files import input_size
-from ..metrics.chair import PROFILES, ChairScorer, score_chair
+from ..metrics.chair import PROFILES, score_chair
 from ..metrics.chair import profile as chosen_profile
 from ..metrics.chair.choice import DEFAULT_VOCABULARY
 from ..oracle import PresenceOracle
 from ..results import Run
-from ..scoring import ScoredBlock, ScoringOptions
-from .emit import emit
-from .files import INPUT, OUTPUT, named_files
-from .options import Command, Output, caption_file, evidence_file, output_options, scoring_options
-from .screen import progress
+from ..scoring import ScoringOptions
+from .emit import score_and_emit
+from .files import INPUT, OUTPUT
+from .options import Command, Output, output_options, scoring_options
 
 
 def object_options(command: Command) -> Command:
@@ -82,36 +81,17 @@ def command(
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
     """
-    if per_caption and len(captions) > 1:
-        raise click.UsageError("--per-caption takes one caption file at a time")
     reader = chosen_profile(
         profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
     )
     if profile == "opera":
         scoring = replace(scoring, workers=None)  # its tagger has processes of its own
     oracle = PresenceOracle.load(truth)
-    named = named_files(captions)
-    runs: list[Run] = []
-    with evidence_file(per_caption) as write:
 
-        def keep(scorer: ChairScorer, block: ScoredBlock) -> None:
-            assert write is not None
-            write(scorer.records(block))
+    def score(path: str, **how: Any) -> Run:
+        return score_chair(path, reader, oracle, scoring, **how)
 
-        for name, path in named:
-            with caption_file(path), progress(output, name, input_size(path)) as advance:
-                run = score_chair(
-                    path,
-                    reader,
-                    oracle,
-                    scoring,
-                    name=name,
-                    resampling=output.resampling,
-                    on_block=keep if write else None,
-                    on_progress=advance,
-                )
-            runs.append(run)
-    code = emit(runs, output, files=[path for _, path in named])
+    code = score_and_emit(captions, per_caption, output, score)
     if profile == "native":
         output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
     return code

@@ -13,7 +13,7 @@ from ..engines import ENGINES, Engine
 from ..errors import InputError
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
 from ..inference.judge_facts import Against, Prompts, judge_facts, read_references
-from ..inference.judge_objects import OBJECTS_TASK, judge_objects
+from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.sources import ImageFolder
@@ -167,12 +167,13 @@ def objhal(
     JSON list.
     """
     task = _text_of(prompt_file) if prompt_file else OBJECTS_TASK
+    found = read_captions(captions)
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             with completion_progress(settings, "judge", None) as advance:
                 tally = judge_objects(
-                    captions, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    found, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
                     task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
                 )  # fmt: skip
         finally:

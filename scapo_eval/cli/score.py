@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from ..io.files import input_size
-from ..metrics.capscore import CaptionScorer, score_file
+from ..metrics.capscore import score_file
 from ..oracle import PresenceOracle, Truth
 from ..results import Run
-from ..scoring import ScoredBlock, ScoringOptions
+from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
-from .emit import emit
-from .files import INPUT, OUTPUT, named_files
-from .options import Output, caption_file, evidence_file, output_options, scoring_options
-from .screen import progress
+from .emit import score_and_emit
+from .files import INPUT, OUTPUT
+from .options import Output, output_options, scoring_options
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -63,34 +63,14 @@ def command(
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
     """
-    if per_caption and len(captions) > 1:
-        raise click.UsageError("--per-caption takes one caption file at a time")
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
     dagger = None
     if dopa:
         matrix, second = PresenceOracle.load(dopa), Vocabulary.load(dopa_vocabulary)
         dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
-    named = named_files(captions)
-    runs: list[Run] = []
-    with evidence_file(per_caption) as write:
 
-        def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
-            assert write is not None
-            write(scorer.records(block))
+    def score(path: str, **how: Any) -> Run:
+        return score_file(path, labels, oracle, scoring, dagger=dagger, **how)
 
-        for name, path in named:
-            with caption_file(path), progress(output, name, input_size(path)) as advance:
-                run = score_file(
-                    path,
-                    labels,
-                    oracle,
-                    scoring,
-                    dagger=dagger,
-                    name=name,
-                    resampling=output.resampling,
-                    on_block=keep if write else None,
-                    on_progress=advance,
-                )
-            runs.append(run)
-    return emit(runs, output, files=[path for _, path in named])
+    return score_and_emit(captions, per_caption, output, score)

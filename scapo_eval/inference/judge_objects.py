@@ -7,7 +7,7 @@ answer mentions, as JSON. The wording here is this project's own, its contract t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -83,8 +83,17 @@ def read_objects(text: str) -> list[str] | None:
     return list(dict.fromkeys(name for name in (" ".join(name.split()) for name in listed) if name))
 
 
+def read_captions(path: str) -> list[ForeignCaption]:
+    """Captions of a file in any layout.
+
+    Raises:
+        InputError, InputErrors: the file holds no captions, or unreadable ones.
+    """
+    return list(captions_of(open_source(path)))
+
+
 def judge_objects(
-    path: str,
+    captions: Sequence[ForeignCaption],
     session: Session,
     output: str,
     *,
@@ -96,7 +105,7 @@ def judge_objects(
     """Has the objects of every caption listed, and writes what ``scapo-eval objhal`` reads.
 
     Args:
-        path: captions in any layout.
+        captions: what is read, see :func:`read_captions`.
         session: the judge's session.
         output: path of the JSON Lines with ``extracted``; a list that cannot be read is null, and the judge's last
             words stand beside it as ``unread``.
@@ -104,13 +113,9 @@ def judge_objects(
         task: instruction to the judge, see :func:`objects_turns`.
         sampling: sampling settings of the judge; None takes the defaults.
         drop_unfinished: drop the last sentence of a caption where it has no end, before the judge sees it.
-
-    Raises:
-        InputError, InputErrors: the file holds no captions, or unreadable ones.
     """
     sampling = sampling or Sampling()
     started = now()
-    captions = list(captions_of(open_source(path)))
     texts = [without_unfinished(each.caption) if drop_unfinished else each.caption for each in captions]
     asked = [k for k, text in enumerate(texts) if len(text.split()) > FEW_WORDS]
     requests = [

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
+
+import segmentation as benchmark
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def _load() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("segmentation", ROOT / "benchmarks" / "segmentation.py")
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["segmentation"] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-benchmark = _load()
 
 
 def test_annotations(shared: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import matcher_quality as quality
 import pytest
 
 from scapo_eval import AliasMatcher, Vocabulary
@@ -17,19 +15,6 @@ from scapo_eval.claims import USES, Claims
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 COCO = set(Vocabulary.load("coco80").labels)
-
-
-def _load() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("matcher_quality", BENCHMARKS / "matcher_quality.py")
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["matcher_quality"] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-quality = _load()
 
 
 @pytest.fixture(scope="module")

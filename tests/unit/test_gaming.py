@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import gaming
 import pytest
 
 from scapo_eval.integrations.loop import log_metrics
 from scapo_eval.monitor import behavior_metrics, behavior_sums
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def _load() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("gaming", ROOT / "benchmarks" / "gaming.py")
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["gaming"] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-gaming = _load()
 
 
 def test_page() -> None:
