@@ -19,12 +19,14 @@ from typing import NamedTuple
 from chair import shared_synonyms
 
 import scapo_eval
+from scapo_eval.answers import parser
 from scapo_eval.errors import ScapoError
 from scapo_eval.io.files import atomic_write
+from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench
 from scapo_eval.metrics.mmhal import mmhal_run, read_ratings
 from scapo_eval.names import metric_name
 from scapo_eval.render import number, stars
-from scapo_eval.results import Results, Run
+from scapo_eval.results import Resampling, Results, Run
 from scapo_eval.stats import holm
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -146,6 +148,7 @@ def page(data: Path, resamples: int) -> Iterable[str]:
         yield from caption_set(each, data, resamples)
     yield from amber(data, resamples)
     yield from yes_no(data, resamples)
+    yield from phd(data, resamples)
     yield from mmhal(data, resamples)
 
 
@@ -239,7 +242,32 @@ def yes_no(data: Path, resamples: int) -> Iterable[str]:
     parsers = ("default", "contains", "vlmevalkit", "pope")
     runs = [scapo_eval.yesno(sample, parser=parser, name=parser, resamples=resamples) for parser in parsers]
     yield from shown(runs, pairs_of=("accuracy",), metrics=("accuracy", "precision", "recall", "f1", "yes_ratio"))
+    yield (
+        "The official groupings of these answers, parser default: whole questions, figures and pairs are right only "
+        "if each of theirs is.\n"
+    )
+    found = {"sample": read_hallusionbench(str(sample), None, parser("default"))}
+    grouped = hallusionbench_runs(found, parser="default", resampling=Resampling(resamples))
+    yield from shown(grouped, metrics=("a_acc", "f_acc", "q_acc"))
     yield "No published value.\n"
+
+
+def phd(data: Path, resamples: int) -> Iterable[str]:
+    """PhD's counter-common-sense questions in Arabic, answered by GPT-4o mini."""
+    yield (
+        "## PhD\n\n30 answers of GPT-4o mini to counter-common-sense questions in Arabic (Sarab 2026, CC BY 4.0). "
+        "PhD's own answers could not be had.\n"
+    )
+    run = scapo_eval.phd(data / "phd" / "sarab_ccs_gpt-4o-mini.jsonl", name="GPT-4o mini", resamples=resamples)
+    yield from shown([run], metrics=("phd_ccs", "ccs_accuracy", "ccs_yes_recall", "ccs_no_recall"))
+    stated = json.loads((data / "phd" / "expected.json").read_bytes())["sarab_ccs_gpt-4o-mini.jsonl"]["published"]
+    names = {"phd_index": "phd_ccs", "accuracy": "ccs_accuracy", "yes_recall": "ccs_yes_recall",
+             "no_recall": "ccs_no_recall"}  # fmt: skip
+    known = [
+        Published("PhD", "GPT-4o mini", ours, round(100 * stated[theirs], 1), "Sarab's README")
+        for theirs, ours in names.items()
+    ]
+    yield from published(known, [run], "parser default")
 
 
 def mmhal(data: Path, resamples: int) -> Iterable[str]:
@@ -250,7 +278,7 @@ def mmhal(data: Path, resamples: int) -> Iterable[str]:
     )
     run = mmhal_run(
         "Qwen3-VL-4B", read_ratings(data / "captions_real" / "mmhal_bench_qwen3vl4b.jsonl"),
-        scapo_eval.results.Resampling(resamples),
+        Resampling(resamples),
     )  # fmt: skip
     yield from shown([run], metrics=("mmhal_score", "mmhal_hal"))
 
