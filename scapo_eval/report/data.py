@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..benchmark import SUMMARIES, benchmark
 from ..columns import MentionColumns
-from ..counts import CountTable
+from ..counts import CountBuilder, CountTable
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import iter_records
@@ -94,6 +94,22 @@ class CaptionEvidence:
     def words(self) -> list[list[str]]:
         """The words of each caption (separated by white space), case-folded."""
         return [text.casefold().split() for text in self.texts]
+
+    @cached_property
+    def hallucinated(self) -> CountTable:
+        """Per image: ``captions``, and for every label (by its position) the captions that hallucinate it."""
+        wrong = self.claimed & (self.states == 0)
+        return self._per_image(tuple(map(str, range(wrong.shape[1]))), wrong)
+
+    @cached_property
+    def lengths(self) -> CountTable:
+        """Per image: ``captions`` and their ``words``."""
+        return self._per_image(("words",), np.array([len(words) for words in self.words]).reshape(-1, 1))
+
+    def _per_image(self, columns: tuple[str, ...], rows: NDArray[Any]) -> CountTable:
+        builder = CountBuilder(("captions", *columns))
+        builder.add(self.image_ids, np.hstack([np.ones((len(rows), 1), dtype=np.int64), rows]))
+        return builder.table()
 
 
 @dataclass(frozen=True)
