@@ -12,7 +12,6 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +28,7 @@ from ..metrics.labels import label_rows, together
 from ..names import metric_name
 from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
 from ..results import Results
+from . import bundle
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -68,16 +68,18 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         import jinja2
     except ImportError:
         raise MissingExtra("report", "an HTML report") from None
-    here = files(__package__)
-    script, style = (here.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css"))
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.DictLoader(bundle.texts(".html")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    template = environment.from_string(here.joinpath("page.html").read_text("utf-8"))
     images = images or {}
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
-    text = template.render(
+    script, style = bundle.script(), bundle.style()
+    text = environment.get_template("page").render(
         title=title,
         version=__version__,
         script=script,

@@ -1,4 +1,5 @@
 // What test_report_browser.py asks of a page: an object of functions that return plain values.
+// oxlint-disable-next-line no-unused-vars -- read by the function that each test wraps around this text
 const checks = {
   // Every visible text node against what is painted behind it: WCAG 2.2, 1.4.3 wants 4.5, large text 3.
   // Returns how many were checked, and those that fail by tag and class.

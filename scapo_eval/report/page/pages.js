@@ -1,0 +1,46 @@
+// Which page is shown, and when each is drawn.
+
+import { address } from "./address.js";
+
+const sections = [...document.querySelectorAll("section[data-page]")];
+const pages = {}; // name -> {draw, arrive, resized}
+const drawn = new Set();
+export let shown = null;
+
+/**
+ * Registers a page. draw: called when it is first shown (and, if resized, when the width has changed);
+ * arrive: called whenever the address leads to it.
+ */
+export function addPage(name, { draw = null, arrive = null, resized = false }) {
+  pages[name] = { draw, arrive, resized };
+}
+
+function drawPage(name) {
+  if (!pages[name] || !pages[name].draw || drawn.has(name)) return;
+  drawn.add(name);
+  pages[name].draw();
+}
+export const drawAll = () => sections.forEach((section) => drawPage(section.dataset.page));
+
+export function show() {
+  const wanted = address().get("page");
+  const page = sections.some((s) => s.dataset.page === wanted) ? wanted : sections[0] && sections[0].dataset.page;
+  for (const section of sections) section.hidden = section.dataset.page !== page;
+  for (const a of document.querySelectorAll("nav a")) {
+    if (a.hash === "#page=" + page) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  if (shown !== null && shown !== page) scrollTo(0, 0);
+  shown = page;
+  drawPage(page);
+  if (pages[page] && pages[page].arrive) pages[page].arrive();
+}
+
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === width) return;
+  width = innerWidth;
+  for (const name of Object.keys(pages)) if (pages[name].resized) drawn.delete(name);
+  if (shown) drawPage(shown);
+});
+addEventListener("hashchange", show);
