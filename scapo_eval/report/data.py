@@ -326,12 +326,17 @@ class Plane:
     """One frontier plot; the first point is the baseline.
 
     Attributes:
+        metric_set: the benchmark that it belongs to.
+        x, y: the metrics of the axes.
         title: title of the plot.
         points: the systems that have both metrics.
         trails: positions in ``points`` of one training run's checkpoints, in order.
         arrows: positions in ``points`` that an arrow from the baseline leads to.
     """
 
+    metric_set: str
+    x: str
+    y: str
     title: str
     points: tuple[Point, ...]
     trails: tuple[tuple[int, ...], ...]
@@ -348,17 +353,19 @@ def planes(report: Report) -> list[Plane]:
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(_plane(title, points, report.trails, apart))
+                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart)))
     return found
 
 
-def _plane(title: str, points: list[Point], prefixes: Sequence[str], apart: Set[str]) -> Plane:
-    """A plane; no arrow leads to systems ``apart``, which share too few images with the baseline."""
+def _ways(
+    points: Sequence[Point], prefixes: Sequence[str], apart: Set[str]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Trails and arrows; no arrow leads to systems ``apart``, which share too few images with the baseline."""
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
     passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
     arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
-    return Plane(title, tuple(points), tuple(trails), tuple(arrows))
+    return tuple(trails), tuple(arrows)
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:

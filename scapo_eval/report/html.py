@@ -25,7 +25,7 @@ from ..io.files import dump_json
 from ..matcher import AliasMatcher
 from ..metrics.facts import claim_rows
 from ..metrics.labels import label_rows, together
-from ..names import metric_name
+from ..names import benchmark_name, metric_meaning, metric_name
 from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
 from ..results import Results
 from . import bundle
@@ -43,6 +43,7 @@ from .data import (
     marked,
     planes,
 )
+from .overview import overview
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 200
@@ -78,6 +79,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
     images = images or {}
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
+    arguments = overview(report)
     script, style = bundle.script(), bundle.style()
     text = environment.get_template("page").render(
         title=title,
@@ -94,6 +96,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
                 "form-action 'none'",
             )
         ),
+        arguments=arguments,
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
@@ -103,7 +106,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         runs=report.training_logs,
         percent=percent,
         payloads={
-            "charts": _packed(_charts(report, drawn)),
+            "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
             "pictures": _packed(dict(images)),
         },
@@ -148,17 +151,21 @@ def _group(group: Results) -> dict[str, Any]:
             apart = on_shared_images(row, sizes, lambda value: number(value, plain)).replace("->", "→")
             made["difference"] = "; ".join(filter(None, (change + mark, apart)))
             better = is_better(row, metric.higher_is_better.get(name))
-            made["tone"] = "" if better is None else "good" if better else "bad"
+            made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
     arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
-        "name": metric.name,
+        "name": benchmark_name(metric.name),
+        "set": metric.name,
         "counted": metric.counted,
         "tall": len(names) > MANY_METRICS,
-        "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "metrics": [
+            (n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+            for n in names
+        ],
         "systems": [
             {
                 "name": system["name"],
@@ -235,10 +242,11 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
             {
+                "set": plane.metric_set,
                 "title": plane.title,
+                "axes": [_axis(plane.metric_set, name) for name in (plane.x, plane.y)],
                 "points": [[p.name, p.x, p.y, p.score, _rounded(p.ellipse.tolist())] for p in plane.points],
                 "trails": plane.trails,
-                "arrows": plane.arrows,
             }
             for plane in drawn
         ],
@@ -246,6 +254,10 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
     }
+
+
+def _axis(metric_set: str, name: str) -> dict[str, str]:
+    return {"name": metric_name(name), "meaning": metric_meaning(metric_set, name)}
 
 
 def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:

@@ -7,6 +7,7 @@ import { byId, unpack } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
 import { labelsPage } from "./labels.js";
+import { overviewPage } from "./overview.js";
 import { show } from "./pages.js";
 import { scoresPage } from "./scores.js";
 import { nameSystems } from "./systems.js";
@@ -16,6 +17,7 @@ async function start() {
   show();
   const charts = await unpack("charts");
   nameSystems(charts.names);
+  overviewPage(charts);
   scoresPage();
   frontierPage(charts);
   if (charts.labels.length) {

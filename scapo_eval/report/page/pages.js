@@ -1,6 +1,6 @@
 // Which page is shown, and when each is drawn.
 
-import { address } from "./address.js";
+import { address, link } from "./address.js";
 
 const sections = [...document.querySelectorAll("section[data-page]")];
 const pages = {}; // name -> {draw, arrive, resized}
@@ -27,7 +27,9 @@ export function show() {
   const page = sections.some((s) => s.dataset.page === wanted) ? wanted : sections[0] && sections[0].dataset.page;
   for (const section of sections) section.hidden = section.dataset.page !== page;
   for (const a of document.querySelectorAll("nav a")) {
-    if (a.hash === "#page=" + page) a.setAttribute("aria-current", "page");
+    const name = new URLSearchParams(a.hash.slice(1)).get("page");
+    a.href = link({ page: name });
+    if (name === page) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
   if (shown !== null && shown !== page) scrollTo(0, 0);
