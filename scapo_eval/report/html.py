@@ -44,6 +44,7 @@ from .data import (
     planes,
 )
 from .overview import overview
+from .sentences import spoken_metrics
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 200
@@ -155,17 +156,18 @@ def _group(group: Results) -> dict[str, Any]:
         return made
 
     arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
+    headings = [
+        (n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        for n in names
+    ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
         "name": benchmark_name(metric.name),
         "set": metric.name,
         "counted": metric.counted,
-        "tall": len(names) > MANY_METRICS,
-        "metrics": [
-            (n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
-            for n in names
-        ],
+        "metrics": headings,
+        "headline": [h for h in headings if len(names) <= MANY_METRICS or h[0] in spoken_metrics(metric)],
         "systems": [
             {
                 "name": system["name"],

@@ -118,12 +118,8 @@ def _against(
             "n": said.n_images,
             "rows": [
                 [
-                    row["difference"],
-                    row["ci_low"],
-                    row["ci_high"],
+                    *(row[name] for name in ("difference", "ci_low", "ci_high", "baseline_value", "system_value")),
                     stars(row),
-                    row["baseline_value"],
-                    row["system_value"],
                 ]
                 for row in rows
             ],

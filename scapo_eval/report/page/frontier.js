@@ -130,16 +130,16 @@ export function frontier(figure, plane, iso, options) {
     for (let far = 14; far < length - 10; far += 6)
       room.take(bx + (dx / length) * far - 3, by + (dy / length) * far - 3, 6, 6);
     inner.append(
-        draw("line", {
-          class: "arrow",
-          x1: bx + (dx / length) * 10,
-          y1: by + (dy / length) * 10,
-          x2: X(p.x) - (dx / length) * 12,
-          y2: Y(p.y) - (dy / length) * 12,
-          "marker-end": `url(#arrow${id})`,
-          css: { stroke: colorOf(p.name), color: colorOf(p.name) },
-        }),
-      );
+      draw("line", {
+        class: "arrow",
+        x1: bx + (dx / length) * 10,
+        y1: by + (dy / length) * 10,
+        x2: X(p.x) - (dx / length) * 12,
+        y2: Y(p.y) - (dy / length) * 12,
+        "marker-end": `url(#arrow${id})`,
+        css: { stroke: colorOf(p.name), color: colorOf(p.name) },
+      }),
+    );
   }
   for (const p of points) {
     const tint = colorOf(p.name),
@@ -168,7 +168,7 @@ export function frontier(figure, plane, iso, options) {
   }
   const order = points.filter((p) => !passed.has(p.k)).sort((a, b) => (a === base ? -1 : b === base ? 1 : a.y - b.y));
   for (const p of order) {
-    const text = `${short(p.name.slice(common), W < 420 ? 12 : 30)} ${percent(p.score)}`,
+    const text = (W < 420 ? "" : short(p.name.slice(common), 30) + " ") + percent(p.score),
       w = widthOf(text) + 4,
       spot = room.near(X(p.x), Y(p.y), w, 16);
     if (!spot) continue; // the legend has it

@@ -18,7 +18,7 @@ async function start() {
   const charts = await unpack("charts");
   nameSystems(charts.names);
   overviewPage(charts);
-  scoresPage();
+  scoresPage(charts);
   frontierPage(charts);
   if (charts.labels.length) {
     labelsPage(charts.labels, charts.captions);

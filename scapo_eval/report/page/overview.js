@@ -23,6 +23,10 @@ export const shownChange = (value, plain) => {
   return +text === 0 ? text : (value > 0 ? "+" : "−") + text;
 };
 
+/** What the test says of a difference: the class of its color. */
+export const toneOf = (row, higher) =>
+  !row[5] || (higher !== true && higher !== false) ? "untested" : row[0] > 0 === higher ? "better" : "worse";
+
 /** The verdict of one comparison, with a sign, so that it does not hang on a color. */
 export const verdictOf = (entry) => el("strong", { class: "verdict " + entry.tone }, SIGNS[entry.tone] + entry.verdict);
 /** The sentence of one comparison, clause by clause in the colors of their tests. */
@@ -38,17 +42,13 @@ export const sentenceOf = (entry) =>
   );
 
 /** The select with which a baseline is chosen; it stands on several pages and says the same on each. */
-export function baselineSelect(argument, page) {
+export function baselineSelect(argument, choose) {
   const chosen = chosenBaseline(argument),
     several = new Set(argument.natural).size > 1;
   if (argument.against.filter(Boolean).length < 2) return null;
   const select = el(
     "select",
-    {
-      onchange: () => {
-        location.hash = link({ page, baseline: select.value });
-      },
-    },
+    { onchange: () => choose(select.value) },
     several ? el("option", { value: "" }, "the first of each set of images") : null,
     argument.systems.map((s, k) =>
       el("option", { value: wellFormed(s.name), selected: k === (chosen < 0 && !several ? 0 : chosen) }, s.name),
@@ -173,11 +173,10 @@ const CHANGES_MEANING =
   "Share of captions that name the label though it is absent, in points. Intervals: paired bootstrap of images. " +
   "Filled bars: an exact sign test over the images in which the two differ, Holm-corrected over all labels, shows a change.";
 
-function changeBars(argument, base, k) {
+function changeBars(figure, argument, base, k) {
   const changes = argument.against[base][k].labels,
     system = argument.systems[k].name;
-  const figure = el("figure", { class: "plane changes" });
-  const W = 430,
+  const W = Math.max(280, Math.min(560, figure.clientWidth - 20)),
     left = 96,
     right = W - 62,
     rowHeight = 23,
@@ -254,7 +253,6 @@ function changeBars(argument, base, k) {
     ),
     svg,
   );
-  return figure;
 }
 
 // One pair of captions
@@ -370,13 +368,7 @@ function forest(argument, bases) {
     p.rows.forEach(({ k, row }, j) => {
       const y = top + 29 + 19 * j,
         name = argument.systems[k].name,
-        tested = row[5] !== "",
-        tone =
-          !tested || p.higher === null || p.higher === undefined
-            ? "untested"
-            : row[0] > 0 === p.higher
-              ? "better"
-              : "worse";
+        tone = toneOf(row, p.higher);
       const mark = systemMark(name);
       mark.setAttribute("x", 4);
       mark.setAttribute("y", y - 7);
@@ -439,13 +431,16 @@ function drawArgument(place, argument, charts, id) {
   const entry = focus === null ? null : argument.against[bases[focus]][focus];
   const why = entry && entry.labels && entry.labels.length;
   const texts = argument.texts ? new Texts(argument.texts, argument.labels) : null;
+  const bars = el("figure", { class: "plane changes" });
   place.replaceChildren(
     el(
       "div",
       { class: "headline" },
       el("h3", {}, argument.title),
       dataLine(argument),
-      baselineSelect(argument, "overview"),
+      baselineSelect(argument, (baseline) => {
+        location.hash = link({ page: "overview", baseline });
+      }),
     ),
     ...[sharingBanner(argument)].filter(Boolean),
     el("div", { class: "first" }, claims(argument, bases, focus), figure),
@@ -460,6 +455,7 @@ function drawArgument(place, argument, charts, id) {
         ]
       : []),
   );
+  if (why) changeBars(bars, argument, bases[focus], focus);
   if (at >= 0) {
     const { plane, ...rest } = shownPlane(charts.planes[at], argument, focus === null ? undefined : bases[focus]);
     if (plane.points.length) {
