@@ -1,6 +1,6 @@
 // A chart as a file of its own: the SVG with the page's colors and fonts written into it.
 
-import { el } from "./dom.js";
+import { draw, el } from "./dom.js";
 
 const PAINT = [
   "fill",
@@ -23,13 +23,14 @@ function standalone(svg) {
     to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((node, k) => {
     const style = getComputedStyle(node);
-    to[k].removeAttribute("class");
-    to[k].setAttribute("style", PAINT.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";"));
+    for (const name of ["class", "style"]) to[k].removeAttribute(name);
+    for (const name of PAINT) to[k].setAttribute(name, style.getPropertyValue(name)); // attributes: the policy allows no style
   });
-  const box = svg.viewBox.baseVal;
-  copy.setAttribute("width", box.width);
-  copy.setAttribute("height", box.height);
-  copy.style.background = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  const { width, height } = svg.viewBox.baseVal,
+    paper = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.prepend(draw("rect", { width, height, fill: paper.trim() }));
   return new XMLSerializer().serializeToString(copy);
 }
 
