@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from .. import __version__
+from ..claims import USES
 from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
@@ -28,6 +30,7 @@ from ..metrics.labels import label_rows, together
 from ..names import metric_name
 from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
 from ..results import Results
+from ..vocabulary import Vocabulary
 from . import bundle
 from .data import (
     GUARDS,
@@ -36,12 +39,14 @@ from .data import (
     ClaimEvidence,
     Plane,
     Report,
+    SurfaceForm,
     TrainingLog,
-    alias_rows,
     guards,
     iso_curve,
     marked,
     planes,
+    surface_forms,
+    suspect_forms,
 )
 
 THUMBNAIL_PIXELS = 220
@@ -228,6 +233,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
+    surfaces = [surface_forms(run) for run in report.captions]
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
@@ -242,7 +248,9 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
             }
             for plane in drawn
         ],
-        "labels": [_label_table(run) for run in report.captions],
+        "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
+        "suspects": [astuple(form) for form in suspect_forms(surfaces)],
+        "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
     }
@@ -252,7 +260,7 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionEvidence) -> dict[str, Any]:
+def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
     rows = label_rows(run.labels)
     most, counts, pairs = together(run.labels)
@@ -260,7 +268,7 @@ def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     return {
         "label": [labels[k] for k in used],
         **{name: [values[k] for k in used] for name, values in rows.items()},
-        "aliases": [[surface, labels[label], *numbers] for surface, label, *numbers in alias_rows(run)],
+        "forms": [astuple(form) for form in forms],
         "together": [[labels[k] for k in most], counts],
         "beside": [[labels[a], labels[b], n] for a, b, n in pairs],
     }
@@ -310,6 +318,8 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
             present[images[image]] = np.flatnonzero(states == 1).tolist()
     return {
         "labels": labels,
+        "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
+        "uses": USES,
         "images": list(images),
         "present": present,
         "systems": [
@@ -317,11 +327,27 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
                 "name": run.name,
                 "image": [images[image] for image in run.image_ids],
                 "line": run.lines,
-                **marked(run.texts, run.states, AliasMatcher(run.truth.vocabulary), run.rewards, run.mentions),
+                **marked(
+                    run.texts,
+                    run.states,
+                    AliasMatcher(run.truth.vocabulary),
+                    run.rewards,
+                    run.found,
+                    run.uses,
+                    run.counts,
+                ),
             }
             for run in runs
         ],
     }
+
+
+def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
+    """The aliases of each label, in the order of the labels."""
+    found: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
+    for alias, label in vocabulary.aliases.items():
+        found[label].append(alias)
+    return list(found.values())
 
 
 # Pictures

@@ -1,10 +1,12 @@
 // The Guards page: caption lengths.
 
+import { address, namesFrom, orderFrom, orderText } from "./address.js";
 import { byId } from "./dom.js";
 import { sum } from "./format.js";
 import { curve } from "./linechart.js";
-import { addPage } from "./pages.js";
+import { addPage, remember } from "./pages.js";
 import { names } from "./systems.js";
+import { sortable } from "./table.js";
 
 export function guardsPage(charts) {
   const systems = charts.captions;
@@ -23,5 +25,15 @@ export function guardsPage(charts) {
     );
     place.replaceChildren(...(made ? [made.figure] : []));
   };
-  addPage("guards", { draw, resized: true });
+  const order = { by: null, down: false };
+  const paintRows = sortable(byId("guards").querySelector("table"), order, () =>
+    remember({ sort: orderText(order), base: address().get("base"), hide: address().get("hide") }),
+  );
+  const arrive = () => {
+    Object.assign(order, orderFrom(address().get("sort"), { by: null, down: false }));
+    const hidden = namesFrom(address().get("hide"), systems);
+    for (const row of byId("guards").querySelectorAll("tbody tr")) row.hidden = hidden.has(row.dataset.name);
+    paintRows();
+  };
+  addPage("guards", { draw, arrive, resized: true });
 }

@@ -19,7 +19,7 @@ async function start() {
   scoresPage();
   frontierPage(charts);
   if (charts.labels.length) {
-    labelsPage(charts.labels, charts.captions);
+    labelsPage(charts);
     guardsPage(charts);
   }
   if (charts.training.length) trainingPage(charts.training);

@@ -1,10 +1,12 @@
 // Which page is shown, and when each is drawn.
 
-import { address } from "./address.js";
+import { address, link } from "./address.js";
 
 const sections = [...document.querySelectorAll("section[data-page]")];
+const tabs = [...document.querySelectorAll("nav a")].map((a) => [a, new URLSearchParams(a.hash.slice(1)).get("page")]);
 const pages = {}; // name -> {draw, arrive, resized}
 const drawn = new Set();
+const shared = ["base", "hide"]; // what one page chooses for all
 export let shown = null;
 
 /**
@@ -13,6 +15,30 @@ export let shown = null;
  */
 export function addPage(name, { draw = null, arrive = null, resized = false }) {
   pages[name] = { draw, arrive, resized };
+}
+
+/** Puts what a page shows into the address, and into its tab: who comes back to the page finds it so. */
+export function remember(values) {
+  history.replaceState(null, "", link({ page: shown, ...values }));
+  updateTabs();
+}
+
+function updateTabs() {
+  const now = address();
+  for (const [a, page] of tabs) {
+    if (page === shown) {
+      a.href = location.hash || "#page=" + page;
+      a.setAttribute("aria-current", "page");
+      continue;
+    }
+    a.removeAttribute("aria-current");
+    const params = new URLSearchParams(a.hash.slice(1));
+    for (const key of shared) {
+      if (now.get(key)) params.set(key, now.get(key));
+      else params.delete(key);
+    }
+    a.href = "#" + params;
+  }
 }
 
 function drawPage(name) {
@@ -26,12 +52,9 @@ export function show() {
   const wanted = address().get("page");
   const page = sections.some((s) => s.dataset.page === wanted) ? wanted : sections[0] && sections[0].dataset.page;
   for (const section of sections) section.hidden = section.dataset.page !== page;
-  for (const a of document.querySelectorAll("nav a")) {
-    if (a.hash === "#page=" + page) a.setAttribute("aria-current", "page");
-    else a.removeAttribute("aria-current");
-  }
   if (shown !== null && shown !== page) scrollTo(0, 0);
   shown = page;
+  updateTabs();
   drawPage(page);
   if (pages[page] && pages[page].arrive) pages[page].arrive();
 }
