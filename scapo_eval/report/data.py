@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..benchmark import SUMMARIES, benchmark
 from ..columns import MentionColumns
-from ..counts import CountTable
+from ..counts import CountBuilder, CountTable
 from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import iter_records
@@ -102,6 +102,22 @@ class CaptionEvidence:
     def words(self) -> list[list[str]]:
         """The words of each caption (separated by white space), case-folded."""
         return [text.casefold().split() for text in self.texts]
+
+    @cached_property
+    def hallucinated(self) -> CountTable:
+        """Per image: ``captions``, and for every label (by its position) the captions that hallucinate it."""
+        wrong = self.claimed & (self.states == 0)
+        return self._per_image(tuple(map(str, range(wrong.shape[1]))), wrong)
+
+    @cached_property
+    def lengths(self) -> CountTable:
+        """Per image: ``captions`` and their ``words``."""
+        return self._per_image(("words",), np.array([len(words) for words in self.words]).reshape(-1, 1))
+
+    def _per_image(self, columns: tuple[str, ...], rows: NDArray[Any]) -> CountTable:
+        builder = CountBuilder(("captions", *columns))
+        builder.add(self.image_ids, np.hstack([np.ones((len(rows), 1), dtype=np.int64), rows]))
+        return builder.table()
 
 
 @dataclass(frozen=True)
@@ -320,12 +336,17 @@ class Plane:
     """One frontier plot; the first point is the baseline.
 
     Attributes:
+        metric_set: the benchmark that it belongs to.
+        x, y: the metrics of the axes.
         title: title of the plot.
         points: the systems that have both metrics.
         trails: positions in ``points`` of one training run's checkpoints, in order.
         arrows: positions in ``points`` that an arrow from the baseline leads to.
     """
 
+    metric_set: str
+    x: str
+    y: str
     title: str
     points: tuple[Point, ...]
     trails: tuple[tuple[int, ...], ...]
@@ -342,17 +363,19 @@ def planes(report: Report) -> list[Plane]:
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(_plane(title, points, report.trails, apart))
+                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart)))
     return found
 
 
-def _plane(title: str, points: list[Point], prefixes: Sequence[str], apart: Set[str]) -> Plane:
-    """A plane; no arrow leads to systems ``apart``, which share too few images with the baseline."""
+def _ways(
+    points: Sequence[Point], prefixes: Sequence[str], apart: Set[str]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Trails and arrows; no arrow leads to systems ``apart``, which share too few images with the baseline."""
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
     passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
     arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
-    return Plane(title, tuple(points), tuple(trails), tuple(arrows))
+    return tuple(trails), tuple(arrows)
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:

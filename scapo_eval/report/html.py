@@ -25,10 +25,21 @@ from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metric import MetricSet
 from ..metrics.facts import claim_rows
 from ..metrics.labels import label_rows, together
-from ..names import metric_name
-from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
+from ..names import benchmark_name, metric_meaning, metric_name
+from ..render import (
+    MANY_METRICS,
+    Cell,
+    Column,
+    headline,
+    is_better,
+    joined,
+    number,
+    on_shared_images,
+    stars,
+)
 from ..results import Results
 from ..vocabulary import Vocabulary
 from . import bundle
@@ -48,6 +59,8 @@ from .data import (
     surface_forms,
     suspect_forms,
 )
+from .overview import overview
+from .sentences import spoken_metrics
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 200
@@ -55,6 +68,7 @@ CLAIMS_SHOWN = 200
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
+_ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
@@ -83,6 +97,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
     images = images or {}
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
+    arguments = overview(report)
     script, style = bundle.script(), bundle.style()
     text = environment.get_template("page").render(
         title=title,
@@ -99,6 +114,8 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
                 "form-action 'none'",
             )
         ),
+        arguments=arguments,
+        joined=_joined(report.groups),
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
@@ -108,7 +125,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         runs=report.training_logs,
         percent=percent,
         payloads={
-            "charts": _packed(_charts(report, drawn)),
+            "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
             "pictures": _packed(dict(images)),
         },
@@ -153,17 +170,21 @@ def _group(group: Results) -> dict[str, Any]:
             apart = on_shared_images(row, sizes, lambda value: number(value, plain)).replace("->", "→")
             made["difference"] = "; ".join(filter(None, (change + mark, apart)))
             better = is_better(row, metric.higher_is_better.get(name))
-            made["tone"] = "" if better is None else "good" if better else "bad"
+            made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
-    arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
+    headings = [
+        (n, metric_name(n) + _ARROWS.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        for n in names
+    ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
-        "name": metric.name,
+        "name": benchmark_name(metric.name),
+        "set": metric.name,
         "counted": metric.counted,
-        "tall": len(names) > MANY_METRICS,
-        "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "metrics": headings,
+        "headline": [h for h in headings if len(names) <= MANY_METRICS or h[0] in spoken_metrics(metric)],
         "systems": [
             {
                 "name": system["name"],
@@ -182,6 +203,55 @@ def _group(group: Results) -> dict[str, Any]:
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
         "holm": any("p_holm" in row for row in found["comparisons"]),
         "resamples": f"{group.runs[0].resampling.resamples:,}",
+    }
+
+
+def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
+    """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
+    if len(groups) < 2:
+        return None
+    shown = [
+        (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
+        for group in groups
+        for name in headline(group.metric_set)
+    ]
+    table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
+
+    first = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
+
+    def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
+        if found.value is None:
+            return {"value": ""}
+        plain, higher = name in metric_set.plain_numbers, metric_set.higher_is_better.get(name)
+        tone = "untested"
+        if found.difference and found.stars and higher is not None:
+            tone = "better" if (found.difference > 0) == higher else "worse"
+        change = "baseline" if first.get(metric_set.name) == system else ""
+        if found.difference is not None:
+            change = number(found.difference, plain, sign=True) + found.stars
+        return {"value": number(found.value, plain), "difference": change, "tone": tone}
+
+    return {
+        "benchmarks": [
+            {
+                "set": group.metric_set.name,
+                "name": benchmark_name(group.metric_set.name),
+                "span": sum(each is group.metric_set for each, _, _ in shown),
+            }
+            for group in groups
+        ],
+        "columns": [
+            {
+                "name": metric_name(name) + _ARROWS.get(each.higher_is_better.get(name), ""),
+                "meaning": metric_meaning(each.name, name),
+            }
+            for each, name, _ in shown
+        ],
+        "rows": [
+            {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}
+            for name, cells in table.rows
+        ],
+        "notes": [note for note in table.notes if not note.startswith("*")],  # the page explains stars itself
     }
 
 
@@ -241,10 +311,11 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
             {
+                "set": plane.metric_set,
                 "title": plane.title,
+                "axes": [_axis(plane.metric_set, name) for name in (plane.x, plane.y)],
                 "points": [[p.name, p.x, p.y, p.score, _rounded(p.ellipse.tolist())] for p in plane.points],
                 "trails": plane.trails,
-                "arrows": plane.arrows,
             }
             for plane in drawn
         ],
@@ -254,6 +325,10 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
     }
+
+
+def _axis(metric_set: str, name: str) -> dict[str, str]:
+    return {"name": metric_name(name), "meaning": metric_meaning(metric_set, name)}
 
 
 def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:

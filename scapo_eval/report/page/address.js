@@ -1,12 +1,16 @@
 // The address: everything that a link must bring back stands in the hash.
 
-import { wellFormed } from "./format.js";
+/** What every page goes by is part of every link. */
+export const KEPT = ["baseline", "without"];
 
 export const address = () => new URLSearchParams(location.hash.slice(1));
 export function link(values) {
-  const params = new URLSearchParams();
-  for (const [key, value] of Object.entries(values))
-    if (value !== "" && value !== null && value !== undefined && value !== false) params.set(key, value);
+  const params = new URLSearchParams(),
+    now = address();
+  const all = { ...Object.fromEntries(KEPT.map((key) => [key, now.getAll(key)])), ...values };
+  for (const [key, value] of Object.entries(all))
+    for (const one of Array.isArray(value) ? value : [value])
+      if (one !== "" && one !== null && one !== undefined && one !== false) params.append(key, one);
   return "#" + params;
 }
 
@@ -16,8 +20,3 @@ export function orderFrom(text, usual) {
   const found = /^(-?)(\d+)$/.exec(text || "");
   return found ? { by: +found[2], down: found[1] === "-" } : { ...usual };
 }
-
-/** Systems that the address hides, of all; and how it names them. */
-export const namesText = (names) => names.map(wellFormed).join(",");
-export const namesFrom = (text, all) =>
-  new Set(all.filter((name) => `,${text || ""},`.includes(`,${wellFormed(name)},`)));

@@ -1,10 +1,11 @@
 // The Captions page: images in the order of a filter, with every system's captions.
 
-import { address, link, namesFrom, namesText } from "./address.js";
+import { address, link } from "./address.js";
+import { asideNames, isAside } from "./baseline.js";
 import { byId, el } from "./dom.js";
 import { sum, wellFormed } from "./format.js";
 import { addPage, remember, shown } from "./pages.js";
-import { names, swatch } from "./systems.js";
+import { systemMark } from "./systems.js";
 import { Texts, VERDICTS } from "./texts.js";
 
 const GRID_STEP = 96; // pictures that are shown at once, and more at each press
@@ -57,7 +58,7 @@ class Captions {
     this.form = byId("captions-controls");
     this.list = byId("list");
     this.space = byId("list-space");
-    this.hidden = new Set();
+    this.aside = new Set();
     this.lay();
     this.listen();
   }
@@ -74,7 +75,7 @@ class Captions {
           "label",
           { class: "check" },
           el("input", { type: "checkbox", checked: true, "data-system-place": k }),
-          swatch(Math.max(0, names.indexOf(s.name))),
+          systemMark(s.name),
           el("bdi", {}, s.name),
         ),
       ),
@@ -101,10 +102,11 @@ class Captions {
     this.form.addEventListener("input", () => this.filter(null));
     this.form.addEventListener("reset", () => setTimeout(() => this.filter(null)));
     byId("captions-systems").addEventListener("change", () => {
-      const boxes = [...byId("captions-systems").querySelectorAll("input")];
-      this.hidden = new Set(
-        boxes.filter((box) => !box.checked).map((box) => this.systems[+box.dataset.systemPlace].name),
-      );
+      for (const box of byId("captions-systems").querySelectorAll("input")) {
+        const name = wellFormed(this.systems[+box.dataset.systemPlace].name);
+        if (box.checked) this.aside.delete(name);
+        else this.aside.add(name);
+      }
       this.filter(this.rows[this.at] === undefined ? null : this.rows[this.at]);
     });
     byId("captions-look").addEventListener("click", (event) => {
@@ -173,8 +175,7 @@ class Captions {
       rewards: f.rewards.checked ? "1" : "",
       names: f.names.checked ? "1" : "",
       look: this.look === "grid" ? "grid" : "",
-      hide: namesText([...this.hidden]),
-      base: address().get("base"),
+      without: [...this.aside],
     };
   }
 
@@ -208,12 +209,9 @@ class Captions {
     for (const name of ["label", "word", "text"]) f[name].value = at.get(name) || "";
     for (const name of ["rewards", "names"]) f[name].checked = at.get(name) === "1";
     this.look = at.get("look") === "grid" && Object.keys(this.pictures).length ? "grid" : "list";
-    this.hidden = namesFrom(
-      at.get("hide"),
-      this.systems.map((s) => s.name),
-    );
+    this.aside = asideNames();
     for (const box of byId("captions-systems").querySelectorAll("input"))
-      box.checked = !this.hidden.has(this.systems[+box.dataset.systemPlace].name);
+      box.checked = !isAside(this.systems[+box.dataset.systemPlace].name, this.aside);
     const image = this.place.get(at.get("image"));
     this.target = image === undefined ? null : { image, of: at.get("of"), n: +at.get("n") || 0 };
     this.filter(image === undefined ? null : image);
@@ -241,7 +239,7 @@ class Captions {
       use = this.uses.indexOf(s.use),
       verdict = VERDICTS.indexOf(s.verdict);
     const systems = this.systems.filter(
-      (system) => (!s.system || wellFormed(system.name) === s.system) && !this.hidden.has(system.name),
+      (system) => (!s.system || wellFormed(system.name) === s.system) && !isAside(system.name, this.aside),
     );
     const mention = (system, k) =>
       system.texts
@@ -286,7 +284,7 @@ class Captions {
     if (s.order === "random") shuffled(rows, Number(s.seed) || 0);
     this.rows = rows;
     this.shownSystems =
-      s.system && systems.length ? systems : this.systems.filter((each) => !this.hidden.has(each.name));
+      s.system && systems.length ? systems : this.systems.filter((each) => !isAside(each.name, this.aside));
     byId("captions-count").textContent =
       `${rows.length.toLocaleString("en")} of ${this.images.length.toLocaleString("en")} images` +
       (labels && !labels.length ? "; label not found" : "") +
@@ -359,7 +357,7 @@ class Captions {
           return el(
             "span",
             {},
-            swatch(Math.max(0, names.indexOf(s.name))),
+            systemMark(s.name),
             el("span", { class: "right" }, String(right)),
             " ",
             el("span", { class: wrong ? "wrong" : "" }, String(wrong)),
@@ -442,7 +440,7 @@ class Captions {
           el(
             "h4",
             {},
-            swatch(Math.max(0, names.indexOf(s.name))),
+            systemMark(s.name),
             el("bdi", {}, s.name),
             s.of[image].length > 1 ? ` (${n + 1})` : null,
             el("a", { href, title: "A link to this caption" }, `line ${s.line[k]} #`),

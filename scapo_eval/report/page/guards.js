@@ -1,11 +1,12 @@
 // The Guards page: caption lengths.
 
-import { address, namesFrom, orderFrom, orderText } from "./address.js";
+import { address, orderFrom, orderText } from "./address.js";
+import { asideNames, isAside } from "./baseline.js";
 import { byId } from "./dom.js";
 import { sum } from "./format.js";
 import { curve } from "./linechart.js";
 import { addPage, remember } from "./pages.js";
-import { names } from "./systems.js";
+import { names, systemMark } from "./systems.js";
 import { sortable } from "./table.js";
 
 export function guardsPage(charts) {
@@ -26,13 +27,12 @@ export function guardsPage(charts) {
     place.replaceChildren(...(made ? [made.figure] : []));
   };
   const order = { by: null, down: false };
-  const paintRows = sortable(byId("guards").querySelector("table"), order, () =>
-    remember({ sort: orderText(order), base: address().get("base"), hide: address().get("hide") }),
-  );
+  const paintRows = sortable(byId("guards").querySelector("table"), order, () => remember({ sort: orderText(order) }));
+  for (const row of byId("guards").querySelectorAll("tbody tr")) row.cells[0].prepend(systemMark(row.dataset.name));
   const arrive = () => {
     Object.assign(order, orderFrom(address().get("sort"), { by: null, down: false }));
-    const hidden = namesFrom(address().get("hide"), systems);
-    for (const row of byId("guards").querySelectorAll("tbody tr")) row.hidden = hidden.has(row.dataset.name);
+    const aside = asideNames();
+    for (const row of byId("guards").querySelectorAll("tbody tr")) row.hidden = isAside(row.dataset.name, aside);
     paintRows();
   };
   addPage("guards", { draw, arrive, resized: true });

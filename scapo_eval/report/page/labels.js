@@ -313,11 +313,10 @@ export function labelsPage(charts) {
     remember({
       view: current === "label" ? "" : current,
       system: +select.value ? systems[select.value] : "",
-      base: +baseline.value ? systems[baseline.value] : "",
+      baseline: +baseline.value ? systems[baseline.value] : "",
       search: search.value,
       sort: orderText(order) === orderText(USUAL[current]) ? "" : orderText(order),
       marks: marksText(),
-      hide: address().get("hide"),
     });
   const redraw = () => {
     changed();
@@ -338,7 +337,7 @@ export function labelsPage(charts) {
     current = VIEWS.includes(at.get("view")) ? at.get("view") : "label";
     order = orderFrom(at.get("sort"), USUAL[current]);
     select.value = place("system");
-    baseline.value = place("base");
+    baseline.value = place("baseline");
     search.value = at.get("search") || "";
     marks = at.get("marks")
       ? new Set(

@@ -6,7 +6,9 @@ import { captionsPage } from "./captions.js";
 import { byId, unpack } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
+import { joinedTable } from "./joined.js";
 import { labelsPage } from "./labels.js";
+import { overviewPage } from "./overview.js";
 import { show } from "./pages.js";
 import { scoresPage } from "./scores.js";
 import { nameSystems } from "./systems.js";
@@ -16,7 +18,9 @@ async function start() {
   show();
   const charts = await unpack("charts");
   nameSystems(charts.names);
-  scoresPage();
+  overviewPage(charts);
+  scoresPage(charts);
+  joinedTable();
   frontierPage(charts);
   if (charts.labels.length) {
     labelsPage(charts);

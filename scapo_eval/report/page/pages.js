@@ -1,20 +1,19 @@
 // Which page is shown, and when each is drawn.
 
-import { address, link } from "./address.js";
+import { KEPT, address, link } from "./address.js";
 
 const sections = [...document.querySelectorAll("section[data-page]")];
 const tabs = [...document.querySelectorAll("nav a")].map((a) => [a, new URLSearchParams(a.hash.slice(1)).get("page")]);
-const pages = {}; // name -> {draw, arrive, resized}
-const drawn = new Set();
-const shared = ["base", "hide"]; // what one page chooses for all
+const pages = []; // [name, {draw, arrive, resized}]
+const drawn = new Set(); // those of them that are drawn
 export let shown = null;
 
 /**
- * Registers a page. draw: called when it is first shown (and, if resized, when the width has changed);
+ * Registers a page, or a part of one. draw: called when it is first shown (and, if resized, when the width has changed);
  * arrive: called whenever the address leads to it.
  */
 export function addPage(name, { draw = null, arrive = null, resized = false }) {
-  pages[name] = { draw, arrive, resized };
+  pages.push([name, { draw, arrive, resized }]);
 }
 
 /** Puts what a page shows into the address, and into its tab: who comes back to the page finds it so. */
@@ -24,7 +23,6 @@ export function remember(values) {
 }
 
 function updateTabs() {
-  const now = address();
   for (const [a, page] of tabs) {
     if (page === shown) {
       a.href = location.hash || "#page=" + page;
@@ -33,18 +31,17 @@ function updateTabs() {
     }
     a.removeAttribute("aria-current");
     const params = new URLSearchParams(a.hash.slice(1));
-    for (const key of shared) {
-      if (now.get(key)) params.set(key, now.get(key));
-      else params.delete(key);
-    }
-    a.href = "#" + params;
+    for (const key of KEPT) params.delete(key);
+    a.href = link(Object.fromEntries(params));
   }
 }
 
 function drawPage(name) {
-  if (!pages[name] || !pages[name].draw || drawn.has(name)) return;
-  drawn.add(name);
-  pages[name].draw();
+  for (const part of pages) {
+    if (part[0] !== name || !part[1].draw || drawn.has(part)) continue;
+    drawn.add(part);
+    part[1].draw();
+  }
 }
 export const drawAll = () => sections.forEach((section) => drawPage(section.dataset.page));
 
@@ -56,14 +53,14 @@ export function show() {
   shown = page;
   updateTabs();
   drawPage(page);
-  if (pages[page] && pages[page].arrive) pages[page].arrive();
+  for (const [name, { arrive }] of pages) if (name === page && arrive) arrive();
 }
 
 let width = innerWidth;
 addEventListener("resize", () => {
   if (innerWidth === width) return;
   width = innerWidth;
-  for (const name of Object.keys(pages)) if (pages[name].resized) drawn.delete(name);
+  for (const part of pages) if (part[1].resized) drawn.delete(part);
   if (shown) drawPage(shown);
 });
 addEventListener("hashchange", show);

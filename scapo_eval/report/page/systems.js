@@ -1,6 +1,6 @@
 // The systems of the report: their colors, markers and short names.
 
-import { el } from "./dom.js";
+import { draw, el } from "./dom.js";
 
 const MARKERS = [
   "M-6-6H6V6H-6Z",
@@ -22,10 +22,16 @@ export function nameSystems(all) {
 export const color = (k) => `var(--s${k % 8})`;
 export const colorOf = (name) => color(Math.max(0, names.indexOf(name)));
 export const markerOf = (name) => MARKERS[Math.max(0, names.indexOf(name)) % MARKERS.length];
-export const swatch = (k) => el("span", { class: "swatch", css: { background: color(k) } });
+/** A system's marker in its color, for legends, tables and headings. */
+export const systemMark = (name) =>
+  draw(
+    "svg",
+    { class: "glyph", viewBox: "-9 -9 18 18", "aria-hidden": "true" },
+    draw("path", { d: markerOf(name), css: { fill: colorOf(name) } }),
+  );
 export const key = (list) =>
   el(
     "div",
     { class: "key" },
-    list.map(([name, k]) => el("span", {}, swatch(k), el("bdi", {}, name))),
+    list.map(([name, k]) => el("span", {}, systemMark(names[k]), el("bdi", {}, name))),
   );

@@ -70,7 +70,7 @@ export function table(caption, columns, rows, order, changed = null) {
  * puts the rows into the order after that has been changed from outside.
  */
 export function sortable(node, order, changed = null) {
-  const heads = [...node.tHead.rows[node.tHead.rows.length - 1].cells];
+  const heads = [...node.tHead.querySelectorAll("th")].filter((th) => th.scope === "col"); // not those over several
   const body = node.tBodies[0];
   const rows = [...body.rows];
   const usual = new Map(rows.map((row, k) => [row, k]));
