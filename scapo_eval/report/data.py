@@ -33,6 +33,7 @@ from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, ScoringOptions
 from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
+from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 """Files of a training run's folder that a report reads, see docs/report.md."""
@@ -183,6 +184,7 @@ class Report:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
         claims: systems whose claims were judged, with the verdicts.
+        answers: systems whose answers to questions are at hand, with what is true of them.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
         vocabulary: marks training samples, where known.
@@ -192,10 +194,16 @@ class Report:
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
     claims: tuple[ClaimEvidence, ...] = ()
+    answers: tuple[AnswerEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     truth: Truth | None = None
+
+    def image_ids(self) -> set[str]:
+        """The images of which a page could show pictures."""
+        asked = {answer.image for each in self.answers for answer in each.answers}
+        return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
 
 def caption_evidence(

@@ -43,6 +43,7 @@ from ..render import (
 from ..results import Results
 from ..vocabulary import Vocabulary
 from . import bundle
+from .answers import columns_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -120,6 +121,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         planes=drawn,
         captions=report.captions,
         claims=[_claims(each) for each in report.claims],
+        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
         guards=_guard_rows(report),
         guard_names=GUARDS,
         runs=report.training_logs,
@@ -127,6 +129,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         payloads={
             "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
+            "answers": _packed(columns_of(report.answers)),
             "pictures": _packed(dict(images)),
         },
     )
@@ -214,10 +217,12 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
         for group in groups
         for name in headline(group.metric_set)
+        if any(run.values[name] is not None for run in group.runs)
     ]
     table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
 
-    first = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
+    firsts = {each.name: name for each, name, _ in reversed(shown)}  # benchmark -> its first metric
+    baselines = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
 
     def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
         if found.value is None:
@@ -226,9 +231,10 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         tone = "untested"
         if found.difference and found.stars and higher is not None:
             tone = "better" if (found.difference > 0) == higher else "worse"
-        change = "baseline" if first.get(metric_set.name) == system else ""
+        of_baseline = baselines.get(metric_set.name) == system and firsts[metric_set.name] == name
+        change = "baseline" if of_baseline else ""
         if found.difference is not None:
-            change = number(found.difference, plain, sign=True) + found.stars
+            change = number(found.difference, plain, sign=True).replace("-", "−") + found.stars
         return {"value": number(found.value, plain), "difference": change, "tone": tone}
 
     return {
@@ -322,6 +328,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
+        "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
     }

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -465,10 +465,92 @@ def test_hostile_captions_stay_text(browser: Any, tmp_path: Path) -> None:
     for place in PAGES[:-1]:
         page.evaluate("(place) => { location.hash = 'page=' + place; }", place)
     assert page.evaluate("window.hacked") is None
-    assert page.evaluate("document.scripts.length") == 4
+    assert page.evaluate("document.scripts.length") == 5
     assert page.title() == "</title><script>window.hacked=1</script>"
     reopened = opened.open("page=captions&image=" + "%22%3E%3Cimg+src%3Dx+onerror%3D%22window.hacked%3D1%22%3E4")
     assert reopened.locator("#detail h3").inner_text() == "Image " + name(4)
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions, ratings, and plain and described answers of two systems."""
+    folder = tmp_path_factory.mktemp("mixed")
+
+    def write(name: str, rows: Iterable[dict[str, Any]]) -> None:
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for system, text in (("base", "A dog and a cat."), ("ours", "A dog.")):
+        write(f"{system}.jsonl", ({"image_id": k, "caption": text, "objects": ["dog"]} for k in range(40)))
+        write(
+            f"judged_{system}.jsonl",
+            (
+                {
+                    "id": f"mmhal/{k}", "image_id": k, "question_type": "counting", "question": f"How many? {k}",
+                    "gt_answer": "Two.", "response": "<b>Three</b>." if system == "base" or k % 2 else "Two.",
+                    "rating": 1 if system == "base" or k % 2 else 5, "judge_text": "The judge says so.",
+                }
+                for k in range(40)
+            ),
+        )  # fmt: skip
+        write(
+            f"{system}_asked.jsonl",
+            (
+                {
+                    "id": k, "image": f"{k}.jpg", "question": "Is there a dog?", "label": "yes",
+                    "response": "No." if system == "base" or k < 10 else "Yes.",
+                    **({"description": "A dog sleeps."} if system == "ours" else {}),
+                }
+                for k in range(40)
+            ),
+        )  # fmt: skip
+    files = [f"{part}{system}{end}.jsonl" for part, end in (("", ""), ("judged_", ""), ("", "_asked"))
+             for system in ("base", "ours")]  # fmt: skip
+    joins = [f"{old}={new}" for old, new in (("judged_base", "base"), ("judged_ours", "ours"), ("base_asked", "base"))]
+    return make(folder, *files, *(argument for join in joins for argument in ("--name", join)))
+
+
+def test_several_benchmarks_are_joined_by_system_and_folded(browser: Any, mixed: Path) -> None:
+    opened = Reader(browser, mixed)
+    page = opened.open("page=scores")
+    table = page.locator("table.joined")
+    assert table.locator("thead tr:first-child a").all_inner_texts() == ["Captions", "MMHal-Bench", "Yes/no"]
+    assert table.locator("tbody tr").count() == 3  # base, ours, and ours_asked, which was not renamed
+    base = table.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert "–" not in base
+    assert table.locator("tbody tr").last.locator("td").first.inner_text() == "–"
+    assert table.locator(".better").count() >= 2
+    assert page.locator("details.benchmark[open]").count() == 0
+    table.get_by_role("link", name="MMHal-Bench").click()
+    assert page.locator("details.benchmark[open]").get_attribute("id") == "scores-of-mmhal"
+    table.get_by_role("button", name="Score ↑", exact=True).click()
+    names = table.locator("tbody th bdi")
+    assert names.all_inner_texts() == ["ours", "base", "ours_asked"]
+    opened.open(page.url.split("#")[1])
+    assert names.all_inner_texts() == ["ours", "base", "ours_asked"]
+    assert page.locator("details.benchmark[open]").count() == 1
+    opened.close()
+
+
+def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, mixed: Path) -> None:
+    opened = Reader(browser, mixed)
+    page = opened.open("page=answers&set=mmhal")
+    count = page.locator("#answers-count")
+    assert count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled"
+    page.select_option("[name=outcome]", "mended")
+    assert page.locator(".case").count() == 20
+    first = page.locator(".case").first
+    assert first.locator("mark").all_inner_texts() == ["rated 1 of 6", "rated 5 of 6"]
+    assert first.locator("blockquote").first.inner_text() == "<b>Three</b>."
+    first.locator("summary").first.click()
+    assert "The judge says so." in first.inner_text()
+    page.select_option("[name=set]", "yesno")
+    assert count.inner_text() == "30 of 40 questions; ours_asked against base: 30 mended, 0 spoiled"
+    assert "with a description in the prompt" in first.inner_text()
+    opened.open(page.url.split("#")[1])
+    assert page.locator(".case").count() == 30
+    checked, bad = opened.check("contrast")
+    assert (checked > 20, bad) == (True, {})
     opened.close()
 
 
