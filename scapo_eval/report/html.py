@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,16 +20,30 @@ from urllib.parse import quote
 import numpy as np
 
 from .. import __version__
+from ..claims import USES
 from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metric import MetricSet
 from ..metrics.facts import claim_rows
 from ..metrics.labels import label_rows, together
 from ..names import benchmark_name, metric_meaning, metric_name
-from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
+from ..render import (
+    MANY_METRICS,
+    Cell,
+    Column,
+    headline,
+    is_better,
+    joined,
+    number,
+    on_shared_images,
+    stars,
+)
 from ..results import Results
+from ..vocabulary import Vocabulary
 from . import bundle
+from .answers import columns_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -36,12 +51,14 @@ from .data import (
     ClaimEvidence,
     Plane,
     Report,
+    SurfaceForm,
     TrainingLog,
-    alias_rows,
     guards,
     iso_curve,
     marked,
     planes,
+    surface_forms,
+    suspect_forms,
 )
 from .overview import overview
 from .sentences import spoken_metrics
@@ -52,6 +69,7 @@ CLAIMS_SHOWN = 200
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
+_ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
@@ -98,10 +116,12 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
             )
         ),
         arguments=arguments,
+        joined=_joined(report.groups),
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
         claims=[_claims(each) for each in report.claims],
+        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
         guards=_guard_rows(report),
         guard_names=GUARDS,
         runs=report.training_logs,
@@ -109,6 +129,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         payloads={
             "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
+            "answers": _packed(columns_of(report.answers)),
             "pictures": _packed(dict(images)),
         },
     )
@@ -155,9 +176,8 @@ def _group(group: Results) -> dict[str, Any]:
             made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
-    arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
     headings = [
-        (n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        (n, metric_name(n) + _ARROWS.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
         for n in names
     ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
@@ -186,6 +206,58 @@ def _group(group: Results) -> dict[str, Any]:
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
         "holm": any("p_holm" in row for row in found["comparisons"]),
         "resamples": f"{group.runs[0].resampling.resamples:,}",
+    }
+
+
+def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
+    """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
+    if len(groups) < 2:
+        return None
+    shown = [
+        (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
+        for group in groups
+        for name in headline(group.metric_set)
+        if any(run.values[name] is not None for run in group.runs)
+    ]
+    table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
+
+    firsts = {each.name: name for each, name, _ in reversed(shown)}  # benchmark -> its first metric
+    baselines = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
+
+    def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
+        if found.value is None:
+            return {"value": ""}
+        plain, higher = name in metric_set.plain_numbers, metric_set.higher_is_better.get(name)
+        tone = "untested"
+        if found.difference and found.stars and higher is not None:
+            tone = "better" if (found.difference > 0) == higher else "worse"
+        of_baseline = baselines.get(metric_set.name) == system and firsts[metric_set.name] == name
+        change = "baseline" if of_baseline else ""
+        if found.difference is not None:
+            change = number(found.difference, plain, sign=True).replace("-", "−") + found.stars
+        return {"value": number(found.value, plain), "difference": change, "tone": tone}
+
+    return {
+        "benchmarks": [
+            {
+                "set": group.metric_set.name,
+                "name": benchmark_name(group.metric_set.name),
+                "span": sum(each is group.metric_set for each, _, _ in shown),
+            }
+            for group in groups
+        ],
+        "columns": [
+            {
+                "name": metric_name(name) + _ARROWS.get(each.higher_is_better.get(name), ""),
+                "meaning": metric_meaning(each.name, name),
+            }
+            for each, name, _ in shown
+        ],
+        "rows": [
+            {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}
+            for name, cells in table.rows
+        ],
+        "notes": [note for note in table.notes if not note.startswith("*")],  # the page explains stars itself
     }
 
 
@@ -252,6 +324,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
+    surfaces = [surface_forms(run) for run in report.captions]
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
@@ -267,7 +340,10 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
             }
             for plane in drawn
         ],
-        "labels": [_label_table(run) for run in report.captions],
+        "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
+        "suspects": [astuple(form) for form in suspect_forms(surfaces)],
+        "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
+        "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
     }
@@ -281,7 +357,7 @@ def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionEvidence) -> dict[str, Any]:
+def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
     rows = label_rows(run.labels)
     most, counts, pairs = together(run.labels)
@@ -289,7 +365,7 @@ def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     return {
         "label": [labels[k] for k in used],
         **{name: [values[k] for k in used] for name, values in rows.items()},
-        "aliases": [[surface, labels[label], *numbers] for surface, label, *numbers in alias_rows(run)],
+        "forms": [astuple(form) for form in forms],
         "together": [[labels[k] for k in most], counts],
         "beside": [[labels[a], labels[b], n] for a, b, n in pairs],
     }
@@ -339,6 +415,8 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
             present[images[image]] = np.flatnonzero(states == 1).tolist()
     return {
         "labels": labels,
+        "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
+        "uses": USES,
         "images": list(images),
         "present": present,
         "systems": [
@@ -346,11 +424,27 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
                 "name": run.name,
                 "image": [images[image] for image in run.image_ids],
                 "line": run.lines,
-                **marked(run.texts, run.states, AliasMatcher(run.truth.vocabulary), run.rewards, run.mentions),
+                **marked(
+                    run.texts,
+                    run.states,
+                    AliasMatcher(run.truth.vocabulary),
+                    run.rewards,
+                    run.found,
+                    run.uses,
+                    run.counts,
+                ),
             }
             for run in runs
         ],
     }
+
+
+def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
+    """The aliases of each label, in the order of the labels."""
+    found: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
+    for alias, label in vocabulary.aliases.items():
+        found[label].append(alias)
+    return list(found.values())
 
 
 # Pictures

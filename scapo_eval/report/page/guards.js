@@ -1,10 +1,13 @@
 // The Guards page: caption lengths.
 
+import { address, orderFrom, orderText } from "./address.js";
+import { asideNames, isAside } from "./baseline.js";
 import { byId } from "./dom.js";
 import { sum } from "./format.js";
 import { curve } from "./linechart.js";
-import { addPage } from "./pages.js";
-import { names } from "./systems.js";
+import { addPage, remember } from "./pages.js";
+import { names, systemMark } from "./systems.js";
+import { sortable } from "./table.js";
 
 export function guardsPage(charts) {
   const systems = charts.captions;
@@ -23,5 +26,14 @@ export function guardsPage(charts) {
     );
     place.replaceChildren(...(made ? [made.figure] : []));
   };
-  addPage("guards", { draw, resized: true });
+  const order = { by: null, down: false };
+  const paintRows = sortable(byId("guards").querySelector("table"), order, () => remember({ sort: orderText(order) }));
+  for (const row of byId("guards").querySelectorAll("tbody tr")) row.cells[0].prepend(systemMark(row.dataset.name));
+  const arrive = () => {
+    Object.assign(order, orderFrom(address().get("sort"), { by: null, down: false }));
+    const aside = asideNames();
+    for (const row of byId("guards").querySelectorAll("tbody tr")) row.hidden = isAside(row.dataset.name, aside);
+    paintRows();
+  };
+  addPage("guards", { draw, arrive, resized: true });
 }

@@ -1,63 +1,82 @@
 // The Labels page: hallucinated and missed labels, their surface forms, and what is hallucinated together.
 
-import { address, link } from "./address.js";
+import { address, link, orderFrom, orderText } from "./address.js";
+import { hallucinatedCaptions } from "./captions.js";
 import { byId, el } from "./dom.js";
 import { percent, signed, wellFormed } from "./format.js";
-import { addPage } from "./pages.js";
+import { addPage, remember } from "./pages.js";
+import { saveFile } from "./save.js";
 import { table } from "./table.js";
 
-export function labelsPage(tables, systems) {
+const VIEWS = ["label", "alias", "together"];
+const USUAL = { label: { by: 3, down: true }, alias: { by: 7, down: true }, together: { by: 2, down: true } };
+const MARKED = "labels-marks"; // id of what holds the export's button
+
+/** A rate as a bar with its interval. */
+const bar = (rate, low, high) =>
+  rate === null
+    ? null
+    : el(
+        "span",
+        { class: "bar" },
+        el("i", { css: { left: 0, width: 100 * rate + "%" } }),
+        el("i", { class: "range", css: { left: 100 * low + "%", width: 100 * (high - low) + "%" } }),
+      );
+const number = (title, value) => ({ title, value, cell: (row) => value(row).toLocaleString("en") });
+
+const change = (value) => (value === null ? "" : signed(value));
+
+/** The rows of a system's table of labels. */
+const labelRows = (t) =>
+  t.label.map((label, k) => {
+    const row = { label };
+    for (const name of ["mentions", "claims", "hallucinated", "rate", "low", "high", "truth", "missed", "unknown"])
+      row[name] = t[name][k];
+    row.missRate = row.truth ? row.missed / row.truth : null;
+    return row;
+  });
+
+export function labelsPage(charts) {
+  const { labels: tables, captions: systems, suspects, all_labels: allLabels } = charts;
   const select = byId("labels-system"),
+    baseline = byId("labels-base"),
     search = byId("labels-search"),
     view = byId("labels-view");
   const buttons = [...document.querySelectorAll("[data-view]")];
-  const orders = { label: { by: 3, down: true }, alias: { by: 3, down: true }, beside: { by: 2, down: true } };
-  systems.forEach((name, k) => select.append(el("option", { value: k }, name)));
-  let current = "label";
+  const suspected = new Map(suspects.map((row) => [row[0] + "\n" + row[1], row]));
+  let current = "label",
+    order = { ...USUAL.label },
+    marks = null; // keys of the surface forms that the reader has marked; null: those that are suspected
+  systems.forEach((name, k) => {
+    select.append(el("option", { value: k }, name));
+    baseline.append(el("option", { value: k }, name));
+  });
+
+  const captionsOf = (system, values, ...text) =>
+    el("a", { href: link({ page: "captions", system: systems[system], ...values }) }, ...text);
   const toCaptions = (label, verdict, text) =>
-    el(
-      "a",
-      { href: link({ page: "captions", system: systems[select.value], label, verdict }) },
-      el("bdi", {}, text || label),
-    );
-  const bar = (rate, low, high) =>
-    rate === null
-      ? null
-      : el(
-          "span",
-          { class: "bar" },
-          el("i", { css: { left: 0, width: 100 * rate + "%" } }),
-          el("i", { class: "range", css: { left: 100 * low + "%", width: 100 * (high - low) + "%" } }),
-        );
-  const number = (title, value) => ({ title, value, cell: (row) => String(value(row)) });
+    captionsOf(select.value, { label, verdict }, el("bdi", {}, text || label));
+  const found = (row) => row.toLowerCase().includes(search.value.toLowerCase());
 
   function labelView(t, base) {
-    const earlier = new Map(base.label.map((label, k) => [label, base.rate[k]]));
-    const rows = t.label.map((label, k) =>
-      Object.fromEntries([
-        ["label", label],
-        ...["mentions", "claims", "hallucinated", "rate", "low", "high", "truth", "missed", "unknown"].map((n) => [
-          n,
-          t[n][k],
-        ]),
-      ]),
-    );
+    const rows = labelRows(t);
+    const before = new Map(labelRows(base).map((row) => [row.label, row]));
+    const minus = (a, b) => (a === null || b === null || b === undefined ? null : a - b);
     for (const row of rows) {
-      const before = earlier.get(row.label);
-      row.missRate = row.truth ? row.missed / row.truth : null;
-      row.change =
-        t === base || row.rate === null || before === null || before === undefined ? null : row.rate - before;
+      row.before = t === base ? null : before.get(row.label) || null;
+      row.change = row.before && minus(row.rate, row.before.rate);
+      row.missChange = row.before && minus(row.missRate, row.before.missRate);
     }
+    const counted = (name, verdict) => ({
+      title: verdict,
+      value: (r) => r[name],
+      cell: (r) => (r[name] ? toCaptions(r.label, verdict, r[name].toLocaleString("en")) : "0"),
+    });
     const columns = [
-      {
-        title: "label",
-        left: true,
-        value: (r) => r.label,
-        cell: (r) => toCaptions(r.label, r.hallucinated ? "hallucinated" : ""),
-      },
+      { title: "label", left: true, value: (r) => r.label, cell: (r) => toCaptions(r.label, "") },
       number("mentions", (r) => r.mentions),
       number("captions", (r) => r.claims),
-      number("hallucinated", (r) => r.hallucinated),
+      counted("hallucinated", "hallucinated"),
       { title: "rate, %", value: (r) => r.rate, cell: (r) => [percent(r.rate), bar(r.rate, r.low, r.high)] },
       {
         title: "95 %",
@@ -65,75 +84,145 @@ export function labelsPage(tables, systems) {
         cell: (r) => (r.rate === null ? "" : `${percent(r.low)} – ${percent(r.high)}`),
       },
       number("present", (r) => r.truth),
-      {
-        title: "missed",
-        value: (r) => r.missed,
-        cell: (r) =>
-          r.missed
-            ? el(
-                "a",
-                {
-                  href: link({ page: "captions", system: systems[select.value], label: r.label, verdict: "missed" }),
-                },
-                String(r.missed),
-              )
-            : "0",
-      },
+      counted("missed", "missed"),
       { title: "missed, %", value: (r) => r.missRate, cell: (r) => percent(r.missRate) },
     ];
     if (t !== base)
-      columns.push({
-        title: "rate − baseline",
-        value: (r) => r.change,
-        cell: (r) =>
-          r.change === null
-            ? ""
-            : el("span", { class: r.change > 0 ? "bad" : r.change < 0 ? "good" : "" }, signed(r.change)),
-      });
+      columns.push(
+        {
+          title: "baseline’s hallucinated",
+          value: (r) => r.before && r.before.hallucinated,
+          cell: (r) =>
+            r.before && r.before.hallucinated
+              ? captionsOf(
+                  baseline.value,
+                  { label: r.label, verdict: "hallucinated" },
+                  r.before.hallucinated.toLocaleString("en"),
+                )
+              : "0",
+        },
+        { title: "rate − baseline", value: (r) => r.change, cell: (r) => change(r.change) },
+        { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => change(r.missChange) },
+      );
     if (rows.some((r) => r.unknown)) columns.push(number("unknown", (r) => r.unknown));
-    const kept = rows.filter((r) => r.label.toLowerCase().includes(search.value.toLowerCase()));
     return [
       el(
         "p",
         { class: "hint" },
-        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed. Follow a label or a number to its captions.",
+        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed; differences in points, not tested. Follow a label or a number to its captions.",
       ),
-      table("By label", columns, kept, orders.label),
+      table(
+        "By label",
+        columns,
+        rows.filter((r) => found(r.label)),
+        order,
+        changed,
+      ),
     ];
   }
 
+  // By alias: [surface, label, mentions, hallucinated, unknown, unclaimed] of one system
+
+  const formKey = (form) => form[0] + "\n" + form[1];
+  const isMarked = (key) => (marks ? marks.has(key) : suspected.has(key));
+  const marksText = () => (marks === null ? "" : [...marks].map((key) => key.replace("\n", "@")).join(";") || "none");
+
+  function exportMarks() {
+    const forms = [...(marks || suspected.keys())].map((key) => key.split("\n"));
+    const lines = forms.flatMap(([surface, label]) => {
+      const all = tables.flatMap((t) => t.forms.filter((form) => form[0] === surface && form[1] === +label));
+      const total = (k) => all.reduce((n, form) => n + form[k], 0);
+      const counts = { mentions: total(2), hallucinated: total(3), unknown: total(4), unclaimed: total(5) };
+      return hallucinatedCaptions(surface, +label).map((place) =>
+        JSON.stringify({ surface, label: allLabels[label], ...counts, ...place }),
+      );
+    });
+    saveFile("matcher_faults.jsonl", lines.map((line) => line + "\n").join(""), "application/jsonl");
+  }
+
   function aliasView(t) {
+    const rate = (form) => (form[2] - form[4] ? form[3] / (form[2] - form[4]) : null);
+    const mark = (form) => {
+      const key = formKey(form),
+        row = suspected.get(key);
+      return [
+        el("input", {
+          type: "checkbox",
+          checked: isMarked(key),
+          "aria-label": `a fault of the matcher: ${form[0]} as ${allLabels[form[1]]}`,
+          onchange: (event) => {
+            marks = marks || new Set(suspected.keys());
+            if (event.target.checked) marks.add(key);
+            else marks.delete(key);
+            showMarks();
+            changed();
+          },
+        }),
+        row
+          ? ` ${percent(row[2] / row[3], 0)} % wrong in all systems, other words ${percent(row[4] / row[5], 0)} %`
+          : null,
+      ];
+    };
     const columns = [
       {
-        title: "surface form",
+        title: "word",
         left: true,
-        value: (r) => r[0],
-        cell: (r) =>
-          el(
-            "a",
-            { href: link({ page: "captions", system: systems[select.value], label: r[1], text: r[0] }) },
-            el("bdi", {}, r[0]),
-          ),
+        value: (form) => form[0],
+        cell: (form) => captionsOf(select.value, { label: allLabels[form[1]], word: form[0] }, el("bdi", {}, form[0])),
       },
-      { title: "label", left: true, value: (r) => r[1], cell: (r) => toCaptions(r[1], "") },
-      number("mentions", (r) => r[2]),
-      number("hallucinated", (r) => r[3]),
       {
-        title: "rate, %",
-        value: (r) => (r[2] - r[4] ? r[3] / (r[2] - r[4]) : null),
-        cell: (r) => percent(r[2] - r[4] ? r[3] / (r[2] - r[4]) : null),
+        title: "label",
+        left: true,
+        value: (form) => allLabels[form[1]],
+        cell: (form) => toCaptions(allLabels[form[1]], ""),
       },
-      number("unknown", (r) => r[4]),
+      number("mentions", (form) => form[2]),
+      {
+        title: "hallucinated",
+        value: (form) => form[3],
+        cell: (form) =>
+          form[3]
+            ? captionsOf(
+                select.value,
+                { label: allLabels[form[1]], word: form[0], verdict: "hallucinated" },
+                form[3].toLocaleString("en"),
+              )
+            : "0",
+      },
+      { title: "rate, %", value: rate, cell: (form) => percent(rate(form)) },
+      number("unknown", (form) => form[4]),
+      number("no plain claim", (form) => form[5]),
+      {
+        title: "looks like a fault of the matcher",
+        left: true,
+        value: (form) =>
+          (suspected.has(formKey(form)) ? suspected.get(formKey(form))[2] : 0) + (isMarked(formKey(form)) ? 1 : 0),
+        cell: mark,
+      },
     ];
-    const wanted = search.value.toLowerCase();
-    const kept = t.aliases.filter((r) => r[0].includes(wanted) || r[1].toLowerCase().includes(wanted));
+    const showMarks = () => {
+      const n = (marks || suspected).size;
+      byId(MARKED).replaceChildren(
+        el("button", { type: "button", disabled: n === 0, onclick: exportMarks }, `Save the ${n} marked as JSON Lines`),
+      );
+    };
+    setTimeout(showMarks);
     return [
       el(
         "p",
         { class: "hint" },
-        "A surface form that is wrong far more often than its label’s others points at the matcher, not at the model.",
+        "A word that is wrong far more often than its label’s other words points at the matcher, not at the model: it is marked where it has 5 hallucinated mentions or more over all systems, twice the others’ rate, and intervals apart. Change the marks as you read; each line of the saved file is a caption, for ",
+        el("code", {}, "scapo-eval vocab check VOCABULARY --captions matcher_faults.jsonl"),
+        ". “No plain claim”: mentions that are denied, guessed, likened, quoted…",
       ),
-      table("By alias", columns, kept, orders.alias),
+      el("p", { id: MARKED }),
+      table(
+        "By alias",
+        columns,
+        t.forms.filter((form) => found(form[0]) || found(allLabels[form[1]])),
+        order,
+        changed,
+      ),
     ];
   }
 
@@ -190,7 +279,6 @@ export function labelsPage(tables, systems) {
       { title: "beside (supported)", left: true, value: (r) => r[1], cell: (r) => r[1] },
       number("captions", (r) => r[2]),
     ];
-    const wanted = search.value.toLowerCase();
     return [
       el(
         "p",
@@ -202,44 +290,64 @@ export function labelsPage(tables, systems) {
       table(
         "Hallucinated beside",
         columns,
-        t.beside.filter((r) => r[0].includes(wanted) || r[1].includes(wanted)),
-        orders.beside,
+        t.beside.filter((r) => found(r[0]) || found(r[1])),
+        order,
+        changed,
       ),
     ];
   }
 
   const update = () => {
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.view === current));
+    baseline.parentElement.hidden = current !== "label" || systems.length < 2;
     const t = tables[select.value];
     view.replaceChildren(
-      ...(current === "label" ? labelView(t, tables[0]) : current === "alias" ? aliasView(t) : togetherView(t)),
+      ...(current === "label"
+        ? labelView(t, tables[baseline.value])
+        : current === "alias"
+          ? aliasView(t)
+          : togetherView(t)),
     );
   };
-  const remember = () => {
-    history.replaceState(
-      null,
-      "",
-      link({
-        page: "labels",
-        view: current === "label" ? "" : current,
-        system: +select.value ? systems[select.value] : "",
-        search: search.value,
-      }),
-    );
+  const changed = () =>
+    remember({
+      view: current === "label" ? "" : current,
+      system: +select.value ? systems[select.value] : "",
+      baseline: +baseline.value ? systems[baseline.value] : "",
+      search: search.value,
+      sort: orderText(order) === orderText(USUAL[current]) ? "" : orderText(order),
+      marks: marksText(),
+    });
+  const redraw = () => {
+    changed();
     update();
   };
   for (const button of buttons)
     button.addEventListener("click", () => {
       current = button.dataset.view;
-      remember();
+      order = { ...USUAL[current] };
+      redraw();
     });
-  select.addEventListener("change", remember);
-  search.addEventListener("input", remember);
+  select.addEventListener("change", redraw);
+  baseline.addEventListener("change", redraw);
+  search.addEventListener("input", redraw);
   const arrive = () => {
-    const at = address();
-    current = ["alias", "together"].find((v) => v === at.get("view")) || "label";
-    select.value = Math.max(0, systems.map(wellFormed).indexOf(at.get("system")));
+    const at = address(),
+      place = (name) => Math.max(0, systems.map(wellFormed).indexOf(at.get(name)));
+    current = VIEWS.includes(at.get("view")) ? at.get("view") : "label";
+    order = orderFrom(at.get("sort"), USUAL[current]);
+    select.value = place("system");
+    baseline.value = place("baseline");
     search.value = at.get("search") || "";
+    marks = at.get("marks")
+      ? new Set(
+          at
+            .get("marks")
+            .split(";")
+            .map((mark) => mark.replace(/@(\d+)$/, "\n$1"))
+            .filter((mark) => mark.includes("\n")),
+        )
+      : null;
     update();
   };
   addPage("labels", { draw: arrive, arrive });

@@ -2,10 +2,12 @@
 
 import "./copy.js";
 import "./theme.js";
+import { answersPage } from "./answers.js";
 import { captionsPage } from "./captions.js";
 import { byId, unpack } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
+import { joinedTable } from "./joined.js";
 import { labelsPage } from "./labels.js";
 import { overviewPage } from "./overview.js";
 import { show } from "./pages.js";
@@ -19,17 +21,18 @@ async function start() {
   nameSystems(charts.names);
   overviewPage(charts);
   scoresPage(charts);
+  joinedTable();
   frontierPage(charts);
   if (charts.labels.length) {
-    labelsPage(charts.labels, charts.captions);
+    labelsPage(charts);
     guardsPage(charts);
   }
   if (charts.training.length) trainingPage(charts.training);
   show();
-  if (charts.labels.length) {
-    await new Promise((done) => setTimeout(done)); // let the browser paint
-    captionsPage(await unpack("captions"), await unpack("pictures"));
-  }
+  await new Promise((done) => setTimeout(done)); // let the browser paint
+  const pictures = await unpack("pictures");
+  if (charts.labels.length) captionsPage(await unpack("captions"), pictures);
+  if (charts.answered) answersPage(await unpack("answers"), pictures);
   document.documentElement.dataset.ready = "yes";
 }
 

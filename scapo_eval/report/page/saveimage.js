@@ -1,6 +1,7 @@
 // A chart as a file of its own: the SVG with the page's colors and fonts written into it.
 
 import { draw, el } from "./dom.js";
+import { saveFile } from "./save.js";
 
 const PAINT = [
   "fill",
@@ -44,10 +45,7 @@ export const saveButton = (figure, name) =>
       "aria-label": `Save the chart as SVG: ${name}`,
       onclick: () => {
         const text = standalone(figure.querySelector("svg:not(.glyph)"));
-        el("a", {
-          href: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text),
-          download: name.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ".svg",
-        }).click();
+        saveFile(name.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ".svg", text, "image/svg+xml");
       },
     },
     "SVG",

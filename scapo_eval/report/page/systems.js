@@ -18,18 +18,17 @@ export function nameSystems(all) {
   names = all;
   const alike = names.length > 1 ? [...names[0]].findIndex((c, k) => names.some((name) => name[k] !== c)) : 0;
   common = Math.max(0, ...[..."_-./ "].map((c) => (names[0] || "").slice(0, Math.max(0, alike)).lastIndexOf(c) + 1));
-  for (const node of document.querySelectorAll("[data-system]")) node.append(systemMark(node.dataset.system));
 }
 export const color = (k) => `var(--s${k % 8})`;
 export const colorOf = (name) => color(Math.max(0, names.indexOf(name)));
 export const markerOf = (name) => MARKERS[Math.max(0, names.indexOf(name)) % MARKERS.length];
-/** The marker of the k-th system in its color, for legends, tables and headings. */
-export const swatch = (k) =>
+const swatch = (k) =>
   draw(
     "svg",
     { class: "glyph", viewBox: "-9 -9 18 18", "aria-hidden": "true" },
     draw("path", { d: MARKERS[k % MARKERS.length], css: { fill: color(k) } }),
   );
+/** A system's marker in its color, for legends, tables and headings. */
 export const systemMark = (name) => swatch(Math.max(0, names.indexOf(name)));
 export const key = (list) =>
   el(

@@ -2,7 +2,8 @@
 
 import { el } from "./dom.js";
 
-const VERDICTS = ["supported", "hallucinated", "unknown", "ignored"];
+export const VERDICTS = ["supported", "hallucinated", "unknown"];
+const IGNORED = 3; // a phrase that names nothing, or a mention that the reading does not count
 
 const starts = (lengths) => {
   const out = new Uint32Array(lengths.length + 1);
@@ -12,8 +13,8 @@ const starts = (lengths) => {
   return out;
 };
 export class Texts {
-  constructor(columns, labels) {
-    Object.assign(this, columns, { labels });
+  constructor(columns, labels, uses = []) {
+    Object.assign(this, columns, { labels, uses });
     this.markAt = starts(columns.marks);
     this.pieceAt = starts(columns.pieces);
   }
@@ -24,12 +25,21 @@ export class Texts {
     for (let m = this.markAt[k]; m < this.markAt[k + 1]; m++) {
       const start = at + this.gap[m];
       at = start + this.length[m];
-      out.push({ start, end: at, label: this.label[m], verdict: this.verdict[m] });
+      out.push({ start, end: at, label: this.label[m], verdict: this.verdict[m], use: this.use[m] });
     }
     return out;
   }
 
-  render(k, rewards) {
+  /** What a mark says in words: its label, verdict, and what the caption does with it besides claiming it. */
+  described(mark) {
+    const use = this.uses[mark.use];
+    if (mark.label < 0) return "a phrase that names nothing";
+    const said = mark.verdict === IGNORED ? "not counted" : VERDICTS[mark.verdict];
+    return `${this.labels[mark.label]}: ${said}` + (mark.use && use ? `, ${use}` : "");
+  }
+
+  /** The text of caption k with its marks; rewards: with the reward behind each piece; named: with labels above. */
+  render(k, rewards, named = false) {
     const text = this.text[k],
       marks = this.marksOf(k),
       root = el("p", { class: rewards ? "text rewarded" : "text", dir: "auto" });
@@ -44,16 +54,13 @@ export class Texts {
         const mark = marks[m],
           begin = Math.max(mark.start, at),
           end = Math.min(mark.end, to);
+        const marked = el("mark", { class: "v" + mark.verdict, title: this.described(mark) }, text.slice(begin, end));
+        const use = mark.use ? " · " + this.uses[mark.use] : "";
         piece.append(
           text.slice(at, begin),
-          el(
-            "mark",
-            {
-              class: "v" + mark.verdict,
-              title: (mark.label < 0 ? "" : this.labels[mark.label] + ": ") + VERDICTS[mark.verdict],
-            },
-            text.slice(begin, end),
-          ),
+          named && mark.label >= 0 && begin === mark.start
+            ? el("span", { class: "named" }, marked, el("small", {}, this.labels[mark.label] + use))
+            : marked,
         );
         at = end;
         if (mark.end > to) break; // goes on in the next piece
