@@ -191,7 +191,7 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
     rows = page.locator(".score-table tbody th bdi")
     assert rows.all_inner_texts() == [REAL[2], REAL[1], REAL[0]]
     assert page.get_attribute(".score-table th[aria-sort]", "aria-sort") == "ascending"
-    page.get_by_label(REAL[1], exact=True).uncheck()
+    page.locator(".toggles").get_by_label(REAL[1], exact=True).uncheck()
     assert rows.all_inner_texts() == [REAL[2], REAL[0]]
     again = reader.open(page.url.split("#")[1])
     assert again.locator(".score-table tbody th bdi").all_inner_texts() == [REAL[2], REAL[0]]
