@@ -534,6 +534,8 @@ def test_print_shows_every_page_in_light(browser: Any, real: tuple[Path, Any]) -
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".signature").first.is_visible()
     assert page.pdf().startswith(b"%PDF")
+    page.set_viewport_size({"width": 718, "height": 1047})  # A4 less the browser's margins
+    assert page.evaluate("document.getElementById('overview').getBoundingClientRect().bottom") <= 1047
     opened.close()
 
 
