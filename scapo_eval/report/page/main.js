@@ -33,6 +33,7 @@ async function start() {
   const pictures = await unpack("pictures");
   if (charts.labels.length) captionsPage(await unpack("captions"), pictures);
   if (charts.answered) answersPage(await unpack("answers"), pictures);
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }
 
