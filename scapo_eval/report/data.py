@@ -350,6 +350,7 @@ class Plane:
         points: the systems that have both metrics.
         trails: positions in ``points`` of one training run's checkpoints, in order.
         arrows: positions in ``points`` that an arrow from the baseline leads to.
+        note: what must be said where the systems were not scored on the same images, otherwise empty.
     """
 
     metric_set: str
@@ -359,6 +360,7 @@ class Plane:
     points: tuple[Point, ...]
     trails: tuple[tuple[int, ...], ...]
     arrows: tuple[int, ...]
+    note: str = ""
 
 
 def planes(report: Report) -> list[Plane]:
@@ -371,8 +373,18 @@ def planes(report: Report) -> list[Plane]:
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart)))
+                    note = shared_images([frozenset(run.table.image_ids) for run in group.runs])
+                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart), note))
     return found
+
+
+def shared_images(images: Sequence[Set[str]]) -> str:
+    """What a picture of systems on different images must say; empty where all have the same ones."""
+    if all(each == images[0] for each in images):
+        return ""
+    least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
+    shared = f"only {least:,} image{'' if least == 1 else 's'}" if least else "no image"
+    return f"Not all systems were scored on the same images: some share {shared}."
 
 
 def _ways(

@@ -287,20 +287,35 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: its guards, its scores, and whether it only says less than the baseline."""
+    """One row per system with captions: its guards, its scores, and whether it says less than the baseline.
+
+    ``says_less`` is empty, or what the test of the Cap. Score says of it: a loss only where that is tested worse.
+    """
     rows: list[dict[str, Any]] = []
+    tones = {
+        row["system"]: is_better(row, True)
+        for group in report.groups
+        for row in group.comparisons
+        if group.metric_set.name == "capscore" and row["metric"] == "cap_score"
+    }
     for run in report.captions:
         values = guards(run)
-        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": values, "changes": {}}
+        row: dict[str, Any] = {
+            "name": run.name,
+            "scores": run.scores.values,
+            "values": values,
+            "changes": {},
+            "says_less": "",
+        }
         if rows:
             base = rows[0]["values"]
             for name in ("words", "objects"):
                 row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
             hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
             less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
-            row["says_less"] = bool(less) and hal is not None and before is not None and hal < before
-        else:
-            row["says_less"] = False
+            if less and hal is not None and before is not None and hal < before:
+                better = tones.get(run.name)
+                row["says_less"] = "untested" if better is None else "better" if better else "worse"
         rows.append(row)
     return rows
 

@@ -19,7 +19,17 @@ import pytest
 from scapo_eval.cli import vocab
 
 REAL = ("r1_llava15_7b", "r2_vcd", "r3_opera")
-PAGES = ("scores", "frontier", "labels", "labels&view=alias", "labels&view=together", "captions", "guards", "training")
+PAGES = (
+    "overview",
+    "scores",
+    "frontier",
+    "labels",
+    "labels&view=alias",
+    "labels&view=together",
+    "captions",
+    "guards",
+    "training",
+)
 
 HOSTILE = [
     "<script>window.hacked = 1</script> A dog.",
@@ -128,7 +138,7 @@ def test_every_page_is_drawn_without_a_complaint(reader: Reader) -> None:
         assert section.is_visible()
         assert shown.locator("section[data-page]:visible").count() == 1
         assert len(section.inner_text()) > 100
-    assert shown.locator("#curves svg").count() == 3
+    assert shown.locator("#curves figure > svg").count() == 3
     assert shown.locator("#trouble").is_hidden()
 
 
@@ -137,12 +147,100 @@ def test_the_head_stands_before_any_script(browser: Any, real: tuple[Path, Any])
     still.page.goto(still.address)
     text = still.page.inner_text("#scores")
     assert all(name in text for name in (*REAL, "Hal. Rate", "capscore|vocab:coco80@"))
+    said = still.page.locator("#overview li").all_inner_texts()
+    assert [" ".join(each.split()) for each in said] == [
+        "r2_vcd not told apart no difference shown in Hal. Rate, Cover Rate or Cap. Score.",
+        "r3_opera better in Hal. Rate names 1.5 points fewer absent objects; no difference shown in Cover Rate or "
+        "Cap. Score; captions 2 % shorter.",
+    ]
     still.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1366, 768), (1920, 1080)])
+def test_the_overview_argues_in_its_first_screen_and_nothing_overlaps(
+    browser: Any, real: tuple[Path, Any], width: int, height: int
+) -> None:
+    opened = Reader(browser, real[0], viewport={"width": width, "height": height})
+    page = opened.open()
+    assert page.get_attribute("nav a[aria-current]", "href") == "#page=overview"
+    texts = page.locator("#overview .claims li").all_inner_texts()
+    assert [re.split(r"\s", text, maxsplit=1)[0] for text in texts] == list(REAL)
+    assert "▲ better in Hal. Rate: names 1.5 points fewer absent objects" in texts[2]
+    assert opened.check("overlaps") == []
+    assert opened.check("outside") == []
+    assert page.locator("#overview .changes .label-name").count() == 5
+    assert page.locator("#overview .pair .text").count() == 2
+    if width > 1000:  # the sentences, the frontier with both axes, the labels that changed
+        shown = page.locator("#overview .claims li, #overview .axis-name, #overview .changes .label-name")
+        bottoms = [box["y"] + box["height"] for each in shown.all() if (box := each.bounding_box())]
+        assert len(bottoms) == 3 + 2 + 5
+        assert max(bottoms) <= height
+    opened.close()
+
+
+def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
+    page = reader.open()
+    page.get_by_label("Baseline").first.select_option(REAL[2])
+    page.locator(".claims .base", has_text=REAL[2]).wait_for()
+    assert "names 1.5 points more absent objects" in page.locator(".claims li", has_text=REAL[0]).inner_text()
+    page.get_by_role("button", name=f"captions of {REAL[1]}").click()
+    page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
+    page.get_by_role("link", name="Scores").click()
+    assert page.locator(".score-table tr", has_text="baseline").inner_text().startswith(REAL[2])
+    page.get_by_role("button", name="Hal. Rate ↓").click()
+    rows = page.locator(".score-table tbody th bdi")
+    assert rows.all_inner_texts() == [REAL[2], REAL[1], REAL[0]]
+    assert page.get_attribute(".score-table th[aria-sort]", "aria-sort") == "ascending"
+    page.locator(".toggles").get_by_label(REAL[1], exact=True).uncheck()
+    assert rows.all_inner_texts() == [REAL[2], REAL[0]]
+    again = reader.open(page.url.split("#")[1])
+    assert again.locator(".score-table tbody th bdi").all_inner_texts() == [REAL[2], REAL[0]]
+    again.get_by_role("link", name="Frontier").click()
+    label = again.locator("#frontier svg.chart").get_attribute("aria-label")
+    assert REAL[1] not in label
+    kept = f"#page=frontier&baseline={REAL[2]}&without={REAL[1]}"
+    assert again.get_attribute("nav a[aria-current]", "href") == kept
+
+
+def test_any_two_systems_are_set_side_by_side(reader: Reader) -> None:
+    page = reader.open(f"page=scores&a={REAL[1]}&b={REAL[2]}")
+    card = page.locator(".score-pair")
+    told = "not told apart: no difference shown in Hal. Rate, Cover Rate or Cap. Score; captions 2 % longer."
+    assert card.locator("p").inner_text() == told
+    assert card.locator("thead th").all_inner_texts() == ["metric", REAL[1], REAL[2], "difference", "95 % interval"]
+    row = card.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert float(row[0]) - float(row[1]) == pytest.approx(float(row[2].strip("*").replace("−", "-")), abs=0.11)
+
+
+def test_a_chart_is_saved_as_svg_of_its_own(reader: Reader) -> None:
+    page = reader.open()
+    with page.expect_download() as download:
+        page.locator("#overview .save").first.click()
+    assert download.value.suggested_filename == "hal-rate-and-cover-rate.svg"
+    text = Path(download.value.path()).read_text("utf-8")
+    assert text.startswith("<svg")
+    assert all(name in text for name in REAL)
+    assert "var(--" not in text
+    assert 'fill="rgb(' in text
+
+
+def test_a_term_says_what_it_means_on_hover_and_on_focus(reader: Reader) -> None:
+    page = reader.open("page=scores")
+    term = page.get_by_role("button", name="Cap. Score ↑")
+    term.hover()
+    assert page.inner_text("#tip") == "harmonic mean of 1 - Hal. Rate and Cover Rate"
+    page.mouse.move(0, 0)
+    assert page.locator("#tip").is_hidden()
+    term.focus()
+    assert page.locator("#tip").is_visible()
+    assert term.get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
 
 
 def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) -> None:
     page = reader.open("page=frontier")
-    svg = page.locator(".plane svg").first
+    svg = page.locator("#frontier svg.chart").first
     assert svg.locator(".corner.less").text_content() == "saying less"
     label = svg.get_attribute("aria-label")
     assert all(name in label for name in REAL)
@@ -335,6 +433,7 @@ def test_everything_is_reached_by_the_tab_key(reader: Reader) -> None:
         )
     wanted = [
         "Skip to content",
+        "Overview",
         "Scores",
         "Frontier",
         "Captions",
@@ -387,10 +486,10 @@ def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
     opened = Reader(browser, make(tmp_path, "one", "two"))
     page = opened.open("page=training")
     assert page.locator("#trouble").is_hidden()
-    assert page.locator("#curves svg").count() == 2
+    assert page.locator("#curves figure > svg").count() == 2
     assert page.locator("#alarms").inner_html() == ""
     sparse = page.locator("#curves figure", has_text="Held out: Hal. Rate")
-    drawn = sparse.locator("path").first.get_attribute("d")
+    drawn = sparse.locator("svg:not(.glyph) path").first.get_attribute("d")
     assert drawn is not None
     assert drawn.count("L") == 3  # four evaluations, joined
     opened.close()
@@ -398,7 +497,7 @@ def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
 
 def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
     opened = Reader(browser, real[0], permissions=["clipboard-read", "clipboard-write"])
-    page = opened.open()
+    page = opened.open("page=scores")
     page.locator(".copy").nth(1).click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()") == page.locator(".signature code").nth(1).inner_text()
@@ -429,7 +528,7 @@ def test_print_shows_every_page_in_light(browser: Any, real: tuple[Path, Any]) -
     page = opened.open()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    for name in ("scores", "frontier", "labels", "guards", "training"):
+    for name in ("overview", "scores", "frontier", "labels", "guards", "training"):
         assert page.locator(f"#{name}").is_visible()
     assert page.locator("nav").is_hidden()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
