@@ -23,12 +23,13 @@ from pathlib import Path
 from scapo_eval import Vocabulary
 
 PLACES = "left right corner middle foreground background top bottom edge center side back front rear".split()
-LOOKS = """wooden small large white red bright dark old modern blue green round long empty busy plain colorful tall narrow
-wide striped glossy worn clean dusty curved square heavy light yellow gray brown orange pink purple black""".split()
+LOOKS = """wooden small large white red bright dark old modern blue green round long empty busy plain colorful tall
+narrow wide striped glossy worn clean dusty curved square heavy light yellow gray brown orange pink
+purple black""".split()
 DOES = """stands lies rests leans sits waits hangs appears shines rises stays floats remains faces dominates fills
 occupies touches crosses catches""".split()
-THINGS = """street kitchen field beach room market park station garden office square hall yard harbor road path shelf wall
-floor window door counter hill river forest stage studio lobby porch meadow""".split()
+THINGS = """street kitchen field beach room market park station garden office square hall yard harbor road path shelf
+wall floor window door counter hill river forest stage studio lobby porch meadow""".split()
 FORMS = (
     "The image shows a {l} {n} that {d} in the {p} of a {l} {t}",
     "There is a {n} near the {p}, and a {l} {n} {d} beside it",

@@ -564,7 +564,7 @@ def test_hostile_captions_stay_text(browser: Any, tmp_path: Path) -> None:
     for place in PAGES[:-1]:
         page.evaluate("(place) => { location.hash = 'page=' + place; }", place)
     assert page.evaluate("window.hacked") is None
-    assert page.evaluate("document.scripts.length") == 5
+    assert page.evaluate("document.scripts.length") == 2  # the script and what was not unpacked: no answers
     assert page.title() == "</title><script>window.hacked=1</script>"
     reopened = opened.open("page=captions&image=" + "%22%3E%3Cimg+src%3Dx+onerror%3D%22window.hacked%3D1%22%3E4")
     assert reopened.locator("#detail h3").inner_text() == "Image " + name(4)
