@@ -26,7 +26,7 @@ async function start() {
     labelsPage(charts);
     guardsPage(charts);
   }
-  if (charts.training.length) trainingPage(charts.training);
+  if (charts.training.length) trainingPage(charts.training, charts.quantities);
   show();
   if (charts.labels.length) {
     await new Promise((done) => setTimeout(done)); // let the browser paint
