@@ -97,21 +97,21 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
 
 
 def telling_captions(
-    system: CaptionEvidence, baseline: CaptionEvidence, label: str, fewer: bool
+    system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
 ) -> tuple[int, int] | None:
-    """One image that shows a change of a label: the positions of its captions, ``(system's, baseline's)``.
+    """One image that shows a tested change: the positions of its captions, ``(system's, baseline's)``.
 
-    Of the images in which just one of the two hallucinates the label, the one in which its caption has most more
-    hallucinated labels than the other's, which covers no less; short captions before long ones. A picture of a tested
-    change, and no evidence for it.
+    Of the images that the change is seen in, the one in which one caption hallucinates most fewer labels (or covers
+    most more) without being worse in the other respect; short captions before long ones. A picture of the change, and
+    no evidence for it.
 
     Args:
         system, baseline: captions of both.
-        label: label that changed.
-        fewer: whether it is the baseline that hallucinates it.
+        better: whether it is the system that is better.
+        label: label that just one of the two captions must hallucinate; None for any.
+        covered: whether the change is in what is covered, not in what is hallucinated.
     """
-    good, bad = (system, baseline) if fewer else (baseline, system)
-    k = good.truth.vocabulary.labels.index(label)
+    good, bad = (system, baseline) if better else (baseline, system)
     first_good, first_bad = _first_captions(good), _first_captions(bad)
     pairs = [(first_good[image], first_bad[image]) for image in first_good if image in first_bad]
     if not pairs:
@@ -119,15 +119,20 @@ def telling_captions(
     at_good, at_bad = np.array(pairs).T
     wrong_good, wrong_bad = (good.claimed & (good.states == 0))[at_good], (bad.claimed & (bad.states == 0))[at_bad]
     right_good, right_bad = (good.claimed & (good.states == 1))[at_good], (bad.claimed & (bad.states == 1))[at_bad]
-    length = np.array([len(good.texts[i]) + len(bad.texts[j]) for i, j in pairs])
-    lost = np.maximum(0, right_bad.sum(axis=1) - right_good.sum(axis=1))
-    gain = wrong_bad.sum(axis=1) - wrong_good.sum(axis=1) - lost - length / 250
-    candidates: NDArray[np.intp] = np.flatnonzero(wrong_bad[:, k] & ~wrong_good[:, k])
+    fewer = wrong_bad.sum(axis=1) - wrong_good.sum(axis=1)
+    more = right_good.sum(axis=1) - right_bad.sum(axis=1)
+    shown, other = (more, fewer) if covered else (fewer, more)
+    seen: NDArray[np.bool_] = shown > 0
+    if label is not None:
+        k = good.truth.vocabulary.labels.index(label)
+        seen = wrong_bad[:, k] & ~wrong_good[:, k]
+    candidates = np.flatnonzero(seen)
     if not len(candidates):
         return None
-    best = int(candidates[np.argmax(gain[candidates])])
-    i, j = pairs[best]
-    return (i, j) if fewer else (j, i)
+    length = np.array([len(good.texts[i]) + len(bad.texts[j]) for i, j in pairs])
+    gain = shown + np.minimum(0, other) - length / 150
+    i, j = pairs[int(candidates[np.argmax(gain[candidates])])]
+    return (i, j) if better else (j, i)
 
 
 def _first_captions(run: CaptionEvidence) -> dict[str, int]:

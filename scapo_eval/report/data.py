@@ -33,6 +33,7 @@ from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, ScoringOptions
 from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
+from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 """Files of a training run's folder that a report reads, see docs/report.md."""
@@ -183,6 +184,7 @@ class Report:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
         claims: systems whose claims were judged, with the verdicts.
+        answers: systems whose answers to questions are at hand, with what is true of them.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
         vocabulary: marks training samples, where known.
@@ -192,10 +194,16 @@ class Report:
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
     claims: tuple[ClaimEvidence, ...] = ()
+    answers: tuple[AnswerEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     truth: Truth | None = None
+
+    def image_ids(self) -> set[str]:
+        """The images of which a page could show pictures."""
+        asked = {answer.image for each in self.answers for answer in each.answers}
+        return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
 
 def caption_evidence(
@@ -342,6 +350,7 @@ class Plane:
         points: the systems that have both metrics.
         trails: positions in ``points`` of one training run's checkpoints, in order.
         arrows: positions in ``points`` that an arrow from the baseline leads to.
+        note: what must be said where the systems were not scored on the same images, otherwise empty.
     """
 
     metric_set: str
@@ -351,6 +360,7 @@ class Plane:
     points: tuple[Point, ...]
     trails: tuple[tuple[int, ...], ...]
     arrows: tuple[int, ...]
+    note: str = ""
 
 
 def planes(report: Report) -> list[Plane]:
@@ -363,8 +373,18 @@ def planes(report: Report) -> list[Plane]:
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart)))
+                    note = shared_images([frozenset(run.table.image_ids) for run in group.runs])
+                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart), note))
     return found
+
+
+def shared_images(images: Sequence[Set[str]]) -> str:
+    """What a picture of systems on different images must say; empty where all have the same ones."""
+    if all(each == images[0] for each in images):
+        return ""
+    least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
+    shared = f"only {least:,} image{'' if least == 1 else 's'}" if least else "no image"
+    return f"Not all systems were scored on the same images: some share {shared}."
 
 
 def _ways(

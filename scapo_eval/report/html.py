@@ -43,6 +43,7 @@ from ..render import (
 from ..results import Results
 from ..vocabulary import Vocabulary
 from . import bundle
+from .answers import columns_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -121,6 +122,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         planes=drawn,
         captions=report.captions,
         claims=[_claims(each) for each in report.claims],
+        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
         guards=_guard_rows(report),
         guard_names=GUARDS,
         runs=report.training_logs,
@@ -128,6 +130,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         payloads={
             "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
+            "answers": _packed(columns_of(report.answers)),
             "pictures": _packed(dict(images)),
         },
     )
@@ -215,10 +218,12 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
         for group in groups
         for name in headline(group.metric_set)
+        if any(run.values[name] is not None for run in group.runs)
     ]
     table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
 
-    first = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
+    firsts = {each.name: name for each, name, _ in reversed(shown)}  # benchmark -> its first metric
+    baselines = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
 
     def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
         if found.value is None:
@@ -227,9 +232,10 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         tone = "untested"
         if found.difference and found.stars and higher is not None:
             tone = "better" if (found.difference > 0) == higher else "worse"
-        change = "baseline" if first.get(metric_set.name) == system else ""
+        of_baseline = baselines.get(metric_set.name) == system and firsts[metric_set.name] == name
+        change = "baseline" if of_baseline else ""
         if found.difference is not None:
-            change = number(found.difference, plain, sign=True) + found.stars
+            change = number(found.difference, plain, sign=True).replace("-", "−") + found.stars
         return {"value": number(found.value, plain), "difference": change, "tone": tone}
 
     return {
@@ -282,20 +288,35 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: its guards, its scores, and whether it only says less than the baseline."""
+    """One row per system with captions: its guards, its scores, and whether it says less than the baseline.
+
+    ``says_less`` is empty, or what the test of the Cap. Score says of it: a loss only where that is tested worse.
+    """
     rows: list[dict[str, Any]] = []
+    tones = {
+        row["system"]: is_better(row, True)
+        for group in report.groups
+        for row in group.comparisons
+        if group.metric_set.name == "capscore" and row["metric"] == "cap_score"
+    }
     for run in report.captions:
         values = guards(run)
-        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": values, "changes": {}}
+        row: dict[str, Any] = {
+            "name": run.name,
+            "scores": run.scores.values,
+            "values": values,
+            "changes": {},
+            "says_less": "",
+        }
         if rows:
             base = rows[0]["values"]
             for name in ("words", "objects"):
                 row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
             hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
             less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
-            row["says_less"] = bool(less) and hal is not None and before is not None and hal < before
-        else:
-            row["says_less"] = False
+            if less and hal is not None and before is not None and hal < before:
+                better = tones.get(run.name)
+                row["says_less"] = "untested" if better is None else "better" if better else "worse"
         rows.append(row)
     return rows
 
@@ -323,6 +344,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
+        "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
         "quantities": _quantities(report.training_logs),

@@ -13,11 +13,11 @@ from ..columns import MentionColumns
 from ..comparison import compare
 from ..matcher import AliasMatcher
 from ..metric import MetricSet
-from ..names import benchmark_name, metric_meaning, metric_name
+from ..names import CHANGES, benchmark_name, metric_meaning, metric_name
 from ..render import stars
 from ..results import Results
 from ..stats import MIN_SHARED_IMAGES, Comparison, holm
-from .changes import label_changes, length_difference, telling_captions
+from .changes import LabelChange, label_changes, length_difference, telling_captions
 from .data import CaptionEvidence, Report, marked
 from .sentences import LENGTH, Sentence, sentence, spoken_metrics
 
@@ -135,14 +135,30 @@ def _evidence(
 ) -> dict[str, Any]:
     changes = label_changes(ours, base, group.runs[0].resampling)
     found: dict[str, Any] = {"labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes]}
-    told = next((change for change in changes if change.tone != "untested"), None)
-    if told is not None and (pair := telling_captions(ours, base, told.label, told.difference < 0)):
+    if example := _example(ours, base, changes, said):
+        pair, label, what = example
         found["example"] = {
-            "label": told.label,
+            "label": label,
+            "what": what,
             "image": ours.image_ids[pair[0]],
             "texts": [texts.add(base, pair[1]), texts.add(ours, pair[0])],
         }
     return found
+
+
+def _example(
+    ours: CaptionEvidence, base: CaptionEvidence, changes: Sequence[LabelChange], said: Sentence
+) -> tuple[tuple[int, int], str | None, str] | None:
+    """A pair of captions, the label and the clause that it shows: the largest tested change there is, if any."""
+    told = next((change for change in changes if change.tone != "untested"), None)
+    if told and (pair := telling_captions(ours, base, better=told.difference < 0, label=told.label)):
+        return pair, told.label, ""
+    for part in said.parts:
+        if part.metric in CHANGES:
+            covered = part.metric == "cover_rate"
+            if pair := telling_captions(ours, base, better=part.fell != covered, covered=covered):
+                return pair, None, part.text
+    return None
 
 
 def _lengths(found: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:

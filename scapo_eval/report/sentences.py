@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..benchmark import SUMMARIES, benchmark
@@ -30,11 +30,13 @@ class Part:
         text: what it says.
         tone: what the test behind it says.
         metric: what it speaks of; empty for what belongs to no single metric.
+        fell: whether the metric is lower than the baseline's.
     """
 
     text: str
     tone: Tone = "untested"
     metric: str = ""
+    fell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = No
     parts = [_changed(found[name], metric_set, tones[name]) for name in names if stars(found[name])]
     if tones.get(CAP_SCORE) == "better":  # what it costs is paid for: not in the color of a loss
         rates = _rates(metric_set)
-        parts = [Part(p.text, "untested", p.metric) if p.tone == "worse" and p.metric in rates else p for p in parts]
+        parts = [replace(p, tone="untested") if p.tone == "worse" and p.metric in rates else p for p in parts]
     if undecided := [metric_name(n) for n in names if found[n]["difference"] is not None and not stars(found[n])]:
         parts.append(Part(f"no difference shown in {_or(undecided)}"))
     if alone := [
@@ -155,7 +157,7 @@ def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
     if not float(amount):
         amount = number(abs(change), plain, 3)
     if name in CHANGES:
-        return Part(CHANGES[name][change > 0].format(amount), tone, name)
+        return Part(CHANGES[name][change > 0].format(amount), tone, name, change < 0)
     lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
     return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 

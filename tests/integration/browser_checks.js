@@ -77,6 +77,28 @@ const checks = {
     return [...document.querySelectorAll("#detail .caption")].map((card) => [...new Set(titles(card))].sort().join());
   },
 
+  // Texts of one chart that lie on one another, and cards that do.
+  overlaps() {
+    const out = [];
+    const compare = (nodes) => {
+      const boxes = nodes
+        .map((node) => [node.getBoundingClientRect(), node])
+        .filter(([box, node]) => box.width && node.checkVisibility());
+      boxes.forEach(([a, one], k) => {
+        for (const [b, other] of boxes.slice(0, k))
+          if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5)
+            if (Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+              out.push([one.textContent.slice(0, 30), other.textContent.slice(0, 30)]);
+      });
+    };
+    for (const chart of document.querySelectorAll("svg.chart")) compare([...chart.querySelectorAll("text")]);
+    compare([
+      ...document.querySelectorAll("#overview .claims, #overview .plane, #overview .headline, #overview .note"),
+    ]);
+    compare([...document.querySelectorAll("#overview .claims li > *, #overview .headline > *")]);
+    return out;
+  },
+
   // Texts of a picture that stick out of it.
   outside() {
     const out = [];

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,17 @@ import pytest
 from scapo_eval.cli import vocab
 
 REAL = ("r1_llava15_7b", "r2_vcd", "r3_opera")
-PAGES = ("scores", "frontier", "labels", "labels&view=alias", "labels&view=together", "captions", "guards", "training")
+PAGES = (
+    "overview",
+    "scores",
+    "frontier",
+    "labels",
+    "labels&view=alias",
+    "labels&view=together",
+    "captions",
+    "guards",
+    "training",
+)
 
 HOSTILE = [
     "<script>window.hacked = 1</script> A dog.",
@@ -137,12 +147,100 @@ def test_the_head_stands_before_any_script(browser: Any, real: tuple[Path, Any])
     still.page.goto(still.address)
     text = still.page.inner_text("#scores")
     assert all(name in text for name in (*REAL, "Hal. Rate", "capscore|vocab:coco80@"))
+    said = still.page.locator("#overview li").all_inner_texts()
+    assert [" ".join(each.split()) for each in said] == [
+        "r2_vcd not told apart no difference shown in Hal. Rate, Cover Rate or Cap. Score.",
+        "r3_opera better in Hal. Rate names 1.5 points fewer absent objects; no difference shown in Cover Rate or "
+        "Cap. Score; captions 2 % shorter.",
+    ]
     still.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1366, 768), (1920, 1080)])
+def test_the_overview_argues_in_its_first_screen_and_nothing_overlaps(
+    browser: Any, real: tuple[Path, Any], width: int, height: int
+) -> None:
+    opened = Reader(browser, real[0], viewport={"width": width, "height": height})
+    page = opened.open()
+    assert page.get_attribute("nav a[aria-current]", "href") == "#page=overview"
+    texts = page.locator("#overview .claims li").all_inner_texts()
+    assert [re.split(r"\s", text, maxsplit=1)[0] for text in texts] == list(REAL)
+    assert "▲ better in Hal. Rate: names 1.5 points fewer absent objects" in texts[2]
+    assert opened.check("overlaps") == []
+    assert opened.check("outside") == []
+    assert page.locator("#overview .changes .label-name").count() == 5
+    assert page.locator("#overview .pair .text").count() == 2
+    if width > 1000:  # the sentences, the frontier with both axes, the labels that changed
+        shown = page.locator("#overview .claims li, #overview .axis-name, #overview .changes .label-name")
+        bottoms = [box["y"] + box["height"] for each in shown.all() if (box := each.bounding_box())]
+        assert len(bottoms) == 3 + 2 + 5
+        assert max(bottoms) <= height
+    opened.close()
+
+
+def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
+    page = reader.open()
+    page.get_by_label("Baseline").first.select_option(REAL[2])
+    page.locator(".claims .base", has_text=REAL[2]).wait_for()
+    assert "names 1.5 points more absent objects" in page.locator(".claims li", has_text=REAL[0]).inner_text()
+    page.get_by_role("button", name=f"captions of {REAL[1]}").click()
+    page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
+    page.get_by_role("link", name="Scores").click()
+    assert page.locator(".score-table tr", has_text="baseline").inner_text().startswith(REAL[2])
+    page.get_by_role("button", name="Hal. Rate ↓").click()
+    rows = page.locator(".score-table tbody th bdi")
+    assert rows.all_inner_texts() == [REAL[2], REAL[1], REAL[0]]
+    assert page.get_attribute(".score-table th[aria-sort]", "aria-sort") == "ascending"
+    page.locator(".toggles").get_by_label(REAL[1], exact=True).uncheck()
+    assert rows.all_inner_texts() == [REAL[2], REAL[0]]
+    again = reader.open(page.url.split("#")[1])
+    assert again.locator(".score-table tbody th bdi").all_inner_texts() == [REAL[2], REAL[0]]
+    again.get_by_role("link", name="Frontier").click()
+    label = again.locator("#frontier svg.chart").get_attribute("aria-label")
+    assert REAL[1] not in label
+    kept = f"#page=frontier&baseline={REAL[2]}&without={REAL[1]}"
+    assert again.get_attribute("nav a[aria-current]", "href") == kept
+
+
+def test_any_two_systems_are_set_side_by_side(reader: Reader) -> None:
+    page = reader.open(f"page=scores&a={REAL[1]}&b={REAL[2]}")
+    card = page.locator(".score-pair")
+    told = "not told apart: no difference shown in Hal. Rate, Cover Rate or Cap. Score; captions 2 % longer."
+    assert card.locator("p").inner_text() == told
+    assert card.locator("thead th").all_inner_texts() == ["metric", REAL[1], REAL[2], "difference", "95 % interval"]
+    row = card.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert float(row[0]) - float(row[1]) == pytest.approx(float(row[2].strip("*").replace("−", "-")), abs=0.11)
+
+
+def test_a_chart_is_saved_as_svg_of_its_own(reader: Reader) -> None:
+    page = reader.open()
+    with page.expect_download() as download:
+        page.locator("#overview .save").first.click()
+    assert download.value.suggested_filename == "hal-rate-and-cover-rate.svg"
+    text = Path(download.value.path()).read_text("utf-8")
+    assert text.startswith("<svg")
+    assert all(name in text for name in REAL)
+    assert "var(--" not in text
+    assert 'fill="rgb(' in text
+
+
+def test_a_term_says_what_it_means_on_hover_and_on_focus(reader: Reader) -> None:
+    page = reader.open("page=scores")
+    term = page.get_by_role("button", name="Cap. Score ↑")
+    term.hover()
+    assert page.inner_text("#tip") == "harmonic mean of 1 - Hal. Rate and Cover Rate"
+    page.mouse.move(0, 0)
+    assert page.locator("#tip").is_hidden()
+    term.focus()
+    assert page.locator("#tip").is_visible()
+    assert term.get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
 
 
 def test_the_frontier_draws_every_system_and_names_the_corner(reader: Reader) -> None:
     page = reader.open("page=frontier")
-    svg = page.locator(".plane svg").first
+    svg = page.locator("#frontier svg.chart").first
     assert svg.locator(".corner.less").text_content() == "saying less"
     label = svg.get_attribute("aria-label")
     assert all(name in label for name in REAL)
@@ -335,6 +433,7 @@ def test_everything_is_reached_by_the_tab_key(reader: Reader) -> None:
         )
     wanted = [
         "Skip to content",
+        "Overview",
         "Scores",
         "Frontier",
         "Captions",
@@ -443,7 +542,7 @@ def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) 
 
 def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
     opened = Reader(browser, real[0], permissions=["clipboard-read", "clipboard-write"])
-    page = opened.open()
+    page = opened.open("page=scores")
     page.locator(".copy").nth(1).click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()") == page.locator(".signature code").nth(1).inner_text()
@@ -474,7 +573,7 @@ def test_print_shows_every_page_in_light(browser: Any, real: tuple[Path, Any]) -
     page = opened.open()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    for name in ("scores", "frontier", "labels", "guards", "training"):
+    for name in ("overview", "scores", "frontier", "labels", "guards", "training"):
         assert page.locator(f"#{name}").is_visible()
     assert page.locator("nav").is_hidden()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -510,10 +609,92 @@ def test_hostile_captions_stay_text(browser: Any, tmp_path: Path) -> None:
     for place in PAGES[:-1]:
         page.evaluate("(place) => { location.hash = 'page=' + place; }", place)
     assert page.evaluate("window.hacked") is None
-    assert page.evaluate("document.scripts.length") == 4
+    assert page.evaluate("document.scripts.length") == 5
     assert page.title() == "</title><script>window.hacked=1</script>"
     reopened = opened.open("page=captions&image=" + "%22%3E%3Cimg+src%3Dx+onerror%3D%22window.hacked%3D1%22%3E4")
     assert reopened.locator("#detail h3").inner_text() == "Image " + name(4)
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions, ratings, and plain and described answers of two systems."""
+    folder = tmp_path_factory.mktemp("mixed")
+
+    def write(name: str, rows: Iterable[dict[str, Any]]) -> None:
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for system, text in (("base", "A dog and a cat."), ("ours", "A dog.")):
+        write(f"{system}.jsonl", ({"image_id": k, "caption": text, "objects": ["dog"]} for k in range(40)))
+        write(
+            f"judged_{system}.jsonl",
+            (
+                {
+                    "id": f"mmhal/{k}", "image_id": k, "question_type": "counting", "question": f"How many? {k}",
+                    "gt_answer": "Two.", "response": "<b>Three</b>." if system == "base" or k % 2 else "Two.",
+                    "rating": 1 if system == "base" or k % 2 else 5, "judge_text": "The judge says so.",
+                }
+                for k in range(40)
+            ),
+        )  # fmt: skip
+        write(
+            f"{system}_asked.jsonl",
+            (
+                {
+                    "id": k, "image": f"{k}.jpg", "question": "Is there a dog?", "label": "yes",
+                    "response": "No." if system == "base" or k < 10 else "Yes.",
+                    **({"description": "A dog sleeps."} if system == "ours" else {}),
+                }
+                for k in range(40)
+            ),
+        )  # fmt: skip
+    files = [f"{part}{system}{end}.jsonl" for part, end in (("", ""), ("judged_", ""), ("", "_asked"))
+             for system in ("base", "ours")]  # fmt: skip
+    joins = [f"{old}={new}" for old, new in (("judged_base", "base"), ("judged_ours", "ours"), ("base_asked", "base"))]
+    return make(folder, *files, *(argument for join in joins for argument in ("--name", join)))
+
+
+def test_several_benchmarks_are_joined_by_system_and_folded(browser: Any, mixed: Path) -> None:
+    opened = Reader(browser, mixed)
+    page = opened.open("page=scores")
+    table = page.locator("table.joined")
+    assert table.locator("thead tr:first-child a").all_inner_texts() == ["Captions", "MMHal-Bench", "Yes/no"]
+    assert table.locator("tbody tr").count() == 3  # base, ours, and ours_asked, which was not renamed
+    base = table.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert "–" not in base
+    assert table.locator("tbody tr").last.locator("td").first.inner_text() == "–"
+    assert table.locator(".better").count() >= 2
+    assert page.locator("details.benchmark[open]").count() == 0
+    table.get_by_role("link", name="MMHal-Bench").click()
+    assert page.locator("details.benchmark[open]").get_attribute("id") == "scores-of-mmhal"
+    table.get_by_role("button", name="Score ↑", exact=True).click()
+    names = table.locator("tbody th bdi")
+    assert names.all_inner_texts() == ["ours", "base", "ours_asked"]
+    opened.open(page.url.split("#")[1])
+    assert names.all_inner_texts() == ["ours", "base", "ours_asked"]
+    assert page.locator("details.benchmark[open]").count() == 1
+    opened.close()
+
+
+def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, mixed: Path) -> None:
+    opened = Reader(browser, mixed)
+    page = opened.open("page=answers&set=mmhal")
+    count = page.locator("#answers-count")
+    assert count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled"
+    page.select_option("[name=outcome]", "mended")
+    assert page.locator(".case").count() == 20
+    first = page.locator(".case").first
+    assert first.locator("mark").all_inner_texts() == ["rated 1 of 6", "rated 5 of 6"]
+    assert first.locator("blockquote").first.inner_text() == "<b>Three</b>."
+    first.locator("summary").first.click()
+    assert "The judge says so." in first.inner_text()
+    page.select_option("[name=set]", "yesno")
+    assert count.inner_text() == "30 of 40 questions; ours_asked against base: 30 mended, 0 spoiled"
+    assert "with a description in the prompt" in first.inner_text()
+    opened.open(page.url.split("#")[1])
+    assert page.locator(".case").count() == 30
+    checked, bad = opened.check("contrast")
+    assert (checked > 20, bad) == (True, {})
     opened.close()
 
 

@@ -2,6 +2,7 @@
 
 import "./copy.js";
 import "./theme.js";
+import { answersPage } from "./answers.js";
 import { captionsPage } from "./captions.js";
 import { byId, unpack } from "./dom.js";
 import { frontierPage } from "./frontier.js";
@@ -28,10 +29,10 @@ async function start() {
   }
   if (charts.training.length) trainingPage(charts.training, charts.quantities);
   show();
-  if (charts.labels.length) {
-    await new Promise((done) => setTimeout(done)); // let the browser paint
-    captionsPage(await unpack("captions"), await unpack("pictures"));
-  }
+  await new Promise((done) => setTimeout(done)); // let the browser paint
+  const pictures = await unpack("pictures");
+  if (charts.labels.length) captionsPage(await unpack("captions"), pictures);
+  if (charts.answered) answersPage(await unpack("answers"), pictures);
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -278,9 +278,10 @@ function captionPair(argument, texts, base, k) {
       "p",
       { class: "example-head" },
       el("b", {}, "One image, picked to show it"),
-      " — ",
-      el("mark", { class: "v1" }, example.label),
-      " is the largest tested change. ",
+      ": ",
+      example.label
+        ? [el("mark", { class: "v1" }, example.label), " is the label with the largest tested change. "]
+        : [systemMark(argument.systems[k].name), example.what + ". "],
       el(
         "a",
         { href: link({ page: "captions", image: example.image, of: argument.systems[k].name }) },
@@ -380,7 +381,7 @@ function forest(argument, bases) {
       svg.append(
         draw(
           "circle",
-          { class: "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
+          { class: row[5] && tone === "untested" ? "dot-changed" : "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
           draw("title", {}, `${name}: ${shownChange(row[0], p.plain)}`),
         ),
       );
@@ -444,16 +445,7 @@ function drawArgument(place, argument, charts, id) {
     ),
     ...[sharingBanner(argument)].filter(Boolean),
     el("div", { class: "first" }, claims(argument, bases, focus), figure),
-    ...(why
-      ? [
-          el(
-            "div",
-            { class: "second" },
-            changeBars(argument, bases[focus], focus),
-            captionPair(argument, texts, bases[focus], focus),
-          ),
-        ]
-      : []),
+    ...(why ? [el("div", { class: "second" }, bars, captionPair(argument, texts, bases[focus], focus))] : []),
   );
   if (why) changeBars(bars, argument, bases[focus], focus);
   if (at >= 0) {

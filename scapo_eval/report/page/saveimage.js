@@ -1,6 +1,7 @@
 // A chart as a file of its own: the SVG with the page's colors and fonts written into it.
 
-import { el } from "./dom.js";
+import { draw, el } from "./dom.js";
+import { saveFile } from "./save.js";
 
 const PAINT = [
   "fill",
@@ -23,13 +24,14 @@ function standalone(svg) {
     to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((node, k) => {
     const style = getComputedStyle(node);
-    to[k].removeAttribute("class");
-    to[k].setAttribute("style", PAINT.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";"));
+    for (const name of ["class", "style"]) to[k].removeAttribute(name);
+    for (const name of PAINT) to[k].setAttribute(name, style.getPropertyValue(name)); // attributes: the policy allows no style
   });
-  const box = svg.viewBox.baseVal;
-  copy.setAttribute("width", box.width);
-  copy.setAttribute("height", box.height);
-  copy.style.background = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  const { width, height } = svg.viewBox.baseVal,
+    paper = getComputedStyle(document.documentElement).getPropertyValue("--surface");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.prepend(draw("rect", { width, height, fill: paper.trim() }));
   return new XMLSerializer().serializeToString(copy);
 }
 
@@ -43,10 +45,7 @@ export const saveButton = (figure, name) =>
       "aria-label": `Save the chart as SVG: ${name}`,
       onclick: () => {
         const text = standalone(figure.querySelector("svg:not(.glyph)"));
-        el("a", {
-          href: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text),
-          download: name.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ".svg",
-        }).click();
+        saveFile(name.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ".svg", text, "image/svg+xml");
       },
     },
     "SVG",

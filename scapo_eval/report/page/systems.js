@@ -22,16 +22,17 @@ export function nameSystems(all) {
 export const color = (k) => `var(--s${k % 8})`;
 export const colorOf = (name) => color(Math.max(0, names.indexOf(name)));
 export const markerOf = (name) => MARKERS[Math.max(0, names.indexOf(name)) % MARKERS.length];
-/** A system's marker in its color, for legends, tables and headings. */
-export const systemMark = (name) =>
+const swatch = (k) =>
   draw(
     "svg",
     { class: "glyph", viewBox: "-9 -9 18 18", "aria-hidden": "true" },
-    draw("path", { d: markerOf(name), css: { fill: colorOf(name) } }),
+    draw("path", { d: MARKERS[k % MARKERS.length], css: { fill: color(k) } }),
   );
+/** A system's marker in its color, for legends, tables and headings. */
+export const systemMark = (name) => swatch(Math.max(0, names.indexOf(name)));
 export const key = (list) =>
   el(
     "div",
     { class: "key" },
-    list.map(([name, k]) => el("span", {}, systemMark(names[k]), el("bdi", {}, name))),
+    list.map(([name, k]) => el("span", {}, swatch(k), el("bdi", {}, name))),
   );

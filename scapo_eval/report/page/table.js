@@ -91,7 +91,9 @@ export function sortable(node, order, changed = null) {
       paintRows();
       if (changed) changed();
     };
-    th.replaceChildren(el("button", { type: "button", onclick: sort }, ...th.childNodes));
+    const term = th.querySelector("[data-term]"), // its meaning goes to the button: nothing to focus inside of it
+      meaning = term && { class: "term", "data-term": term.dataset.term };
+    th.replaceChildren(el("button", { type: "button", onclick: sort, ...meaning }, th.textContent));
   });
   paintRows();
   return paintRows;
