@@ -8,7 +8,7 @@ import { term } from "./terms.js";
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2"]; // told apart without colors
 
 /** Means over a centered window of so many values; null where there is none. */
-export function movingMean(values, window) {
+function movingMean(values, window) {
   const before = Math.floor((window - 1) / 2),
     after = window - 1 - before;
   return values.map((value, k) => {
