@@ -1,7 +1,7 @@
 """One self-contained HTML page: the scores as plain HTML at the top, everything else from packed columns.
 
 jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and numbers
-follow as gzip in base64, which the page's own script unpacks; it puts text into the page only as text
+follow as gzip in base85, which the page's own script unpacks; it puts text into the page only as text
 nodes, never as markup. A Content-Security-Policy forbids every request, and all scripts but this one.
 Equal input gives equal bytes.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -61,6 +62,7 @@ from .data import (
     suspect_forms,
 )
 from .overview import overview
+from .quantities import Quantity, by_group, quantity
 from .sentences import spoken_metrics
 
 THUMBNAIL_PIXELS = 220
@@ -141,7 +143,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    return base64.b64encode(gzip.compress(dump_json(value), 7, mtime=0)).decode()
+    """JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means markup."""
+    return base64.b85encode(gzip.compress(dump_json(value), 9, mtime=0)).decode().replace("<", ",")
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
@@ -346,6 +349,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
+        "quantities": _quantities(report.training_logs),
     }
 
 
@@ -377,6 +381,12 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     return counts
 
 
+def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
+    """What the runs log, in groups, and how each is shown."""
+    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
+    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
+
+
 def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
     images = [image for _, image, _ in run.samples]
     states = None
@@ -404,39 +414,52 @@ def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
 
 
 def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
-    """Columns of every caption; images in the order in which they first occur."""
+    """Columns of every caption; images in the order in which they first occur.
+
+    ``texts`` holds the captions image by image, then system by system: captions of one image share phrases, and so they
+    lie within gzip's window. ``image`` and ``line`` are steps from the one before, ``form`` a mark's label and length
+    as a position in ``forms``.
+    """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
     labels = runs[0].truth.vocabulary.labels if runs else ()
     present: list[list[int]] = [[] for _ in images]
+    texts: list[list[str]] = [[] for _ in images]
+    systems = []
     for run in runs:
         for image in dict.fromkeys(run.image_ids):
             states = run.truth.states[run.truth.oracle.index[image]]
             present[images[image]] = np.flatnonzero(states == 1).tolist()
+        matcher = AliasMatcher(run.truth.vocabulary)
+        columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)
+        for image, text in zip(run.image_ids, columns.pop("text"), strict=True):
+            texts[images[image]].append(text)
+        pairs = list(zip(columns.pop("label"), columns.pop("length"), strict=True))
+        forms = {pair: k for k, (pair, _) in enumerate(Counter(pairs).most_common())}
+        systems.append(
+            {
+                "name": run.name,
+                "image": _steps([images[image] for image in run.image_ids]),
+                "line": _steps(run.lines),
+                "forms": list(forms),
+                "form": [forms[pair] for pair in pairs],
+                **columns,
+            }
+        )
     return {
         "labels": labels,
         "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
         "uses": USES,
         "images": list(images),
         "present": present,
-        "systems": [
-            {
-                "name": run.name,
-                "image": [images[image] for image in run.image_ids],
-                "line": run.lines,
-                **marked(
-                    run.texts,
-                    run.states,
-                    AliasMatcher(run.truth.vocabulary),
-                    run.rewards,
-                    run.found,
-                    run.uses,
-                    run.counts,
-                ),
-            }
-            for run in runs
-        ],
+        "texts": [text for of_image in texts for text in of_image],
+        "systems": systems,
     }
+
+
+def _steps(values: Sequence[int]) -> list[int]:
+    """The difference of each value from the one before."""
+    return [b - a for a, b in zip((0, *values), values)]  # noqa: B905
 
 
 def _aliases(vocabulary: Vocabulary) -> list[list[str]]:

@@ -40,11 +40,30 @@ class Captions {
     this.place = new Map(data.images.map((id, k) => [wellFormed(id), k]));
     this.owner = new Map(); // alias -> its label
     data.aliases.forEach((aliases, label) => aliases.forEach((alias) => this.owner.set(folded(alias), label)));
-    this.systems = data.systems.map((columns) => {
-      const texts = new Texts(columns, data.labels, data.uses),
-        of = data.images.map(() => []),
-        sets = [];
+    const places = data.systems.map((columns) => {
+      const of = data.images.map(() => []);
+      for (const name of ["image", "line"]) {
+        let at = 0; // they come as steps
+        columns[name] = Int32Array.from(columns[name], (step) => {
+          at += step;
+          return at;
+        });
+      }
+      columns.label = Int16Array.from(columns.form, (form) => columns.forms[form][0]);
+      columns.length = Int32Array.from(columns.form, (form) => columns.forms[form][1]);
       columns.image.forEach((image, k) => of[image].push(k));
+      columns.text = new Array(columns.image.length);
+      return of;
+    });
+    let next = 0; // the texts lie image by image, then system by system
+    for (let image = 0; image < data.images.length; image++)
+      data.systems.forEach((columns, s) => {
+        for (const k of places[s][image]) columns.text[k] = data.texts[next++];
+      });
+    this.systems = data.systems.map((columns, s) => {
+      const texts = new Texts(columns, data.labels, data.uses),
+        of = places[s],
+        sets = [];
       for (let k = 0; k < columns.text.length; k++) {
         const claims = [new Set(), new Set(), new Set()];
         for (let m = texts.markAt[k]; m < texts.markAt[k + 1]; m++)

@@ -16,10 +16,29 @@ function fill(node, attributes, children) {
 export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const draw = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+
+/** The bytes of a text in base85 (that of Python's base64.b85encode, with a comma for its less-than sign). */
+function bytesOf(text) {
+  const value = new Uint8Array(128),
+    padding = (5 - (text.length % 5)) % 5,
+    bytes = new Uint8Array((4 * (text.length + padding)) / 5);
+  for (let k = 0; k < 85; k++) value[DIGITS.charCodeAt(k)] = k;
+  for (let from = 0, to = 0; from < text.length; from += 5, to += 4) {
+    let word = 0;
+    for (let k = from; k < from + 5; k++) word = word * 85 + (k < text.length ? value[text.charCodeAt(k)] : 84);
+    bytes[to] = word >>> 24;
+    bytes[to + 1] = word >>> 16;
+    bytes[to + 2] = word >>> 8;
+    bytes[to + 3] = word;
+  }
+  return bytes.subarray(0, bytes.length - padding);
+}
+
 export async function unpack(name) {
-  const packed = atob(byId("data-" + name).textContent);
-  const bytes = new Uint8Array(packed.length);
-  for (let k = 0; k < packed.length; k++) bytes[k] = packed.charCodeAt(k);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const node = byId("data-" + name),
+    packed = bytesOf(node.textContent);
+  node.remove(); // unpacked once: the text need not stay in memory
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }

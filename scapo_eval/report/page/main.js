@@ -27,12 +27,13 @@ async function start() {
     labelsPage(charts);
     guardsPage(charts);
   }
-  if (charts.training.length) trainingPage(charts.training);
+  if (charts.training.length) trainingPage(charts.training, charts.quantities);
   show();
   await new Promise((done) => setTimeout(done)); // let the browser paint
   const pictures = await unpack("pictures");
   if (charts.labels.length) captionsPage(await unpack("captions"), pictures);
   if (charts.answered) answersPage(await unpack("answers"), pictures);
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }
 
