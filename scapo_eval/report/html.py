@@ -62,6 +62,7 @@ from .data import (
     suspect_forms,
 )
 from .overview import overview
+from .quantities import Quantity, by_group, quantity
 from .sentences import spoken_metrics
 
 THUMBNAIL_PIXELS = 220
@@ -348,6 +349,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
+        "quantities": _quantities(report.training_logs),
     }
 
 
@@ -377,6 +379,12 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     """Number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
+
+
+def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
+    """What the runs log, in groups, and how each is shown."""
+    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
+    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
 
 
 def _training(run: TrainingLog, report: Report) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_every_page_is_drawn_without_a_complaint(reader: Reader) -> None:
         assert section.is_visible()
         assert shown.locator("section[data-page]:visible").count() == 1
         assert len(section.inner_text()) > 100
-    assert shown.locator("#curves figure > svg").count() == 3
+    assert shown.locator("#curves figure").count() == 3
     assert shown.locator("#trouble").is_hidden()
 
 
@@ -459,8 +459,11 @@ def test_training_curves_and_samples_follow_the_slider(reader: Reader) -> None:
     assert page.locator("#samples mark").count() == 1
     page.focus("#step")
     page.keyboard.press("ArrowLeft")
-    assert "Step 10." in page.inner_text("#samples")
-    assert page.inner_text("#step-shown") == "10"
+    assert "Step 10." in page.inner_text("#samples")  # the newest up to step 18
+    assert page.inner_text("#step-shown") == "18"
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#step-shown") == "18"  # the address keeps it
 
 
 def test_alarms_are_listed_and_marked_in_the_chart_of_their_quantity(reader: Reader) -> None:
@@ -472,26 +475,68 @@ def test_alarms_are_listed_and_marked_in_the_chart_of_their_quantity(reader: Rea
         "15", "kl", "kl", "0.0015", "0.0014", "loss.kl_alarm = 0.0014",
     ]  # fmt: skip
     assert page.locator("#curves .alarm").count() == 1
-    chart = page.locator("#curves figure", has_text="KL to the reference")
+    assert "step 15: kl" in page.inner_text("#alarms-said")
+    chart = page.locator("#curves figure", has_text="KL, nats per token")
     assert chart.locator(".alarm title").text_content() == "step 15: kl: 0.0015, threshold 0.0014"
 
 
-def test_a_report_of_training_runs_alone(browser: Any, tmp_path: Path) -> None:
-    for name in ("one", "two"):
+def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) -> None:
+    for name, level in (("one", 0.2), ("two", 0.4)):
         (tmp_path / name).mkdir()
         steps = [
-            {"step": s, "hal_rate": 0.2, "evaluation_hal_rate": None if s % 5 else 0.1 + s / 100} for s in range(20)
-        ]
+            {
+                "step": s, "hal_rate": level + 0.1 * (s % 2), "evaluation_hal_rate": None if s % 5 else 0.1 + s / 100,
+                "lr": 1e-6, "grad_norm": 10.0 ** (s % 3), "repeated_sentence_share": s / 60, "mine": s,
+            }
+            for s in range(60)
+        ]  # fmt: skip
         (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     opened = Reader(browser, make(tmp_path, "one", "two"))
     page = opened.open("page=training")
     assert page.locator("#trouble").is_hidden()
-    assert page.locator("#curves figure > svg").count() == 2
     assert page.locator("#alarms").inner_html() == ""
-    sparse = page.locator("#curves figure", has_text="Held out: Hal. Rate")
-    drawn = sparse.locator("svg:not(.glyph) path").first.get_attribute("d")
+    headline = page.locator("#curves figure")
+    assert headline.locator(".term").all_inner_texts() == ["Hal. Rate, %"]
+    assert headline.locator(".key b").all_inner_texts() == ["25", "45"]  # the mean of two steps, at the last one
+    assert headline.locator("circle.dot").count() == 2 * 12  # the held-out set's, every fifth step
+    groups = {each.get_attribute("data-group"): each for each in page.locator("#more details").all()}
+    assert list(groups) == ["guards", "Held-out images", "Update", "Others"]
+    assert [name for name, each in groups.items() if each.get_attribute("open") is not None] == ["guards"]
+    groups["Held-out images"].locator("summary").click()
+    drawn = groups["Held-out images"].locator("path[stroke-width='2']").first.get_attribute("d")
     assert drawn is not None
-    assert drawn.count("L") == 3  # four evaluations, joined
+    assert drawn.count("L") == 11  # twelve evaluations, joined
+    constant = groups["Update"].locator("figure.constant").locator("figcaption, p")
+    assert constant.all_text_contents() == ["Learning rate", "1e-6 in every step"]
+
+    plot = headline.locator("svg[role=img]")
+    plot.hover(position={"x": 60, "y": 60})
+    pointed = headline.locator(".key b").all_inner_texts()
+    cursors = page.locator(".cursor[visibility=visible]").evaluate_all(
+        "all => all.map((each) => each.getAttribute('x1'))"
+    )
+    assert len(cursors) > 1
+    plot.click(position={"x": 60, "y": 60})
+    step = int(page.inner_text("#step-shown"))
+    assert 0 < step < 59
+    page.mouse.move(0, 0)
+    assert headline.locator(".key b").all_inner_texts() == pointed
+
+    page.locator("#runs label", has_text="two").click()
+    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
+    page.select_option("#smoothing", "none")
+    page.check("#log-values")
+    page.check("#log-steps")
+    assert groups["Update"].get_attribute("open") is None
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#step-shown") == str(step)
+    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
+    assert headline.locator(".key b").all_inner_texts() == ["20" if step % 2 == 0 else "30"]
+    assert page.is_checked("#log-values")
+    assert page.is_checked("#log-steps")
+    ticks = page.locator("#more figure", has_text="Gradient norm").locator("text[text-anchor=end]")
+    assert {"1", "10", "100"} <= set(ticks.all_text_contents())
     opened.close()
 
 
@@ -534,6 +579,8 @@ def test_print_shows_every_page_in_light(browser: Any, real: tuple[Path, Any]) -
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".signature").first.is_visible()
     assert page.pdf().startswith(b"%PDF")
+    page.set_viewport_size({"width": 718, "height": 1047})  # A4 less the browser's margins
+    assert page.evaluate("document.getElementById('overview').getBoundingClientRect().bottom") <= 1047
     opened.close()
 
 

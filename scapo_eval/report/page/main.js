@@ -27,7 +27,7 @@ async function start() {
     labelsPage(charts);
     guardsPage(charts);
   }
-  if (charts.training.length) trainingPage(charts.training);
+  if (charts.training.length) trainingPage(charts.training, charts.quantities);
   show();
   await new Promise((done) => setTimeout(done)); // let the browser paint
   const pictures = await unpack("pictures");

@@ -1,6 +1,6 @@
 // The systems of the report: their colors, markers and short names.
 
-import { draw, el } from "./dom.js";
+import { draw } from "./dom.js";
 
 const MARKERS = [
   "M-6-6H6V6H-6Z",
@@ -30,9 +30,3 @@ const swatch = (k) =>
   );
 /** A system's marker in its color, for legends, tables and headings. */
 export const systemMark = (name) => swatch(Math.max(0, names.indexOf(name)));
-export const key = (list) =>
-  el(
-    "div",
-    { class: "key" },
-    list.map(([name, k]) => el("span", {}, swatch(k), el("bdi", {}, name))),
-  );
