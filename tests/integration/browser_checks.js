@@ -99,6 +99,58 @@ const checks = {
     return out;
   },
 
+  // Words, controls and pictures of a page that lie on one another, and words that break inside.
+  boxes() {
+    scrollTo({ top: 0, behavior: "instant" }); // what scrolls by lies under the head of the page
+    const clipped = (rect, node) => {
+      let { left, right, top, bottom } = rect;
+      for (let n = node; n && n !== document.body; n = n.parentElement) {
+        if (getComputedStyle(n).overflowX === "visible") continue;
+        const frame = n.getBoundingClientRect();
+        left = Math.max(left, frame.left);
+        right = Math.min(right, frame.right);
+        top = Math.max(top, frame.top);
+        bottom = Math.min(bottom, frame.bottom);
+      }
+      return { left, right, top, bottom };
+    };
+    const found = [],
+      broken = [];
+    const add = (rect, node) => {
+      const box = clipped(rect, node);
+      if (box.right > box.left && box.bottom > box.top) found.push([box, node]);
+    };
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const text = walker.currentNode,
+        node = text.parentElement;
+      if (!text.data.trim() || !node.checkVisibility({ visibilityProperty: true })) continue;
+      if (node.closest("svg, script, option, datalist, .unseen, .skip")) continue;
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      for (const rect of range.getClientRects()) add(rect, node);
+      if (!node.closest("th, td, nav, button, label, h2, h3, summary")) continue;
+      for (const word of text.data.matchAll(/[\p{L}]+/gu)) {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size > 1) broken.push(word[0]);
+      }
+    }
+    for (const node of document.querySelectorAll("button, input, select, img"))
+      if (node.checkVisibility({ visibilityProperty: true })) add(node.getBoundingClientRect(), node);
+    found.sort((a, b) => a[0].top - b[0].top);
+    const out = [];
+    found.forEach(([a, one], k) => {
+      for (let j = k + 1; j < found.length && found[j][0].top < a.bottom - 3; j++) {
+        const [b, other] = found[j];
+        if (one.contains(other) || other.contains(one)) continue;
+        if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - b.top > 3)
+          out.push([one.textContent.slice(0, 30) || one.name, other.textContent.slice(0, 30) || other.name]);
+      }
+    });
+    return [out, broken];
+  },
+
   // Texts of a picture that stick out of it.
   outside() {
     const out = [];

@@ -42,6 +42,11 @@ HOSTILE = [
     "",
 ]
 
+MIXED_PAGES = (
+    "overview", "scores", "scores&benchmark=mmhal", "frontier", "labels", "labels&view=alias", "labels&view=together",
+    "guards", "answers",
+)  # fmt: skip
+
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
 
 
@@ -550,22 +555,63 @@ def test_signatures_are_copied(browser: Any, real: tuple[Path, Any]) -> None:
     opened.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_contrast_names_and_width_on_every_page(browser: Any, real: tuple[Path, Any], scheme: str, width: int) -> None:
-    opened = Reader(browser, real[0], color_scheme=scheme, viewport={"width": width, "height": 800})
-    page = opened.open()
-    for place in PAGES:
-        page.evaluate("(place) => { location.hash = 'page=' + place; }", place + "&rewards=1")
+def walk(opened: Reader, places: Iterable[str], *, axe: bool = False) -> None:
+    """Goes through pages: contrast, names, no box on another, no word broken, none wider than the window."""
+    page = opened.page
+    for place in places:
+        page.evaluate("(place) => { location.hash = 'page=' + place; scrollTo(0, 0); }", place + "&rewards=1")
         page.locator(f"section[data-page={place.split('&')[0]}]:visible").wait_for()
         checked, bad = opened.check("contrast")
         assert checked > 20
         assert bad == {}, place
         assert opened.check("names") == [[], []]
+        assert opened.check("boxes") == [[], []], place
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{place} is wider than the window"
+        if axe:
+            assert page.evaluate(
+                """async () => (await axe.run(document, { resultTypes: ["violations"], preload: false })).violations
+                    .map((found) => [found.id, found.nodes.length, found.nodes[0].html])"""
+            ) == [], place  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1366, "light"), (1366, "dark"), (1920, "light")])
+def test_every_page_is_legible_at_every_width(browser: Any, real: tuple[Path, Any], scheme: str, width: int) -> None:
+    opened = Reader(browser, real[0], color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = opened.open()
+    walk(opened, [place + "&names=1" for place in PAGES])
+    columns = {390: 1, 1366: 2, 1920: 3}[width]
+    page.evaluate("location.hash = 'page=captions'")
+    tops = page.locator("#detail .caption").evaluate_all("(all) => all.map((n) => n.getBoundingClientRect().top)")
+    assert tops.count(tops[0]) == columns
     assert page.get_attribute("html", "data-theme") == scheme
     page.click("#theme")
     assert page.get_attribute("html", "data-theme") != scheme
+    opened.close()
+
+
+def test_axe_finds_no_violation(browser: Any, real: tuple[Path, Any], mixed: Path) -> None:
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-core comes with axe-playwright-python")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text("utf-8")
+    for path, places in ((real[0], ("captions&names=1", "training")), (mixed, MIXED_PAGES)):
+        opened = Reader(browser, path, viewport={"width": 1366, "height": 800})
+        opened.open()
+        opened.page.evaluate(script)
+        walk(opened, places, axe=True)
+        opened.close()
+
+
+def test_the_checks_themselves_find_what_is_wrong(browser: Any, mixed: Path) -> None:
+    opened = Reader(browser, mixed, viewport={"width": 390, "height": 800})
+    page = opened.open("page=answers")
+    page.evaluate(
+        """() => {
+        document.querySelector("#answers h2").style.marginBottom = "-3rem";
+        Object.assign(document.querySelector("#answers label").style, { flex: "0 0 2rem", wordBreak: "break-all" });
+        }"""
+    )
+    covered, broken = opened.check("boxes")
+    assert any("Answers" in pair for pair in covered)
+    assert "Benchmark" in broken
     opened.close()
 
 
