@@ -32,9 +32,10 @@ from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, image_tokens
 from scapo_eval.errors import ScapoError
 
-from .config import Model
+from .config import Lora, Model
 from .distributed import ProcessGroup
 from .logprob import TokenStatistics, token_statistics
+from .lora import adapters_off, add_adapters, has_adapters
 from .packing import ATTENTION, Batch, Vision
 
 
@@ -189,11 +190,27 @@ def source_folder(settings: Model) -> Path:
         return Path(snapshot_download(settings.path, revision=revision, local_files_only=True))
 
 
-def load_policy(settings: Model, temperature: float, process_group: ProcessGroup, *, reference: bool = False) -> Policy:
+def load_policy(
+    settings: Model,
+    temperature: float,
+    process_group: ProcessGroup,
+    *,
+    reference: bool = False,
+    lora: Lora = Lora(),  # noqa: B008  frozen
+    seed: int = 0,
+) -> Policy:
     """The policy, or its frozen reference, from a Hugging Face model.
 
-    One process holds plain parameters: float32 or wider for the policy, computed with under autocast. Several shard
-    them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+    One process holds plain parameters: what is trained in float32 or wider, computed with under autocast. Several
+    shard them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+
+    Args:
+        settings: which model, and how it is computed.
+        temperature: sampling temperature.
+        process_group: this process and the others.
+        reference: whether nothing of it is trained.
+        lora: the policy's adapters; with any, only they are trained.
+        seed: seed of the adapters' first values.
 
     Raises:
         ScapoError: it cannot be loaded, or is not a supported model.
@@ -201,19 +218,22 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    plain = torch.promote_types(dtype, torch.float32) if not reference else dtype
+    frozen = reference or lora.rank > 0
+    plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
         check_family(described)
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
-            dtype=plain if process_group.size == 1 else "auto",
+            dtype=plain if process_group.size == 1 or frozen else "auto",
             attn_implementation="sdpa",
         )
     policy = Policy(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
-    for parameter in vlm.parameters() if reference else vlm.model.visual.parameters():
+    for parameter in vlm.parameters() if frozen else vlm.model.visual.parameters():
         parameter.requires_grad_(False)
+    if lora.rank and not reference:
+        add_adapters(vlm, lora, seed)
     if reference:
         vlm.model.visual = None  # it sees through the policy's tower, which is frozen
     elif settings.gradient_checkpointing:
@@ -222,35 +242,43 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
         enable({"use_reentrant": False})
     if process_group.size > 1:
         _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
-        if not reference:
+        if not frozen:
             policy.to(plain)
     if vlm.model.visual is not None:
         vlm.model.visual.to(dtype)
     if not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
-    if process_group.size == 1 and plain != dtype:
+    if process_group.size == 1 and any(each.dtype != dtype for each in policy.parameters() if each.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)  # type: ignore[assignment]
     return policy.eval()
 
 
 @contextmanager
-def on_device(reference: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
-    """Brings an unsharded reference from pinned host memory to the device, and frees it there again."""
+def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
+    """Makes the reference ready for passes without gradient.
+
+    A policy with adapters is its own reference, without them. An unsharded model in pinned host memory is brought to
+    the device, and freed there again.
+    """
+    if has_adapters(model):
+        with adapters_off(model):
+            yield
+        return
     if settings.reference != "cpu" or process_group.size > 1 or process_group.device.type == "cpu":
         yield
         return
-    host = [parameter.data for parameter in reference.parameters()]
-    for k, parameter in enumerate(reference.parameters()):
+    host = [parameter.data for parameter in model.parameters()]
+    for k, parameter in enumerate(model.parameters()):
         host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
         parameter.data = host[k].to(process_group.device, non_blocking=True)
-    for name, buffer in list(reference.named_buffers()):
+    for name, buffer in list(model.named_buffers()):
         if buffer.device != process_group.device:
-            owner = reference.get_submodule(name.rpartition(".")[0])
+            owner = model.get_submodule(name.rpartition(".")[0])
             setattr(owner, name.rpartition(".")[2], buffer.to(process_group.device))
     try:
         yield
     finally:
-        for parameter, data in zip(reference.parameters(), host, strict=True):
+        for parameter, data in zip(model.parameters(), host, strict=True):
             parameter.data = data
 
 

@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 DECISIVE = {
     "run": ("seed",),
     "model": ("path", "revision", "min_pixels", "max_pixels"),
+    "lora": None,
     "data": ("train", "oracle", "vocabulary", "prompts_per_step"),
     "rollout": ("group", "temperature", "max_new_tokens"),
     "credit": None,

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from scapo_eval.engines.images import ImageFault, load
 from scapo_eval.engines.vllm_offline import faults
@@ -28,6 +27,7 @@ from scapo_eval.errors import InputError, MissingExtra, ScapoError
 from .config import Config
 from .data import Prompts, Response, read_prompts, seed_of
 from .distributed import ProcessGroup
+from .lora import merged_weights
 from .model import Policy
 from .rollout import EncodedPrompt, PolicySampler, encode
 
@@ -264,10 +264,8 @@ class VllmSampler:
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """All weights of the policy by their names in a checkpoint, each whole and on its own; every rank calls it."""
-    for name, parameter in policy.vlm.named_parameters():
-        weight = parameter.detach().to(dtype)  # before it is gathered: half the traffic
-        yield name, weight.full_tensor() if isinstance(weight, DTensor) else weight
+    """The policy's weights as vLLM takes them, see :func:`~scapo_train.lora.merged_weights`."""
+    return merged_weights(policy.vlm, dtype)
 
 
 def _imported() -> Any:

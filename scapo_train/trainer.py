@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,9 @@ class Trainer:
         with loading(config.model.path):
             self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        self.policy = load_policy(config.model, config.rollout.temperature, process_group)
-        self.reference = (
-            load_policy(config.model, config.rollout.temperature, process_group, reference=True)
-            if config.loss.kl
-            else None
-        )
+        load = partial(load_policy, config.model, config.rollout.temperature, process_group)
+        self.policy = load(lora=config.lora, seed=config.run.seed)
+        self.reference = (self.policy if config.lora.rank else load(reference=True)) if config.loss.kl else None
         positions = getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
         self._longest = positions - config.rollout.max_new_tokens if positions else None
         self.prompts = Prompts(sources, self.processor, data.max_bad, self._longest)

@@ -17,10 +17,10 @@ from scapo_eval.errors import ScapoError
 
 from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
-from .data import Response
+from .data import Response, seed_of
 from .distributed import ProcessGroup
 from .loss import engine_ratio, token_loss
-from .model import Policy, on_device
+from .model import Policy, as_reference
 from .packing import Batch, Row, batch_of
 from .rollout import EncodedPrompt
 
@@ -82,7 +82,8 @@ class Updater:
     Args:
         config: settings of the training run.
         policy: the model that is trained.
-        reference: the frozen model of the KL term; None where the loss has none.
+        reference: the frozen model of the KL term (a policy with adapters itself, which is the model without them);
+            None where the loss has none.
         optimizer: of the policy's trainable parameters.
         process_group: this process and the others of the training run.
         steps: number of steps of the training run, for the learning rate's schedule.
@@ -160,7 +161,7 @@ class Updater:
             for micro in micro_batches:
                 micro.old = self._policy(micro.batch).logprob
         if self._reference is not None:
-            with on_device(self._reference, self.config.model, self._process_group):
+            with as_reference(self._reference, self.config.model, self._process_group):
                 for micro in micro_batches:
                     micro.reference = self._reference(micro.batch).logprob
 
@@ -173,6 +174,8 @@ class Updater:
             step: number of steps that are done, for the learning rate and messages.
         """
         self._policy.train()
+        if self.config.lora.dropout:  # the one thing that draws from torch's own generator
+            torch.manual_seed(seed_of(self.config.run.seed, step, self._process_group.rank))
         lengths = np.array([len(each) for each in credited.advantages], dtype=np.int64)
         sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
         norms, losses, skipped = list[float](), list[float](), 0
@@ -262,11 +265,16 @@ class Updater:
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
         """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
         vlm = self._policy.vlm
-        layers = sum(parameter.numel() for parameter in vlm.model.language_model.layers.parameters())
-        output = vlm.lm_head.weight.numel()
+
+        def flops(parameter: Tensor) -> float:
+            """Per token: forward, gradient of the input and, where it is trained, of the weight."""
+            return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
+
+        layers = sum(map(flops, vlm.model.language_model.layers.parameters()))
+        output = flops(vlm.lm_head.weight)
         busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
-        products = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
-        return 6.0 * products * self.config.optim.inner_epochs
+        together = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
+        return together * self.config.optim.inner_epochs
 
     def _set_learning_rate(self, step: int) -> None:
         rate = learning_rate(self.config.optim, step, self._steps)

@@ -18,6 +18,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConf
 
 from scapo_eval.errors import InputError, ScapoError
 
+from ..config import Lora
+from ..lora import linear_layers, targets
 from ..model import Policy
 
 PUBLISHED = {
@@ -166,7 +168,8 @@ class Shape:
         tower: parameters of the frozen vision tower, its merger included.
         layer: parameters of one decoder layer.
         layers: number of decoder layers.
-        root: parameters of everything else that is trained: embedding, output layer, last norm.
+        linear: inputs and outputs of the linear layers of a decoder layer, by name.
+        root: parameters of everything else beside the tower: embedding, output layer, last norm.
         embedding: parameters of the embedding (vocabulary x hidden).
         tied: whether the embedding is the output layer as well.
         vocabulary: number of tokens that the model knows.
@@ -183,6 +186,7 @@ class Shape:
     tower: int
     layer: int
     layers: int
+    linear: dict[str, tuple[int, int]]
     root: int
     embedding: int
     tied: bool
@@ -197,14 +201,28 @@ class Shape:
     token_side: int
 
     @property
-    def trained(self) -> int:
-        """Parameters that the optimizer changes."""
+    def language(self) -> int:
+        """Parameters of the language model, which full training changes."""
         return self.layer * self.layers + self.root
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return self.trained + self.tower
+        return self.language + self.tower
+
+    def adapted(self, lora: Lora) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of those of a decoder layer's linear layers that get an adapter.
+
+        Raises:
+            InputError: ``lora.targets`` names one that is not there.
+        """
+        if not lora.rank:
+            return {}
+        return {name: self.linear[name] for name in targets(lora, self.linear)}
+
+    def adapters(self, lora: Lora) -> int:
+        """Parameters of all adapters."""
+        return self.layers * lora.rank * sum(map(sum, self.adapted(lora).values()))
 
 
 def shape_of(path: str) -> Shape:
@@ -234,6 +252,7 @@ def shape_of(path: str) -> Shape:
         tower=tower,
         layer=layer,
         layers=len(layers),
+        linear={name: (each.in_features, each.out_features) for name, each in linear_layers(vlm).items()},
         root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
         embedding=vlm.get_input_embeddings().weight.numel(),
         tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,
