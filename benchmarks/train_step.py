@@ -42,7 +42,8 @@ from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.rollout import EncodedPrompt, PolicySampler
+from scapo_train.policy import EncodedPrompt
+from scapo_train.rollout import PolicySampler
 from scapo_train.trainer import Trainer
 from scapo_train.update import Updater, UpdateResult, optimizer_of
 
@@ -128,7 +129,11 @@ class NoisePrompts:
     def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
         """As :meth:`scapo_train.data.Prompts.take`."""
         patches = int(self._grid.prod())
-        return [Prompt(k, self.sources[k], self._ids, torch.randn(patches, self._dim), self._grid) for k in indices]
+        found = []
+        for k in indices:
+            inputs = {"pixel_values": torch.randn(patches, self._dim), "image_grid_thw": self._grid[None]}
+            found.append(Prompt(k, self.sources[k], self._ids, inputs))
+        return found
 
 
 class RandomResponses:

@@ -7,7 +7,7 @@ ranks, sees the same prompts in the same steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,15 +44,13 @@ class Prompt:
         index: position of its line in the prompts file.
         source: the line.
         ids: (P,) token ids, those of the image included.
-        pixels: (patches, dim) of the image, as the processor packs them.
-        grid: (3,) number of patches in time, height and width.
+        inputs: what else the processor made for the model's forward pass, such as ``pixel_values``.
     """
 
     index: int
     source: Source
     ids: Tensor
-    pixels: Tensor
-    grid: Tensor
+    inputs: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -208,8 +206,8 @@ class Prompts:
                 reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
                 reason += f"the response the model has positions for {self._longest}"
                 raise InputError(reason, path=source.path)
-            grid = made["image_grid_thw"][0]
-            found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))
+            inputs = {name: each for name, each in made.items() if name not in ("input_ids", "attention_mask")}
+            found.append(Prompt(index, source, made["input_ids"][0], inputs))
         return found, faults
 
 

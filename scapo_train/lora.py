@@ -25,11 +25,11 @@ _NAME = "default"
 """Name of the one adapter, which peft makes a part of its weights' names."""
 
 
-def linear_layers(vlm: Any) -> dict[str, nn.Linear]:
-    """The linear layers of the language model, by their names in a decoder layer (``self_attn.q_proj``)."""
+def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
+    """The linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
     return {
         name: each
-        for layer in vlm.model.language_model.layers
+        for layer in language_model.layers
         for name, each in layer.named_modules()
         if isinstance(each, nn.Linear)
     }
@@ -47,11 +47,12 @@ def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
     return [name for name, last in known.items() if not lora.targets or last in lora.targets]
 
 
-def add_adapters(vlm: Any, lora: Lora, seed: int) -> None:
+def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
     """Freezes the model and gives its linear layers adapters that change nothing yet, in float32 or wider.
 
     Args:
         vlm: model whose weights are in the dtype of the computation.
+        language_model: the part of it that gets them.
         lora: size and place of the adapters.
         seed: seed of the first values, the same on every rank.
 
@@ -63,9 +64,8 @@ def add_adapters(vlm: Any, lora: Lora, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise MissingExtra("lora", "lora.rank") from None
-    layers = vlm.model.language_model.layers
-    (place,) = (name for name, module in vlm.named_modules() if module is layers)
-    names = "|".join(map(re.escape, targets(lora, linear_layers(vlm))))
+    (place,) = (name for name, module in vlm.named_modules() if module is language_model.layers)
+    names = "|".join(map(re.escape, targets(lora, linear_layers(language_model))))
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,

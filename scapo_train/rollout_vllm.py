@@ -28,8 +28,8 @@ from .config import Config
 from .data import Prompts, Response, read_prompts, seed_of
 from .distributed import ProcessGroup
 from .lora import merged_weights
-from .model import Policy
-from .rollout import EncodedPrompt, PolicySampler, encode
+from .policy import EncodedPrompt, Policy
+from .rollout import PolicySampler, encode
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class VllmSampler:
             picture = load(request.path)
         except ImageFault as error:
             raise InputError(f"can no longer be read: {error}", path=request.path) from None
-        token = self._policy.image_token
+        token = self._policy.vlm.config.image_token_id
         ids = [each for k, each in enumerate(request.ids) if each != token or k == 0 or request.ids[k - 1] != token]
         return {"prompt_token_ids": ids, "multi_modal_data": {"image": picture}}
 

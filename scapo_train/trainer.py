@@ -34,10 +34,11 @@ from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
-from .model import Policy, load_policy, loading, source_folder
+from .model import load_policy, loading, source_folder
 from .plan.hardware import matrix_rate
+from .policy import EncodedPrompt, Policy
 from .resume import check_changes, check_not_deleted
-from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
+from .rollout import PolicySampler, Sampler, encode
 from .update import Updater, UpdateResult, check_finite, optimizer_of
 from .watch import Interrupted
 
@@ -401,6 +402,9 @@ def _sampler(config: Config, policy: Policy, processor: Any, process_group: Proc
     if config.rollout.engine == "transformers":
         rollout = config.rollout
         return PolicySampler(policy, process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+    if not policy.packs:
+        reason = f'rollout.engine = "vllm" is not for models of the kind {policy.vlm.config.model_type}'
+        raise InputError(f'{reason}: set it to "transformers"')
     from .rollout_vllm import VllmSampler
 
     return VllmSampler(config, policy, processor, process_group)

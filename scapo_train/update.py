@@ -20,9 +20,8 @@ from .credit import CreditedBatch, token_weights
 from .data import Response, seed_of
 from .distributed import ProcessGroup
 from .loss import engine_ratio, token_loss
-from .model import Policy, as_reference
-from .packing import Batch, Row, batch_of
-from .rollout import EncodedPrompt
+from .model import as_reference
+from .policy import Batch, EncodedPrompt, Policy, Row
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class Updater:
         packed: list[list[tuple[Row, list[int]]]] = []
         length = 0
         for row in rows:
-            if not packed or length + row[0].length > budget:
+            if not packed or not self._policy.packs or length + row[0].length > budget:
                 packed.append([])
                 length = 0
             packed[-1].append(row)
@@ -145,12 +144,10 @@ class Updater:
             given = [responses[i].logprobs for i in owners]
             known = [each for each in given if each is not None]
             sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
-            found.append(MicroBatch(batch_of([row for row, _ in rows], device), owners, sampled))
+            found.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
         missing = self._process_group.max(len(found)) - len(found)
         if missing:  # a rank that has less to do takes part in the others' collectives, with weight 0
-            end = self._policy.ends[:1]
-            idle = batch_of([Row(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
-            found += [MicroBatch(idle, []) for _ in range(missing)]
+            found += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
         return found
 
     @torch.no_grad()
@@ -264,16 +261,15 @@ class Updater:
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
         """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
-        vlm = self._policy.vlm
 
         def flops(parameter: Tensor) -> float:
             """Per token: forward, gradient of the input and, where it is trained, of the weight."""
             return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
 
-        layers = sum(map(flops, vlm.model.language_model.layers.parameters()))
-        output = flops(vlm.lm_head.weight)
+        layers = sum(map(flops, self._policy.language_model.layers.parameters()))
+        output = flops(self._policy.vlm.lm_head.weight)
         busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
-        together = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
+        together = sum(batch.tokens * layers + batch.targets.numel() * output for batch in busy)
         return together * self.config.optim.inner_epochs
 
     def _set_learning_rate(self, step: int) -> None:
@@ -334,12 +330,8 @@ def _split_group(
 ) -> list[list[int]]:
     """The responses of a group by rows, none with more tokens than the budget where that can be."""
     found: list[list[int]] = []
-    length = 0
     for i in owners:
-        more = len(responses[i].ids) - 1
-        if not found or length + more > budget:
+        if not found or encoded.row([responses[j].ids for j in (*found[-1], i)]).length > budget:
             found.append([])
-            length = len(encoded.prompt.ids)
         found[-1].append(i)
-        length += more
     return found

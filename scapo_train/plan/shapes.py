@@ -20,7 +20,7 @@ from scapo_eval.errors import InputError, ScapoError
 
 from ..config import Lora
 from ..lora import linear_layers, targets
-from ..model import Policy
+from ..model import policy_of
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -240,19 +240,22 @@ def shape_of(path: str) -> Shape:
             vlm = AutoModelForImageTextToText.from_config(config)
     except (TypeError, ValueError) as error:
         raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None
-    Policy(vlm, [], 1.0)  # says what is missing
+    policy = policy_of(vlm, [], 1.0)  # says what is missing
+    if not policy.packs:
+        raise ScapoError(f"{path}: a plan knows families whose responses share their prompt, not the general path")
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     if getattr(text, "num_experts", None):
         raise ScapoError(f"{path} is a mixture of experts, which is not supported")
     layers = vlm.model.language_model.layers
     attention = layers[0].self_attn
+    linear = linear_layers(policy.language_model)
     tower = sum(each.numel() for each in vlm.model.visual.parameters())
     layer = sum(each.numel() for each in layers[0].parameters())
     return Shape(
         tower=tower,
         layer=layer,
         layers=len(layers),
-        linear={name: (each.in_features, each.out_features) for name, each in linear_layers(vlm).items()},
+        linear={name: (each.in_features, each.out_features) for name, each in linear.items()},
         root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
         embedding=vlm.get_input_embeddings().weight.numel(),
         tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,

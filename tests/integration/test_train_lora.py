@@ -63,7 +63,7 @@ def test_adapters_are_pefts_own(
     n = len(prompt.ids)
 
     def given(tokens: Any) -> dict[str, Any]:
-        found = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grid[None], "input_ids": tokens}
+        found = {"input_ids": tokens, **{name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw")}}
         if transformers.__version__.startswith("4."):
             return found
         return {**found, "mm_token_type_ids": (tokens == policy.image_token).int()}

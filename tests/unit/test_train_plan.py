@@ -24,7 +24,6 @@ from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.lora import add_adapters  # noqa: E402
-from scapo_train.model import Policy  # noqa: E402
 from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
@@ -33,6 +32,7 @@ from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.shared import SharedPolicy  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -94,16 +94,16 @@ def memory_of(job: Job) -> Memory:
     return memory
 
 
-def policy_of(job: Job) -> tuple[Policy, Batch]:
+def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     """A model with random weights, and the pass that the job describes."""
     torch.manual_seed(0)
     path, dtype = job.config.model.path, job.config.model.dtype
     vlm = transformers.AutoModelForImageTextToText.from_config(model_config(path), attn_implementation="sdpa")
-    policy = Policy(vlm.float(), [5], 1.0)
+    policy = SharedPolicy(vlm.float(), [5], 1.0)
     for parameter in vlm.model.visual.parameters():
         parameter.requires_grad_(False)
     if job.config.lora.rank:
-        add_adapters(vlm.to(getattr(torch, dtype)), job.config.lora, 0)
+        add_adapters(vlm.to(getattr(torch, dtype)), policy.language_model, job.config.lora, 0)
     if job.config.model.gradient_checkpointing:
         enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
         enable({"use_reentrant": False})
@@ -450,7 +450,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2_5_vl", "vision_config": {"depth": null}}', "transformers cannot"),
         ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
-        ('{"model_type": "llava"}', "its log-probabilities were not compared"),
+        ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
+        ('{"model_type": "llava"}', "a plan knows families whose responses share their prompt"),
     ],
 )
 def test_a_folder_that_holds_no_known_model_is_refused(
