@@ -114,7 +114,7 @@ class NoisePrompts:
         vision, (width, height) = config.vision_config, job.work.image
         channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
         side = job.shape.token_side
-        self.sources = [Source(f"{k}.png", str(k), "Describe this image.") for k in range(number)]
+        self.sources = [Source.of([f"{k}.png"], str(k), "Describe this image.") for k in range(number)]
         self.bad: set[int] = set()
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2

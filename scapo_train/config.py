@@ -132,7 +132,7 @@ class Data:
     """Prompts and truth.
 
     Attributes:
-        train: JSON Lines of ``{"image", "image_id", "prompt"}``.
+        train: JSON Lines of ``{"image", "image_id", "prompt"}``; several ``images`` and ``messages`` in their place.
         images: folder that image names are relative to; empty: the folder of the file that names them.
         oracle: truth file in any format that ``scapo-eval`` reads.
         vocabulary: name of a shipped vocabulary, or a file.

@@ -145,6 +145,7 @@ def test_adapters_of_two_ranks_are_exported_merged_and_alone(lab: Any, capsys: p
     lines = [(lab.folder / run / "metrics.jsonl").read_text().splitlines()[-1] for run in ("one", "two")]
     one, two = map(json.loads, lines)
     assert two["kl"] > 0
+    assert json.loads((lab.folder / "two" / "card.json").read_text())["ranks"] == 2
     assert two == {**two, **{name: pytest.approx(one[name], rel=1e-4) for name in ("kl", "grad_norm", "hal_rate")}}
     run = lab.folder / "two"
     assert export.main([str(run), "--step", "2"]) == 0

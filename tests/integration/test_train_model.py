@@ -35,7 +35,7 @@ SAME = 1e-8
 
 @dataclass
 class Case:
-    """A model with prompts of several lengths about pictures of several sizes, and sampled responses."""
+    """A model with prompts of several lengths about none to two pictures of several sizes, and sampled responses."""
 
     path: Path
     policy: SharedPolicy
@@ -56,7 +56,7 @@ class Case:
 
     def pictures(self, tokens: torch.Tensor, k: int) -> dict[str, torch.Tensor]:
         prompt = self.prompts[k]
-        given = {name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw")}
+        given = {name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw") if name in prompt.inputs}
         if "mm_token_type_ids" in inspect.signature(self.policy.vlm.forward).parameters:
             given["mm_token_type_ids"] = (tokens == self.policy.image_token).int()
         return given
@@ -75,7 +75,14 @@ def case(
     with open(root / "train.jsonl", "w") as stream:
         for k in range(1, 7):
             text = "Describe this image ." + " red" * (5 * k % 11)
-            stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
+            line: dict[str, Any] = {"images": [f"images/{k}.png"], "image_id": k, "prompt": text}
+            if k == 4:  # two pictures, text between them, and a system prompt
+                parts = [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
+                chat = [{"role": "system", "content": "Describe objectively"}, {"role": "user", "content": parts}]
+                line = {"images": ["images/4.png", "images/2.png"], "image_id": k, "messages": chat}
+            if k == 6:
+                line["images"] = []
+            stream.write(json.dumps(line) + "\n")
     policy = load_policy(Model(path=str(path), dtype="float64", gradient_checkpointing=False), 1.0, PROCESS_GROUP)
     exact_norms(policy)
     if "moe" in request.param:  # the grouped kernel of experts has no float64
