@@ -279,6 +279,23 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Preference:
+    """Losses on pairs of responses (:mod:`scapo_train.preference`); without effect on rollouts and their credit.
+
+    Attributes:
+        loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference_loss`).
+        beta: strength of the implicit KL term.
+        symmetric: weight of SymMPO's symmetric pairs.
+        consistency: weight of the consistency of their margins.
+    """
+
+    loss: Literal["dpo", "mdpo", "symmpo"] = "dpo"
+    beta: float = 0.1
+    symmetric: float = 0.5
+    consistency: float = 1e-4
+
+
+@dataclass(frozen=True)
 class Optim:
     """The optimizer and how a batch is cut for it.
 
@@ -345,6 +362,7 @@ class Config:
     rollout: Rollout = field(default_factory=Rollout)
     credit: Credit = field(default_factory=Credit)
     loss: Loss = field(default_factory=Loss)
+    preference: Preference = field(default_factory=Preference)
     optim: Optim = field(default_factory=Optim)
     alarms: Alarms = field(default_factory=Alarms)
 

@@ -7,7 +7,7 @@ ranks, sees the same prompts in the same steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +125,51 @@ def read_prompts(
     return found
 
 
+@dataclass(frozen=True)
+class Pair:
+    """One line of a file of pairs: a prompt with the preferred response and the other."""
+
+    source: Source
+    chosen: str
+    rejected: str
+
+
+def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
+    """Reads preference pairs in TRL's layout, which ``scapo-eval pairs --format trl`` writes.
+
+    Args:
+        path: file with JSON Lines of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
+        images: folder of relative image names; empty: the file's own.
+
+    Raises:
+        InputErrors: faulty lines, each with its number.
+    """
+    root = Path(images) if images else Path(path).parent
+    faults, found = FaultList(), list[Pair]()
+    for number, record in iter_records(path):
+        try:
+            sides = [_answer(record, key) for key in ("chosen", "rejected")]
+            chat = {"images": record.get("images"), "messages": record.get("prompt"), "image_id": 0}
+            found.append(Pair(_source(chat, root), *sides))
+        except InputError as error:
+            faults.add(InputError(error.reason, path=str(path), line=number))
+    faults.raise_if_any()
+    if not found:
+        raise InputError("no pairs found", path=str(path))
+    return found
+
+
+def _answer(record: Any, key: str) -> str:
+    """The text of a line's one answer."""
+    turns = record.get(key) if isinstance(record, dict) else None
+    if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict) and turns[0].get("content"):
+        content = turns[0]["content"]
+        if isinstance(content, str):
+            return content
+    reason = f"'{key}' must be one turn of the assistant: write pairs by scapo-eval pairs --format trl"
+    raise InputError(reason)
+
+
 def check_pictures(sources: Sequence[Source]) -> None:
     """Refuses prompts of which not one has its picture.
 
@@ -231,12 +276,20 @@ class Prompts:
         processor: the model's processor.
         max_bad: number of prompts (below 1: share of them) whose image may be unreadable, before that is an error.
         longest: number of tokens of the longest prompt that the model takes; None for no limit.
+        look: reads a picture from its file.
     """
 
-    def __init__(self, sources: Sequence[Source], processor: Any, max_bad: float, longest: int | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        processor: Any,
+        max_bad: float,
+        longest: int | None = None,
+        look: Callable[[str], Any] = load,
+    ) -> None:
         self.sources = sources
         self.bad: set[int] = set()
-        self._processor = processor
+        self._processor, self._look = processor, look
         self._max_bad, self._longest = max_bad, longest
         self._worker = ThreadPoolExecutor(1)
         self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
@@ -280,7 +333,7 @@ class Prompts:
             turns = list(source.messages)
             text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
             try:
-                pictures = [load(picture) for picture in source.pictures]
+                pictures = [self._look(picture) for picture in source.pictures]
                 made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
             except MissingExtra:
                 raise

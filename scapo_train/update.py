@@ -189,7 +189,7 @@ class Updater:
                 norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                 (loss,) = self._process_group.sum(loss)
                 if math.isfinite(loss) and math.isfinite(float(norm)):
-                    self._set_learning_rate(step)
+                    set_learning_rate(self._optimizer, learning_rate(self.config.optim, step, self._steps))
                     self._optimizer.step()
                     norms.append(float(norm))
                     losses.append(loss)
@@ -272,14 +272,6 @@ class Updater:
         together = sum(batch.tokens * layers + batch.targets.numel() * output for batch in busy)
         return together * self.config.optim.inner_epochs
 
-    def _set_learning_rate(self, step: int) -> None:
-        rate = learning_rate(self.config.optim, step, self._steps)
-        for group in self._optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
-
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
     """The learning rate after ``step`` of ``steps`` steps."""
@@ -289,6 +281,15 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
         return optim.lr
     progress = (step - optim.warmup) / max(1, steps - optim.warmup)
     return optim.lr * (1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the rate of the next step."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
