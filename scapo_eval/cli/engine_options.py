@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -19,7 +19,8 @@ from rich.console import Console
 from ..engines import ENGINES, Engine, Sampling
 from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
-from ..inference.runner import FAILED_SUFFIX, Tally
+from ..inference.runner import Tally
+from ..inference.shards import FAILED_SUFFIX, Shard, Share
 from .main import SOME_FAILED
 from .options import Command, with_options
 
@@ -155,6 +156,45 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         return with_options(command, options, "settings", EngineSettings)
 
     return decorate
+
+
+class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        """``3/64``."""
+        try:
+            return value if isinstance(value, Shard) else Shard.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+shard_option = click.option(
+    "--shard",
+    type=_ShardType(),
+    metavar="I/N",
+    help="Only this part of the work, into FILE with .I-of-N in its name; scapo-eval merge puts the parts together.",
+)
+"""``--shard 3/64``; the command receives ``shard: Shard | None``."""
+
+Item = TypeVar("Item")
+
+
+def shared(
+    shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
+) -> tuple[str, list[Item], Share[Item] | None]:
+    """Output, items and share of a shard; without one, everything.
+
+    Args:
+        shard: the shard.
+        output: name of the whole output.
+        items: all items.
+        key: content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
+    """
+    if shard is None:
+        return output, items, None
+    share = shard.share(items, key)
+    return shard.path(output), share.items, share
 
 
 def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
