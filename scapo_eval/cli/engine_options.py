@@ -40,6 +40,7 @@ class EngineSettings:
     timeout: float
     tries: int
     batch_size: int
+    replicas: int
     revision: str | None
     dtype: str
     device: str
@@ -112,12 +113,13 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         ),
         option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
         option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
-        option("--revision", metavar="REV", help="vllm, transformers: revision of a hub's model."),
+        option("--replicas", type=click.IntRange(1), default=1, help="ray: copies of the model on the cluster."),
+        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a hub's model."),
         option(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
             default="auto",
-            help="vllm, transformers: type of the weights.",
+            help="vllm, ray, transformers: type of the weights.",
         ),
         option("--device", default="auto", help="transformers: cpu, cuda, cuda:1..."),
         option("--max-pixels", type=click.IntRange(1), help="transformers: shrink larger pictures (Qwen)."),
@@ -125,7 +127,7 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             "--engine-option",
             multiple=True,
             metavar="KEY=JSON",
-            help="openai: a further field of every request (null removes one); vllm: an argument of vllm.LLM.",
+            help="openai: a further field of every request (null removes one); vllm, ray: an argument of vLLM.",
         ),
         option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
         option(
@@ -222,10 +224,17 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
         from ..engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, extra=extra)
+    if engine == "ray":
+        from ..engines.ray_vllm import RayVllmEngine
+
+        return RayVllmEngine(
+            model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, replicas=settings.replicas,
+            extra=extra,
+        )  # fmt: skip
     from ..engines.hf import TransformersEngine
 
     if extra:
-        raise click.UsageError("--engine-option is for the engines openai and vllm")
+        raise click.UsageError("--engine-option is for the engines openai, vllm and ray")
     return TransformersEngine(
         model, revision=settings.revision, dtype=settings.dtype, device=settings.device, batch_size=settings.batch_size,
         max_pixels=settings.max_pixels,
