@@ -21,6 +21,7 @@ from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
+from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short
 from .unfinished import without_unfinished
@@ -285,11 +286,11 @@ class _Work:
 _work: _Work
 
 
-def _start_worker(work: _Work) -> None:
+def _start_worker(work: Mapped[_Work]) -> None:
     import signal
 
     global _work
-    _work = work
+    _work = work.value
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
@@ -307,18 +308,19 @@ def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Genera
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(work,))
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    try:
-        for block in blocks:
-            pending.append((block.size, pool.submit(_score_block, block)))
-            if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
-                size, future = pending.popleft()
+    with Mapped(work) as shared:
+        pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(shared,))
+        try:
+            for block in blocks:
+                pending.append((block.size, pool.submit(_score_block, block)))
+                if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
+                    size, future = pending.popleft()
+                    yield size, future.result()
+            for size, future in pending:
                 yield size, future.result()
-        for size, future in pending:
-            yield size, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
