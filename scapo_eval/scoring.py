@@ -9,18 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .claims import CLAIMS, Claims
-from .counts import CountBuilder, CountTable
+from .counts import CountBuilder, CountTable, summed_by
 from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
+from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short
 from .unfinished import without_unfinished
@@ -87,6 +88,8 @@ class ScoredBlock:
         evidence: what was found in the captions, as the scorer keeps it.
         unknown_images: captions left out because a truth does not know their image.
         unfinished: captions whose last sentence was dropped.
+        images: (captions,) row of each caption's image in the first truth.
+        n_captions: number of captions.
     """
 
     captions: Captions
@@ -95,13 +98,15 @@ class ScoredBlock:
     evidence: Any = None
     unknown_images: int = 0
     unfinished: int = 0
+    images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    n_captions: int = 0
 
     __repr__ = fields_in_short
 
-    def without_evidence(self) -> ScoredBlock:
-        """Only what sums need, for the way between processes: no texts and no mentions."""
-        captions = replace(self.captions, captions=[], objects=[])
-        return replace(self, captions=captions, evidence=None)
+    def summed(self) -> ScoredBlock:
+        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        images, counts = summed_by(self.images, self.counts)
+        return replace(self, captions=self.captions.for_checks(), images=images, counts=counts, evidence=None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ class Scorer(ABC):
                 faults.add(UnknownImage(reason, path=name, line=captions.numbers[k]))
             captions = captions.only(known)
             rows = [r[known] for r in rows]
-        return replace(self.count(captions, rows), unknown_images=unknown_images)
+        counted = self.count(captions, rows)
+        return replace(counted, images=rows[0], n_captions=len(counted.counts), unknown_images=unknown_images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +221,7 @@ def tally(
     skipped: list[InputError] = []
     faults = FaultList()
     builder, checks = CountBuilder(scorer.columns), FileChecks(source)
+    known = scorer.truths[0].oracle.image_ids
     mentioned: NDArray[np.int64] | None = None
     n_records = unknown_images = unfinished = 0
     blocks = read(skipped.append if options.skip_bad else None)
@@ -227,9 +234,9 @@ def tally(
                     skipped.append(error)
                 else:
                     faults.add(error)
-            builder.add(block.captions.image_ids, block.counts)
+            builder.add_known(known, *summed_by(block.images, block.counts))
             checks.add(block.captions)
-            n_records += len(block.counts)
+            n_records += block.n_captions
             unknown_images += block.unknown_images
             unfinished += block.unfinished
             mentioned = block.mentioned if mentioned is None else mentioned + block.mentioned
@@ -279,17 +286,17 @@ class _Work:
 _work: _Work
 
 
-def _start_worker(work: _Work) -> None:
+def _start_worker(work: Mapped[_Work]) -> None:
     import signal
 
     global _work
-    _work = work
+    _work = work.value
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
 def _score_block(block: Block) -> Outcome:
     scored, errors = _work(block)
-    return scored if _work.evidence else scored.without_evidence(), errors
+    return scored if _work.evidence else scored.summed(), errors
 
 
 def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
@@ -301,18 +308,19 @@ def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Genera
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(work,))
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    try:
-        for block in blocks:
-            pending.append((block.size, pool.submit(_score_block, block)))
-            if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
-                size, future = pending.popleft()
+    with Mapped(work) as shared:
+        pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(shared,))
+        try:
+            for block in blocks:
+                pending.append((block.size, pool.submit(_score_block, block)))
+                if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
+                    size, future = pending.popleft()
+                    yield size, future.result()
+            for size, future in pending:
                 yield size, future.result()
-        for size, future in pending:
-            yield size, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
