@@ -33,7 +33,7 @@ try:
 except ImportError:
     raise MissingExtra("formats", "scoring on an engine (pyarrow)") from None
 
-__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "merged", "pa"]
+__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "merged", "pa"]
 
 OnBadFile = Literal["fail", "skip"]
 """What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
@@ -231,6 +231,17 @@ class Counter:
         for label, n in found["label"].items():
             sums.mentioned[ids[label.decode()]] = n
         return sums.tally(bad_files)
+
+
+def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
+    """Refuses a data set without a column that is needed.
+
+    Raises:
+        InputError: names it.
+    """
+    for name in needed:
+        if name not in names:
+            raise InputError(f"column '{name}' not found (found: {', '.join(names) or 'none'})")
 
 
 def merged(tables: Sequence[Any]) -> Any:

@@ -27,9 +27,9 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
-from .batch import READ, Counter, OnBadFile, Reading, merged
+from .batch import READ, Counter, OnBadFile, Reading, check_columns, merged
 from .files import files_of, name_of, parts_of
-from .rewards import check_columns, with_rewards
+from .rewards import check_reward_columns, with_rewards
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,8 +74,10 @@ def score(
     """
     check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
     if isinstance(captions, ray.data.Dataset):
-        source, wanted = "<Dataset>", [each for each in captions.columns() or [] if each in READ]
-        data, of_files = captions.select_columns(wanted) if wanted else captions, False
+        names = captions.columns() or []
+        check_columns(names, ("image_id", "caption"))
+        source, of_files = "<Dataset>", False
+        data = captions.select_columns([name for name in names if name in READ])
     else:
         paths = files_of(captions)
         source, of_files = name_of(captions), True
@@ -145,7 +147,7 @@ def reward(
         InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
             the reward is made with ``on_error="zero"``).
     """
-    check_columns(list(responses.columns() or []), image_id, response)
+    check_reward_columns(responses.columns() or [], image_id, response)
     return responses.map_batches(
         _reward,
         fn_kwargs={"reward": ray.put(reward), "image_id": image_id, "response": response},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
 from ..reward import RewardColumns, SubsentenceReward
-from .batch import pa
+from .batch import check_columns, pa
 
 BATCH_ROWS = 1024
 """Responses that are rewarded at a time: one pass of the matcher."""
@@ -27,15 +28,13 @@ def reward_fields() -> list[Any]:
     return [pa.field(*each) for each in [*columns, ("parts", pa.list_(pa.struct(part))), ("error", pa.string())]]
 
 
-def check_columns(names: list[str], image_id: str, response: str) -> None:
+def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> None:
     """Refuses a data set without the two columns, or with one that rewards would hide.
 
     Raises:
         InputError: names the column.
     """
-    for needed in (image_id, response):
-        if needed not in names:
-            raise InputError(f"column '{needed}' not found (found: {', '.join(names)})")
+    check_columns(names, (image_id, response))
     if hidden := [field.name for field in reward_fields() if field.name in names]:
         raise InputError(f"the data set has a column '{hidden[0]}' already; rename or drop it")
 

@@ -25,9 +25,9 @@ try:
 except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
-from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, pa
+from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, pa
 from .files import files_of, name_of, parts_of
-from .rewards import check_columns, reward_fields, with_rewards
+from .rewards import check_reward_columns, reward_fields, with_rewards
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,6 +64,7 @@ def score(
     check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
     of_files = not isinstance(captions, DataFrame)
     if isinstance(captions, DataFrame):
+        check_columns(captions.columns, ("image_id", "caption"))
         source, data = "<DataFrame>", captions.select(*(each for each in captions.columns if each in READ))
     else:
         source, parts = name_of(captions), parts_of(files_of(captions))
@@ -108,7 +109,7 @@ def reward(
         InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
             the reward is made with ``on_error="zero"``).
     """
-    check_columns(responses.columns, image_id, response)
+    check_reward_columns(responses.columns, image_id, response)
     shared = responses.sparkSession.sparkContext.broadcast(reward)
     schema = pa.schema([*to_arrow_schema(responses.schema), *reward_fields()])
 

@@ -193,10 +193,10 @@ class ArrowBlock:
     def parse(self, faults: FaultList) -> Captions:
         """Checks the rows; faulty ones go to ``faults`` and are left out."""
         n = self.batch.num_rows
-        names = [name for name in READ if name in self.batch.schema.names]
-        values = {name: self.batch.column(name).to_pylist() for name in names}
+        values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
         for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
-            values[name] = [v if type(v) in kinds and v != "" else None for v in values.get(name, [None] * n)]
+            if name in values:
+                values[name] = [v if type(v) in kinds and v != "" else None for v in values[name]]
         try:
             if set(map(type, values["caption"])) != {str}:
                 raise TypeError
@@ -204,13 +204,14 @@ class ArrowBlock:
         except (KeyError, TypeError, ValueError):  # a fault: look at every row
             rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
             return captions_of(self.name, enumerate(rows, self.first), faults)
+        none: list[Any] = [None] * n
         return Captions(
             image_ids=[canonical[raw] for raw in values["image_id"]],
             captions=values["caption"],
             numbers=list(range(self.first, self.first + n)),
-            ids=values["id"],
-            objects=[None] * n,
-            models=values["model"],
+            ids=values.get("id", none),
+            objects=none,
+            models=values.get("model", none),
         )
 
 

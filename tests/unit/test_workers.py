@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.metrics.capscore import score_file
+from scapo_eval import InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval.io.captions import Captions
+from scapo_eval.io.files import FaultList
+from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
 from scapo_eval.metrics.density import score_density
 from scapo_eval.metrics.rollouts import reward_file
+from scapo_eval.oracle import Truth
 from scapo_eval.results import Resampling, Run
-from scapo_eval.scoring import ScoringOptions
+from scapo_eval.scoring import ScoringOptions, tally
 from scapo_eval.segment import RULES
 
 LABELS = ("dog", "cat", "car", "bus")
@@ -107,3 +112,19 @@ def test_unknown_images_are_not_bad_records(score: Score, tmp_path: Path, worker
     (run, *_) = score(path, ScoringOptions(skip_bad=True, on_unknown_image="skip", workers=workers))
     assert run.other_counts == {"skipped": 1, "unknown_images": 1}
     assert "|skip:2|" in run.signature
+
+
+class Deadly:
+    """A block that kills the process which parses it, as the kernel does when memory is short."""
+
+    name, size = "x", 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_a_killed_process_is_one_error() -> None:
+    scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
+    with pytest.raises(ScapoError, match="one of 2 worker processes was killed, as a rule because the memory was full"):
+        tally(lambda _: [Deadly()] * 9, scorer, ScoringOptions(workers=2), source="x")
