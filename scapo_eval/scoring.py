@@ -216,8 +216,8 @@ class Sums:
         checks: of ids and models.
     """
 
-    def __init__(self, columns: Sequence[str], options: ScoringOptions, source: str) -> None:
-        self.counts = CountBuilder(columns)
+    def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
+        self.counts = CountBuilder(scorer.columns)
         self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished"), 0)
         self.mentioned: NDArray[np.int64] | None = None
         self.faults = FaultList()
@@ -296,7 +296,7 @@ def tally(
         InputErrors, InputError: faults by file and line.
         ScapoError: a process was killed.
     """
-    sums = Sums(scorer.columns, options, source)
+    sums = Sums(scorer, options, source)
     work = Work(scorer, options.drop_unfinished, on_block is not None)
     outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
     with closing(outcomes):

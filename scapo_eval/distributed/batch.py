@@ -150,7 +150,7 @@ class Counter:
         return pa.concat_tables([found, self._table([("note", note.encode(), 1) for note in notes])])
 
     def _counts(self, source: str, read: Reader) -> Any:
-        sums = Sums(self.scorer.columns, self.options, source)
+        sums = Sums(self.scorer, self.options, source)
         work = Work(self.scorer, self.options.drop_unfinished)
         blocks = iter(read(sums.add_fault))
         while True:
@@ -221,7 +221,7 @@ class Counter:
         if twice:
             reason = f"{twice:,} ids appear twice: a file or a block was given twice, or ids are unique in a file only"
             raise InputError(reason, path=self.source)
-        sums = Sums(self.scorer.columns, self.options, self.source)
+        sums = Sums(self.scorer, self.options, self.source)
         images = _rows_of_kind(counts, "image")
         rows = np.array([images.column(name).to_numpy() for name in self.scorer.columns], dtype=np.int64).T
         sums.counts.add([key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist()], rows)
