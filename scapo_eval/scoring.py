@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .claims import CLAIMS, Claims
 from .counts import CountBuilder, CountTable
-from .errors import InputError, ScapoError, check_choice, short_repr
+from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
@@ -361,12 +361,12 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
             yield block.size, work(block)
         return
     from collections import deque
-    from concurrent.futures import Future, ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+    from concurrent.futures import Future
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(work,))
+    from .processes import process_pool
+
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    try:
+    with process_pool(workers, initializer=_start_worker, initargs=(work,)) as pool:
         for block in blocks:
             pending.append((block.size, pool.submit(_score_block, block)))
             if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
@@ -374,13 +374,6 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
                 yield size, future.result()
         for size, future in pending:
             yield size, future.result()
-    except BrokenProcessPool:
-        raise ScapoError(
-            f"one of {workers} worker processes was killed, as a rule because the memory was full (each worker holds "
-            "the truth and the vocabulary); nothing was written, try fewer --workers"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:

@@ -33,7 +33,7 @@ try:
 except ImportError:
     raise MissingExtra("formats", "scoring on an engine (pyarrow)") from None
 
-__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "merged", "pa"]
+__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "last_words", "merged", "pa"]
 
 OnBadFile = Literal["fail", "skip"]
 """What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
@@ -140,7 +140,8 @@ class Counter:
         Returns:
             A pyarrow Table.
         """
-        return merged([self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist()])
+        found = [self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist()]
+        return merged([self.schema.empty_table(), *found])
 
     def _of_part(self, path: str, group: int) -> Any:
         if group != WHOLE_FILE:
@@ -242,6 +243,12 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
     for name in needed:
         if name not in names:
             raise InputError(f"column '{name}' not found (found: {', '.join(names) or 'none'})")
+
+
+def last_words(error: Exception) -> str:
+    """What an engine's error ends with: the line that is neither indented nor of a stack."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t", "at "))]
+    return lines[-1] if lines else type(error).__name__
 
 
 def merged(tables: Sequence[Any]) -> Any:

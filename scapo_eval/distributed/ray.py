@@ -27,7 +27,7 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
-from .batch import READ, Counter, OnBadFile, Reading, check_columns, merged
+from .batch import READ, Counter, OnBadFile, Reading, check_columns, last_words, merged
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, with_rewards
 
@@ -182,7 +182,6 @@ def _summed(tables: ray.data.Dataset, counter: Counter) -> Any:
             if rows > MERGE_ROWS:
                 kept = [merged(kept)]
                 rows = 0
-    except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ScapoError(f"Ray gave up: {lines[-1]} (nothing was written; the log of Ray says more)") from error
+    except ray.exceptions.RayError as error:
+        raise ScapoError(f"Ray gave up: {last_words(error)} (its logs say more)") from error
     return merged(kept)

@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
-from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, pa
+from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, last_words, pa
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, reward_fields, with_rewards
 
@@ -82,8 +82,7 @@ def score(
     try:
         found = counts.toArrow()
     except PySparkException as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ScapoError(f"Spark gave up: {lines[0]} (nothing was written; the executors' logs say more)") from error
+        raise ScapoError(f"Spark gave up: {last_words(error)} (its logs say more)") from error
     finally:
         shared.destroy()
     name = name or (source if of_files else "captions")

@@ -111,8 +111,8 @@ def of_files(given: Any, **reading: Any) -> Any:
     on_bad_file = reading.pop("on_bad_file", "fail")
     parts = parts_of(files_of(given))
     counter = Counter.of("c", reading.pop("truth", TRUTH), vocabulary=VOCABULARY, **reading)
-    tables = [counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows)]
-    return counter.scores(merged([counter.schema.empty_table(), *tables]), "c", on_bad_file=on_bad_file)
+    tables = [counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows + 1)]  # the last has none
+    return counter.scores(merged(tables), "c", on_bad_file=on_bad_file)
 
 
 def test_files_of_any_layout_and_their_row_groups(folder: Path) -> None:
