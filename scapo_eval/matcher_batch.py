@@ -11,6 +11,7 @@ import functools
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,31 +27,32 @@ BATCH = 1024
 
 _UNSPACED = "\x02"  # stands for a letter of a script without spaces
 _SEPARATOR = "\0"  # between captions: a border that no alias can span
+_NOT_ASCII = 255
 
 Ints = NDArray[Any]  # of some integer type
 
 
-class _ToAscii(dict[int, str | int]):
-    """For ``str.translate``: one ASCII character for each character outside ASCII, so that every offset stays.
+class _ToAscii(dict[int, int]):
+    """Code of a character outside ASCII -> code of the one in ASCII that takes its place, so that every offset stays.
 
     A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe and a
     hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures)
-    or what an alias itself holds stays as it is, and the text takes the plain walk.
+    or what an alias itself holds becomes _NOT_ASCII, and its text takes the plain walk.
 
     Args:
         trie: the aliases and watched words.
     """
 
     def __init__(self, trie: AliasTrie) -> None:
-        super().__init__((code, code) for code in range(128))
+        super().__init__()
         words = {*trie.roots, *trie.watch, *(part for _, join, word in trie.edges for part in (join, word))}
         self._kept = {character for word in words for character in word if not character.isascii()}
         self._keeps_words = any("_" in word or not word.isascii() for word in words)
 
-    def __missing__(self, code: int) -> str | int:
+    def __missing__(self, code: int) -> int:
         character = chr(code)
         spelled = join_of(character)
-        new: str | int = code
+        new = None
         if character in self._kept:
             pass
         elif is_unspaced(character):
@@ -62,8 +64,19 @@ class _ToAscii(dict[int, str | int]):
             new = " "
         else:
             new = "-" if character in HYPHENS else spelled if spelled == "'" else "\x01"
-        self[code] = new
-        return new
+        self[code] = _NOT_ASCII if new is None else ord(new)
+        return self[code]
+
+    def forms(self, texts: Sequence[str]) -> list[str]:
+        """The texts with all characters replaced; those that cannot be are not ASCII."""
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        above = np.flatnonzero(codes > 127)
+        different, which = np.unique(codes[above], return_inverse=True)
+        written = codes.astype(np.uint8)
+        written[above] = np.array([self[code] for code in different.tolist()], dtype=np.uint8)[which]
+        joined = written.tobytes().decode("latin-1")
+        ends = accumulate(map(len, texts))
+        return [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
 
 
 class Found(NamedTuple):
@@ -106,14 +119,19 @@ class BatchMatcher:
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
         ascii_texts = list(texts)
+        normal: list[int] = []
         plain: list[int] = []  # left to the plain walk
         for k, text in enumerate(texts):
             if not text.isascii():
-                ascii_texts[k] = text.translate(self._to_ascii) if unicodedata.is_normalized("NFC", text) else text
-                # the letter of a script without spaces takes a mark behind it to itself, which no ASCII says
-                if not ascii_texts[k].isascii() or f"{_UNSPACED}_" in ascii_texts[k]:
-                    ascii_texts[k] = ""
-                    plain.append(k)
+                (normal if unicodedata.is_normalized("NFC", text) else plain).append(k)
+        for k, form in zip(normal, self._to_ascii.forms([texts[k] for k in normal]), strict=True):
+            ascii_texts[k] = form
+            # the letter of a script without spaces takes a mark behind it to itself, which no ASCII says
+            if not form.isascii() or f"{_UNSPACED}_" in form:
+                plain.append(k)
+        plain.sort()
+        for k in plain:
+            ascii_texts[k] = ""
         mentions, watched, look = self._tables.find(ascii_texts)
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k])) for k in plain]

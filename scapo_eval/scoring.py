@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .claims import CLAIMS, Claims
-from .counts import CountBuilder, CountTable
+from .counts import CountBuilder, CountTable, summed_by
 from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
@@ -87,6 +87,8 @@ class ScoredBlock:
         evidence: what was found in the captions, as the scorer keeps it.
         unknown_images: captions left out because a truth does not know their image.
         unfinished: captions whose last sentence was dropped.
+        images: (captions,) row of each caption's image in the first truth.
+        n_captions: number of captions.
     """
 
     captions: Captions
@@ -95,13 +97,15 @@ class ScoredBlock:
     evidence: Any = None
     unknown_images: int = 0
     unfinished: int = 0
+    images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    n_captions: int = 0
 
     __repr__ = fields_in_short
 
-    def without_evidence(self) -> ScoredBlock:
-        """Only what sums need, for the way between processes: no texts and no mentions."""
-        captions = replace(self.captions, captions=[], objects=[])
-        return replace(self, captions=captions, evidence=None)
+    def summed(self) -> ScoredBlock:
+        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        images, counts = summed_by(self.images, self.counts)
+        return replace(self, captions=self.captions.for_checks(), images=images, counts=counts, evidence=None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,8 @@ class Scorer(ABC):
                 faults.add(UnknownImage(reason, path=name, line=captions.numbers[k]))
             captions = captions.only(known)
             rows = [r[known] for r in rows]
-        return replace(self.count(captions, rows), unknown_images=unknown_images)
+        counted = self.count(captions, rows)
+        return replace(counted, images=rows[0], n_captions=len(counted.counts), unknown_images=unknown_images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,7 @@ class Sums:
         self.mentioned: NDArray[np.int64] | None = None
         self.faults = FaultList()
         self.checks = FileChecks(source)
+        self._known = scorer.truths[0].oracle.image_ids
         self._options = options
         self._source = source
 
@@ -235,9 +241,9 @@ class Sums:
         block, errors = outcome
         for error in errors:
             self.add_fault(error)
-        self.counts.add(block.captions.image_ids, block.counts)
+        self.counts.add_known(self._known, *summed_by(block.images, block.counts))
         self.checks.add(block.captions)
-        self.totals["scored"] += len(block.counts)
+        self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images
         self.totals["unfinished"] += block.unfinished
         self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
@@ -351,7 +357,7 @@ def _start_worker(work: Work) -> None:
 
 def _score_block(block: Block) -> Outcome:
     scored, errors = _work(block)
-    return scored if _work.evidence else scored.without_evidence(), errors
+    return scored if _work.evidence else scored.summed(), errors
 
 
 def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:

@@ -144,6 +144,14 @@ class Captions:
         keep = np.flatnonzero(mask).tolist()
         return Captions(*([values[k] for k in keep] for values in map(self.__getattribute__, self.__slots__)))
 
+    def for_checks(self) -> Captions:
+        """Only what :class:`FileChecks` looks at."""
+        if self.ids.count(None) < len(self.ids):
+            return Captions(numbers=self.numbers, ids=self.ids, models=self.models)
+        models = list(dict.fromkeys(self.models))
+        numbers = [self.numbers[self.models.index(model)] for model in models]
+        return Captions(numbers=numbers, ids=[None] * len(models), models=models)
+
     def place(self, k: int) -> dict[str, Any]:
         """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
         place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
