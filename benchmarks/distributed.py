@@ -6,8 +6,9 @@
 
 Writes the captions as one parquet file of row groups into a temporary folder (3,000 invented ones over and over, image
 ids going round, so the figures themselves mean nothing) and counts them in this process and on local clusters, each in
-a fresh interpreter. CPU time is that of all processes of a cluster: "start" until it stands, "work" from there to the
-metrics. Exit code 1: counts that differ from one process's, or an overhead beyond what is allowed.
+a fresh interpreter. CPU time is that of all processes: "start" until the cluster stands; "work" from there to the
+metrics, without a Ray node's "services", which run with and without work. Exit code 1: counts that differ from
+one process's, or an overhead of the work beyond what is allowed.
 """
 
 from __future__ import annotations
@@ -54,19 +55,27 @@ def write(folder: Path, vocabulary: Vocabulary, captions: int, images: int) -> N
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def cpu_seconds() -> float:
-    """Of this process and of everything below it, also what has ended there."""
-    parent, spent = {}, {}
+SERVICES = ("raylet", "gcs_server", "/dashboard/", "log_monitor", "monitor.py", "runtime_env/agent", "ray::_")
+"""What a Ray node runs whether there is work or not, by its command line."""
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Of this process and everything below it, also what has ended there: those that work, and a node's services."""
+    parent, spent, services = dict[int, int](), dict[int, int](), set[int]()
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+            command = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
         parent[int(entry)], spent[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+        if any(name in command for name in SERVICES):
+            services.add(int(entry))
     below = {os.getpid()}
     while more := {pid for pid, above in parent.items() if above in below} - below:
         below |= more
-    return sum(spent[pid] for pid in below) / os.sysconf("SC_CLK_TCK")
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum(spent[pid] for pid in below - services) / ticks, sum(spent[pid] for pid in below & services) / ticks
 
 
 def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], None]:
@@ -86,6 +95,12 @@ def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> t
     return total, None
 
 
+def _nothing(batch: Any) -> Any:
+    """Starts a worker."""
+    time.sleep(2)
+    return batch
+
+
 def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
     """On a Ray cluster of this machine."""
     import ray
@@ -94,6 +109,7 @@ def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[
 
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
+    ray.data.range(workers, override_num_blocks=workers).map_batches(_nothing).materialize()
     if not rewards:
         return lambda: engine.score(
             folder / "captions.parquet", truth=folder / "truth.npz", vocabulary=vocabulary
@@ -128,14 +144,17 @@ def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: 
     """One run in this process."""
     begun = time.perf_counter()
     run, stop = ENGINES[engine](folder, vocabulary, rewards, workers)
-    started, stood = cpu_seconds(), time.perf_counter()
+    started, served = cpu_seconds()
+    stood = time.perf_counter()
     found = run()
+    work, services = cpu_seconds()
     said = round(found, 3) if rewards else _digest(found.table)
     if not rewards:
         assert found.metrics["cap_score"].low is not None
     measured = {
-        "start": started,
-        "work": cpu_seconds() - started,
+        "start": started + served,
+        "work": work - started,
+        "services": services - served,
         "start_wall": stood - begun,
         "wall": time.perf_counter() - stood,
         "said": said,
@@ -177,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), Vocabulary.load(args.vocabulary), args.captions, args.images)
         print(f"{args.captions:,} captions of {args.images:,} images, {args.vocabulary}")
-        print("engine workers  start s  work s  us/caption  overhead  wall s  captions/s", flush=True)
+        print("engine workers  start s  work s  us/caption  overhead  services s  wall s  captions/s", flush=True)
         alone: Measured | None = None
         for engine, workers in [("none", 1), *((engine, n) for engine in args.engines for n in args.workers)]:
             found = in_fresh_interpreter(engine, name, args.vocabulary, str(args.rewards), str(workers))
@@ -187,7 +206,8 @@ def main() -> None:
             missed |= overhead > OVERHEAD or not same
             print(
                 f"{engine:6} {workers:7} {found['start']:8.1f} {found['work']:7.1f} "
-                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['wall']:7.1f} "
+                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['services']:11.1f} "
+                f"{found['wall']:7.1f} "
                 f"{args.captions / found['wall']:11,.0f}{'' if same else '  OTHER COUNTS'}",
                 flush=True,
             )

@@ -8,7 +8,9 @@ killed, gives the same table again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -17,7 +19,7 @@ import numpy as np
 
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
 from ..claims import Claims
-from ..errors import InputError, InputErrors, MissingExtra
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..io.fields import mixed_models
 from ..io.files import dump_json, parse_json
@@ -33,7 +35,7 @@ try:
 except ImportError:
     raise MissingExtra("formats", "scoring on an engine (pyarrow)") from None
 
-__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "last_words", "merged", "pa"]
+__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "engine_errors", "merged", "pa"]
 
 OnBadFile = Literal["fail", "skip"]
 """What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
@@ -245,10 +247,19 @@ def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
             raise InputError(f"column '{name}' not found (found: {', '.join(names) or 'none'})")
 
 
-def last_words(error: Exception) -> str:
-    """What an engine's error ends with: the line that is neither indented nor of a stack."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t", "at "))]
-    return lines[-1] if lines else type(error).__name__
+@contextmanager
+def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turns an engine's failure into one line, which names what went wrong first.
+
+    Raises:
+        ScapoError: one of ``errors``.
+    """
+    try:
+        yield
+    except errors as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
+        raise ScapoError(f"{engine} gave up: {next(named, lines[-1])} (its logs say more)") from error
 
 
 def merged(tables: Sequence[Any]) -> Any:

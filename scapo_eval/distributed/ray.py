@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
-from .batch import READ, Counter, OnBadFile, Reading, check_columns, last_words, merged
+from .batch import READ, Counter, OnBadFile, Reading, check_columns, engine_errors, merged
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, with_rewards
 
@@ -74,7 +74,7 @@ def score(
     """
     check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
     if isinstance(captions, ray.data.Dataset):
-        names = captions.columns() or []
+        names = _columns(captions)
         check_columns(names, ("image_id", "caption"))
         source, of_files = "<Dataset>", False
         data = captions.select_columns([name for name in names if name in READ])
@@ -109,8 +109,8 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
         ScapoError: no cluster is reached.
     """
     level = logging.ERROR if quiet else logging.WARNING
-    logging.getLogger("ray").setLevel(level)
     if quiet:
+        logging.getLogger("ray.data").setLevel(level)
         ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         ray.init(
@@ -147,7 +147,7 @@ def reward(
         InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
             the reward is made with ``on_error="zero"``).
     """
-    check_reward_columns(responses.columns() or [], image_id, response)
+    check_reward_columns(_columns(responses), image_id, response)
     return responses.map_batches(
         _reward,
         fn_kwargs={"reward": ray.put(reward), "image_id": image_id, "response": response},
@@ -175,13 +175,20 @@ def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:
 def _summed(tables: ray.data.Dataset, counter: Counter) -> Any:
     """All tables of counts, summed while they arrive."""
     kept, rows = [counter.schema.empty_table()], 0
-    try:
+    with _ray_errors():
         for table in tables.iter_batches(batch_format="pyarrow", batch_size=None):
             kept.append(table)
             rows += table.num_rows
             if rows > MERGE_ROWS:
                 kept = [merged(kept)]
                 rows = 0
-    except ray.exceptions.RayError as error:
-        raise ScapoError(f"Ray gave up: {last_words(error)} (its logs say more)") from error
     return merged(kept)
+
+
+def _columns(data: ray.data.Dataset) -> list[str]:
+    with _ray_errors():  # it may take a first block
+        return list(data.columns() or [])
+
+
+def _ray_errors() -> AbstractContextManager[None]:
+    return engine_errors("Ray", (ray.exceptions.RayError,))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..api import TruthGiven
-from ..errors import MissingExtra, ScapoError, check_choice
+from ..errors import MissingExtra, check_choice
 from ..metrics.capscore import CaptionScores
 from ..results import Resampling
 from ..reward import SubsentenceReward
@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
-from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, last_words, pa
+from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, engine_errors, pa
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, reward_fields, with_rewards
 
@@ -80,9 +80,8 @@ def score(
     sums = [sql.sum(column).alias(column) for column in counter.schema.names[2:]]
     counts = data.mapInArrow(count, from_arrow_schema(counter.schema)).groupBy(KIND, KEY).agg(*sums)
     try:
-        found = counts.toArrow()
-    except PySparkException as error:
-        raise ScapoError(f"Spark gave up: {last_words(error)} (its logs say more)") from error
+        with engine_errors("Spark", (PySparkException,)):
+            found = counts.toArrow()
     finally:
         shared.destroy()
     name = name or (source if of_files else "captions")

@@ -18,7 +18,7 @@ pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/eng
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from scapo_eval import InputError, InputErrors, SubsentenceReward  # noqa: E402
+from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
 
 from .conftest import killer, said  # noqa: E402
@@ -52,6 +52,8 @@ def test_a_dataset_of_any_blocks(cluster: Cluster, records: Any, one: Any, readi
             on_ray.score(data.union(data), **reading)
         with pytest.raises(InputError, match=r"column 'caption' not found \(found: id, image_id\)"):
             on_ray.score(data.drop_columns(["caption"]), **reading)
+        with pytest.raises(ScapoError, match="Ray gave up: ZeroDivisionError: division by zero"):
+            on_ray.score(data.map_batches(lambda batch: 1 // 0), **reading)
 
 
 def test_files_and_a_corrupt_one_among_them(
@@ -92,7 +94,7 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
     done = subprocess.run(
         [*command, "parts/*", *engine, *scored, "-o", "ray.json"], cwd=folder, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     one, other = (json.loads((folder / name).read_text()) for name in ("one.json", "ray.json"))
     assert one == other
     done = subprocess.run([*command, "none/*", *engine, *scored], cwd=folder, capture_output=True, text=True)

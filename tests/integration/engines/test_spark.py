@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: bash .ci/engine
 
 from pyspark.sql import SparkSession
 
-from scapo_eval import InputError, InputErrors, SubsentenceReward
+from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward
 from scapo_eval.distributed import spark as on_spark
 
 from .conftest import killer, said
@@ -48,6 +48,8 @@ def test_a_frame_of_any_partitions(
     if partitions == 7:
         with pytest.raises(InputError, match=r"<DataFrame>: 2,000 ids appear twice"):
             on_spark.score(frame.union(frame), **reading)
+        with pytest.raises(ScapoError, match="Spark gave up: ZeroDivisionError"):
+            on_spark.score(frame.mapInArrow(lambda batches: 1 // 0, frame.schema), **reading)
 
 
 def test_files_and_a_corrupt_one_among_them(
