@@ -353,8 +353,8 @@ def _point(run: Run, x: str, y: str) -> Point | None:
     hal, cover = map(float, rates(run.table))
     if math.isnan(hal) or math.isnan(cover):
         return None
-    drawn = run.resampling
-    resampled = resampled_totals(run.table, resamples=drawn.resamples, seed=drawn.seed, kind=drawn.bootstrap)
+    how = run.resampling
+    resampled = resampled_totals(run.table, resamples=how.resamples, seed=how.seed, kind=how.bootstrap)
     drawn = np.stack(rates(resampled), axis=1)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
