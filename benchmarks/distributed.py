@@ -7,7 +7,8 @@
 Writes the captions as one parquet file of row groups into a temporary folder (3,000 invented ones over and over, image
 ids going round, so the figures themselves mean nothing) and counts them in this process and on local clusters, each in
 a fresh interpreter. CPU time is that of all processes: "start" until the cluster stands; "work" from there to the
-metrics, without a Ray node's "services", which run with and without work. Exit code 1: counts that differ from
+metrics ("driver": of it, in the process that asked), without a Ray node's "services", which run with and without work.
+Exit code 1: counts that differ from
 one process's, or an overhead of the work beyond what is allowed.
 """
 
@@ -145,8 +146,9 @@ def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: 
     begun = time.perf_counter()
     run, stop = ENGINES[engine](folder, vocabulary, rewards, workers)
     started, served = cpu_seconds()
-    stood = time.perf_counter()
+    stood, own = time.perf_counter(), time.process_time()
     found = run()
+    own = time.process_time() - own
     work, services = cpu_seconds()
     said = round(found, 3) if rewards else _digest(found.table)
     if not rewards:
@@ -155,6 +157,7 @@ def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: 
         "start": started + served,
         "work": work - started,
         "services": services - served,
+        "driver": own,
         "start_wall": stood - begun,
         "wall": time.perf_counter() - stood,
         "said": said,
@@ -196,7 +199,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), Vocabulary.load(args.vocabulary), args.captions, args.images)
         print(f"{args.captions:,} captions of {args.images:,} images, {args.vocabulary}")
-        print("engine workers  start s  work s  us/caption  overhead  services s  wall s  captions/s", flush=True)
+        print(
+            "engine workers  start s  work s  us/caption  overhead  driver s  services s  wall s  captions/s",
+            flush=True,
+        )
         alone: Measured | None = None
         for engine, workers in [("none", 1), *((engine, n) for engine in args.engines for n in args.workers)]:
             found = in_fresh_interpreter(engine, name, args.vocabulary, str(args.rewards), str(workers))
@@ -206,7 +212,7 @@ def main() -> None:
             missed |= overhead > OVERHEAD or not same
             print(
                 f"{engine:6} {workers:7} {found['start']:8.1f} {found['work']:7.1f} "
-                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['services']:11.1f} "
+                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['driver']:9.1f} {found['services']:11.1f} "
                 f"{found['wall']:7.1f} "
                 f"{args.captions / found['wall']:11,.0f}{'' if same else '  OTHER COUNTS'}",
                 flush=True,
