@@ -8,8 +8,7 @@ Writes the captions as one parquet file of row groups into a temporary folder (3
 ids going round, so the figures themselves mean nothing) and counts them in this process and on local clusters, each in
 a fresh interpreter. CPU time is that of all processes: "start" until the cluster stands; "work" from there to the
 metrics ("driver": of it, in the process that asked), without a Ray node's "services", which run with and without work.
-Exit code 1: counts that differ from
-one process's, or an overhead of the work beyond what is allowed.
+Exit code 1: counts that differ from one process's, or an overhead of the work beyond what is allowed.
 """
 
 from __future__ import annotations
