@@ -211,9 +211,9 @@ def main() -> None:
             missed |= overhead > OVERHEAD or not same
             print(
                 f"{engine:6} {workers:7} {found['start']:8.1f} {found['work']:7.1f} "
-                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['driver']:9.1f} {found['services']:11.1f} "
-                f"{found['wall']:7.1f} "
-                f"{args.captions / found['wall']:11,.0f}{'' if same else '  OTHER COUNTS'}",
+                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['driver']:9.1f} "
+                f"{found['services']:11.1f} {found['wall']:7.1f} {args.captions / found['wall']:11,.0f}"
+                f"{'' if same else '  OTHER COUNTS'}",
                 flush=True,
             )
     sys.exit(missed)
