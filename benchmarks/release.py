@@ -89,7 +89,7 @@ def commands(readme: str) -> list[str]:
 
 
 def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
-    """The README, followed in an empty folder by somebody who has the wheel: the environment, commands and blocks run."""
+    """The README, followed in an empty folder with the wheel only: the environment, and how much was run."""
     environment, user = folder / "environment", folder / "user"
     venv.create(environment, with_pip=True)
     user.mkdir()

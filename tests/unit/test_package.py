@@ -17,9 +17,10 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def tracked() -> set[str]:
     """Files under version control, which are also those of a source distribution."""
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("not a git checkout")
+    try:
+        done = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("git, or a checkout, not found")
     return set(done.stdout.split("\0")) - {""}
 
 

@@ -1,0 +1,113 @@
+"""Pages hold together: links lead somewhere, tutorials and README run as they stand, the API page lists every name."""
+
+from __future__ import annotations
+
+import glob
+import re
+import runpy
+import shlex
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from release import commands
+
+import scapo_eval
+from scapo_eval.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md")])
+TUTORIALS = sorted((DOCS / "tutorial").glob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """Slugs of the headings, as code hosts and the site make them."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    words = [re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", title).lower().replace(" ", "-") for title in titles]
+    return {"".join(c for c in word if c in "-_" or unicodedata.category(c)[0] in "LN") for word in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
+    for link in LINK.findall(text):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = set(re.findall(r"^[\w/]+$", (DOCS / "index.md").read_text(), re.MULTILINE))
+    assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")} - {"index"}
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    documented = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", (DOCS / "api.md").read_text(), re.M)
+    assert sorted(documented) == sorted({*scapo_eval.__all__} - {"__version__"})
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def run(line: str) -> str:
+    """What a ``scapo-eval`` command prints on a terminal; shell patterns are expanded."""
+    _, *words = shlex.split(line, comments=True)
+    arguments = [name for word in words for name in (sorted(glob.glob(word)) or [word])]
+    if arguments[0].startswith("examples/") and "--format" not in arguments:
+        arguments += ["--format", "table"]
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, (line, done.output)
+    return done.output
+
+
+@pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
+    """Commands on the example, in order; where output is shown, its lines are printed; then the Python blocks."""
+    run("scapo-eval example")
+    of_the_readme = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
+    printed = ""
+    for language, source in blocks:
+        if language == "bash":
+            found = re.findall(r"^scapo-eval (?!.*runs/).*$", source, re.MULTILINE)
+            known = [line for line in found if page.stem != "README" or line in of_the_readme]
+            printed = "".join(map(run, known))
+        elif language == "text" and page.stem != "train":  # its output: test_train_plan.py
+            assert [line for line in source.splitlines() if line not in printed] == []
+    own = "\n".join(source for language, source in blocks if language == "python" and page.stem != "README")
+    exec(compile(own, str(page), "exec"), {})  # the README's: test_docs_python.py
+
+
+def test_the_blocks_of_the_reward_page_run(user: Path) -> None:
+    """With what the page leaves to the reader."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("tokenizers")
+    tokenizer = runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))["small_tokenizer"]()
+    response = "A dog sits. A cat sleeps."
+    vocabulary = scapo_eval.Vocabulary.load("dopa160")
+    truth = scapo_eval.PresenceOracle.from_objects({"1": ["dog"]}, labels=vocabulary.labels).restricted_to(vocabulary)
+    for name in ("dopa.npz", "dopa_train.npz"):
+        truth.save(name)
+    names: dict[str, Any] = {
+        "vocabulary": vocabulary, "image_ids": ["1"], "responses": [response], "image_id": "1", "tokenizer": tokenizer,
+        "generated_ids": tokenizer.encode(response).ids, "data_frame": pandas.DataFrame({"dog": [1]}, index=["1"]),
+        "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
+    }  # fmt: skip
+    for number, (language, source) in enumerate(FENCE.findall((DOCS / "reward.md").read_text(encoding="utf-8"))):
+        if language == "python":
+            exec(compile(source, f"reward.md, block {number}", "exec"), names)
+    assert len(names["advantages"]) == len(names["generated_ids"])
+    assert names["results"][0].parts[0].reward == 1.0
