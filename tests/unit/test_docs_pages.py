@@ -10,6 +10,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from release import commands
@@ -52,6 +53,43 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 def test_every_public_name_is_on_the_api_page() -> None:
     documented = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", (DOCS / "api.md").read_text(), re.M)
     assert sorted(documented) == sorted({*scapo_eval.__all__} - {"__version__"})
+
+
+def test_every_command_has_its_verb_and_options() -> None:
+    """Of all pages: also of commands that need data, models or hours."""
+    checked = 0
+    for page in PAGES:
+        for language, source in FENCE.findall(page.read_text(encoding="utf-8")):
+            for line in re.split(r"\n|&&|;", source.replace("\\\n", " ")) if language == "bash" else ():
+                if line.strip().startswith("scapo-eval "):
+                    words = shlex.split(re.split(r"\s\||\s>", line)[0], comments=True)[1:]
+                    assert not unknown(cli, words), line
+                    checked += 1
+    assert checked > 150
+
+
+def unknown(command: click.Command, words: list[str]) -> list[str]:
+    """Verbs and options that the command line does not have."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = command.get_command(context, words[0])
+        if below is not None:
+            return unknown(below, words[1:])
+        if command is not cli or words[0].isalpha():
+            return words[:1]
+        return unknown(cli, ["score", *words])
+    if "--benchmark" in words:  # of compare: that verb's options
+        verb = words.index("--benchmark")
+        return unknown(cli, [words[verb + 1], *words[:verb], *words[verb + 2 :]])
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"-h", "--help"}
+    return [word for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in names]
+
+
+def test_every_python_block_is_python() -> None:
+    for page in PAGES:
+        for language, source in FENCE.findall(page.read_text(encoding="utf-8")):
+            if language == "python":
+                compile(source, str(page), "exec")
 
 
 @pytest.fixture
