@@ -35,7 +35,7 @@ TESTS = (
     "tests/unit/test_results_files.py", "tests/unit/test_render.py", "tests/unit/test_schemas.py",
     "tests/unit/test_truth_formats.py", "tests/unit/test_io_formats.py", "tests/unit/test_shipped_vocabularies.py",
     "tests/unit/test_vocab_tools.py", "tests/unit/test_package.py", "tests/unit/test_hallusionbench.py",
-    "tests/integration/test_cli_score.py",
+    "tests/unit/test_report.py", "tests/integration/test_cli_score.py",
 )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
     return environment, 1 + len(others) + len(blocks)
 
 
-def bill_of_materials(environment: Path, output: Path) -> list[dict[str, Any]]:
+def bill_of_materials(environment: Path, output: Path, version: str) -> list[dict[str, Any]]:
     """Writes the CycloneDX document of the environment (without pip); its components."""
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
     run(programs / "python", "-m", "pip", "uninstall", "-q", "-y", "pip")
@@ -120,7 +120,8 @@ def bill_of_materials(environment: Path, output: Path) -> list[dict[str, Any]]:
         "--output-reproducible", "--output-format", "JSON", "-o", output,
     )  # fmt: skip
     document = json.loads(output.read_text())
-    document.get("metadata", {}).pop("tools", None)
+    document["metadata"]["component"]["version"] = version  # which pyproject.toml leaves to the build
+    output.write_text(json.dumps(document, indent=2) + "\n")
     components: list[dict[str, Any]] = document["components"]
     return components
 
@@ -133,7 +134,8 @@ def licenses(components: Iterable[dict[str, Any]]) -> str:
             entry.get("expression") or entry["license"].get("id") or entry["license"].get("name", "").splitlines()[0]
             for entry in each.get("licenses", [])
         ]
-        rows.append(f"| {each['name']} | {each.get('version', '')} | {' / '.join(dict.fromkeys(said)) or 'not said'} |")
+        names = dict.fromkeys(name.removeprefix("License :: ").removeprefix("OSI Approved :: ") for name in said)
+        rows.append(f"| {each['name']} | {each.get('version', '')} | {' / '.join(names) or 'not said'} |")
     return "\n".join(rows) + "\n"
 
 
@@ -154,7 +156,7 @@ def main(folder: str) -> None:
         wheel = next(output / artifact for artifact in once if artifact.endswith(".whl"))
         environment, count = walk(wheel, temporary)
         print(f"README: {count} commands and blocks run from the wheel alone")
-        components = bill_of_materials(environment, output / "sbom.cdx.json")
+        components = bill_of_materials(environment, output / "sbom.cdx.json", wheel.name.split("-")[1])
         (output / "licenses.md").write_text(licenses(components))
         print(f"{len(components)} packages -> {output / 'licenses.md'}, {output / 'sbom.cdx.json'}")
         shutil.rmtree(environment)
