@@ -38,9 +38,14 @@ ELSEWHERE = {"../examples/README.md": "examples.md", "../CHANGELOG.md": "changel
 """Links out of this folder -> the page that includes the file."""
 
 
-def _links_out(app: Sphinx, name: str, source: list[str]) -> None:
+def _complete(app: Sphinx, name: str, source: list[str]) -> None:
+    """Links out of this folder stay in the site; pages that index.md does not list come last in the navigation."""
     for target, page in ELSEWHERE.items():
         source[0] = source[0].replace(f"]({target})", f"]({page})")
+    if name == "index":
+        listed = set(re.findall(r"^[\w/]+$", source[0], re.MULTILINE))
+        others = "\n".join(sorted(app.env.found_docs - listed - {name}))
+        source[0] += f"\n```{{toctree}}\n:caption: More\n:hidden:\n\n{others}\n```\n" if others else ""
 
 
 def _as_markdown(name: str) -> str:
@@ -108,5 +113,5 @@ def _first_paragraph(app: Sphinx, name: str) -> str:
 
 def setup(app: Sphinx) -> None:
     """Sphinx's hook."""
-    app.connect("source-read", _links_out)
+    app.connect("source-read", _complete)
     app.connect("build-finished", _for_programs)
