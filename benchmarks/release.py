@@ -27,7 +27,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXTRAS = "formats,nltk,vocab,pandas,report,http"
-"""What the walk and the licence list cover; torch (train, hf, vllm, torchmetrics) is left to who installs it."""
+"""What licences and bill of materials cover; torch (train, hf, vllm, torchmetrics) is left to who installs it."""
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
@@ -94,8 +94,7 @@ def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
     venv.create(environment, with_pip=True)
     user.mkdir()
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
-    run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[{EXTRAS}]")
-    run(programs / "python", "-m", "pip", "check")
+    run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[report]")
     readme = readme_of(wheel)
     first, *others = commands(readme)
     if "scapo-eval example" not in first:
@@ -111,16 +110,18 @@ def walk(wheel: Path, folder: Path) -> tuple[Path, int]:
     return environment, 1 + len(others) + len(blocks)
 
 
-def bill_of_materials(environment: Path, output: Path, version: str) -> list[dict[str, Any]]:
-    """Writes the CycloneDX document of the environment (without pip); its components."""
+def bill_of_materials(environment: Path, output: Path, wheel: Path) -> list[dict[str, Any]]:
+    """Writes the CycloneDX document of the environment with all light extras (without pip); its components."""
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
-    run(programs / "python", "-m", "pip", "uninstall", "-q", "-y", "pip")
+    run(programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[{EXTRAS}]")
+    run(programs / "python", "-m", "pip", "check")
+    run(programs / "python", "-m", "pip", "uninstall", "-q", "-y", "scapo", "setuptools", "pip")
     run(
         sys.executable, "-m", "cyclonedx_py", "environment", environment, "--pyproject", CHECKOUT / "pyproject.toml",
         "--output-reproducible", "--output-format", "JSON", "-o", output,
     )  # fmt: skip
     document = json.loads(output.read_text())
-    document["metadata"]["component"]["version"] = version  # which pyproject.toml leaves to the build
+    document["metadata"]["component"]["version"] = wheel.name.split("-")[1]  # which pyproject.toml leaves to the build
     output.write_text(json.dumps(document, indent=2) + "\n")
     components: list[dict[str, Any]] = document["components"]
     return components
@@ -156,7 +157,7 @@ def main(folder: str) -> None:
         wheel = next(output / artifact for artifact in once if artifact.endswith(".whl"))
         environment, count = walk(wheel, temporary)
         print(f"README: {count} commands and blocks run from the wheel alone")
-        components = bill_of_materials(environment, output / "sbom.cdx.json", wheel.name.split("-")[1])
+        components = bill_of_materials(environment, output / "sbom.cdx.json", wheel)
         (output / "licenses.md").write_text(licenses(components))
         print(f"{len(components)} packages -> {output / 'licenses.md'}, {output / 'sbom.cdx.json'}")
         shutil.rmtree(environment)
