@@ -68,6 +68,8 @@ def check_contents(path: Path) -> int:
     """How many files; refuses a path of this machine, and what no package should hold."""
     private = [str(place).encode() for place in {CHECKOUT, Path.home(), Path(sys.prefix)} if len(place.parts) > 1]
     found = list(members(path))
+    if missing := {"LICENSE", "NOTICE"} - {Path(name).name for name, _ in found}:
+        sys.exit(f"{path.name}: {', '.join(missing)} not found")
     for name, content in found:
         if any(place + b"/" in content for place in private):
             sys.exit(f"{path.name}: {name} names a path of this machine")

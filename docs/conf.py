@@ -34,8 +34,10 @@ html_title = f"scapo {__version__}"
 html_copy_source = False
 html_show_sphinx = False
 
-ELSEWHERE = {"../examples/README.md": "examples.md", "../CHANGELOG.md": "changelog.md"}
-"""Links out of this folder -> the page that includes the file."""
+ELSEWHERE = {"../examples/README.md": "examples.md", "../README.md": "index.md"} | {
+    f"../{path.name}": path.name.lower() for path in HERE.parent.glob("*.md") if (HERE / path.name.lower()).exists()
+}
+"""Links out of this folder -> the page in their place."""
 
 
 def _complete(app: Sphinx, name: str, source: list[str]) -> None:
