@@ -128,7 +128,7 @@ def page(record: dict[str, Any]) -> str:
     extras = [["extras", *PYTHONS]]
     for name, answers in record["resolve"].items():
         if name:
-            extras.append([f"`[{name}]`", *(_resolved(answers[python]) for python in PYTHONS)])
+            extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
     failures = sorted(
         {
             f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
@@ -154,8 +154,10 @@ def _outcome(answer: dict[str, Any]) -> str:
     return f"{', '.join(f'{n:,} {word}' for word, n in answer['tests'].items())} ({answer['python']})"
 
 
-def _resolved(answers: dict[str, Any]) -> str:
+def _resolved(extra: str, answers: dict[str, Any]) -> str:
     fits = [name for name, answer in answers.items() if "versions" in answer]
+    if extra in ("trl", "verl", "vllm") and not any(extra in answers[name]["versions"] for name in fits):
+        return "no"  # a marker leaves the package itself out
     return "yes" if len(fits) == 2 else f"{fits[0]} only" if fits else "no"
 
 
@@ -203,6 +205,9 @@ def main(what: str) -> None:
         return
     record[what] = {**record[what], **found}
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
+    if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
