@@ -85,7 +85,7 @@ export function answersPage(sets, pictures) {
   function caseOf(set, k) {
     const [image, part, question, truth, content] = set.questions[k];
     return el(
-      "section",
+      "article",
       { class: "case", "aria-label": question || `question ${k + 1}` },
       image !== null && Object.hasOwn(pictures, image)
         ? el("img", { src: pictures[image], alt: "Image " + image, loading: "lazy" })

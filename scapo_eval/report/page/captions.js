@@ -52,7 +52,7 @@ class Captions {
       columns.label = Int16Array.from(columns.form, (form) => columns.forms[form][0]);
       columns.length = Int32Array.from(columns.form, (form) => columns.forms[form][1]);
       columns.image.forEach((image, k) => of[image].push(k));
-      columns.text = new Array(columns.image.length);
+      columns.text = Array.from({ length: columns.image.length });
       return of;
     });
     let next = 0; // the texts lie image by image, then system by system
@@ -454,7 +454,7 @@ class Captions {
         const target =
           this.target && this.target.image === image && this.target.of === wellFormed(s.name) && this.target.n === n;
         return el(
-          "section",
+          "article",
           { class: target ? "caption target" : "caption", "aria-label": s.name },
           el(
             "h4",
