@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -351,6 +352,9 @@ def test_the_shipped_configurations_fit_the_gpus_they_name(
     assert "it fits" in text
     assert "312 steps" in text
     assert "IT DOES NOT FIT" not in text
+    if arguments == ["qwen2_5_vl_7b", "--gpus", "8xH100"]:  # as the tutorial shows it
+        tutorial = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "train.md"
+        assert re.search(r"```text\n(.*?)\n```", tutorial.read_text())[1] in text
 
 
 @pytest.mark.usefixtures("_offline")
