@@ -88,8 +88,9 @@ def test_an_update_reaches_forty_percent_of_the_matrix_rate_in_the_planned_memor
         ["--reference", "cpu", "--response", "64", "--prompts", "8"],
         ["--no-checkpointing", "--micro-batch-tokens", "2048", "--response", "64", "--prompts", "8"],
         ["--micro-batch-tokens", "32768", "--response", "64", "--prompts", "16"],
+        ["--lora", "16", "--response", "64", "--prompts", "8"],
     ],
-    ids=["reference", "reference-on-host", "no-checkpointing", "long-passes"],
+    ids=["reference", "reference-on-host", "no-checkpointing", "long-passes", "lora"],
 )
 def test_the_peak_of_a_whole_step_is_within_a_tenth_of_the_plan(
     bench: ModuleType, process_group: ProcessGroup, tmp_path: Path, options: list[str]

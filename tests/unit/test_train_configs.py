@@ -124,7 +124,7 @@ def test_the_other_configurations_share_the_papers_settings() -> None:
     ("text", "reason"),
     [
         ("[model]\npaht = 'x'", "unknown key model.paht; known: path, revision, dtype"),
-        ("[modell]\n", "unknown section [modell]; known: run, model, data"),
+        ("[modell]\n", "unknown section [modell]; known: run, model, lora, data"),
         ("model = 3", "model is a section: write [model]"),
         ("[optim]\nlr = '1e-6'", "optim.lr: expected float, got '1e-6'"),
         ("[optim]\nlr = 0", "optim.lr must be greater than 0"),

@@ -104,6 +104,7 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     for parameter in vlm.model.visual.parameters():
         parameter.requires_grad_(False)
     if job.config.lora.rank:
+        pytest.importorskip("peft")
         add_adapters(vlm.to(getattr(torch, dtype)), policy.language_model, job.config.lora, 0)
     if job.config.model.gradient_checkpointing:
         enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)

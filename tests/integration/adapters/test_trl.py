@@ -323,6 +323,63 @@ def test_pairs_pass_through_trl_s_dpo_data_path(
     assert len(batch["image_grid_thw"]) == 4
 
 
+def test_the_loss_of_scapo_train_s_dpo_is_trl_s(tokenizer: Any, tmp_path: Path) -> None:
+    from copy import deepcopy
+
+    from PIL import Image as Picture
+    from trl import DPOConfig, DPOTrainer
+
+    from scapo_train import preference_loss
+    from scapo_train.data import Prompt, Source
+    from scapo_train.model import policy_of
+
+    def turn(role: str, text: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": text}]
+
+    picture = Picture.fromarray(np.arange(84 * 84 * 3, dtype=np.uint8).reshape(84, 84, 3))
+    texts = [("A dog is near the tree.", "A cat."), ("A cat.", "A car is on the table.")]
+    rows = [
+        {"images": [picture], "prompt": turn("user", "Describe this image."), "chosen": turn("assistant", chosen),
+         "rejected": turn("assistant", rejected)}
+        for chosen, rejected in texts
+    ]  # fmt: skip
+    model, processor = vision_language(tokenizer, tmp_path)
+    reference = deepcopy(model)
+    for parameter in model.model.language_model.parameters():
+        parameter.data.mul_(1.5)
+    arguments = DPOConfig(
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], beta=0.3, max_length=None,
+        per_device_train_batch_size=2, gradient_checkpointing=False,
+    )  # fmt: skip
+    data = Dataset.from_list(rows)
+    trainer = DPOTrainer(
+        model=model, ref_model=reference, args=arguments, train_dataset=data, processing_class=processor
+    )
+    batch = next(iter(trainer.get_train_dataloader()))
+    with torch.no_grad():
+        theirs = float(trainer.compute_loss(model, dict(batch)))
+
+        ratios = []
+        policies = [policy_of(each, [tokenizer.eos_token_id], 1.0) for each in (model, reference)]
+        for policy in policies:
+            policy.never = []
+        grids, real = batch["image_grid_thw"], batch["attention_mask"].bool()
+        pixels = batch["pixel_values"].split(grids.prod(1).tolist())
+        for k, (ids, mask) in enumerate(zip(batch["input_ids"], batch["completion_mask"].bool(), strict=True)):
+            inputs = {"pixel_values": pixels[k], "image_grid_thw": grids[k : k + 1]}
+            prompt = Prompt(k, Source.of(["1.png"], "1", ""), ids[real[k] & ~mask], inputs)
+            sums = []
+            for policy in policies:
+                (encoded,) = policy.prepare([prompt], torch.device("cpu"))
+                row = encoded.row([ids[real[k] & mask].tolist()])
+                sums.append(policy(policy.batch([row], torch.device("cpu"))).logprob.sum())
+            ratios.append(sums[0] - sums[1])
+        chosen, rejected = torch.stack(ratios).chunk(2)
+        ours = float(preference_loss.dpo(chosen, rejected, 0.3).mean())
+    assert abs(theirs - math.log(2)) > 1e-3
+    assert ours == pytest.approx(theirs, abs=1e-6)
+
+
 def test_the_benchmark_beside_trl_takes_a_step_on_both_sides() -> None:
     program = Path(__file__).resolve().parents[3] / "benchmarks" / "train_vs_trl.py"
     done = subprocess.run([sys.executable, str(program), "--smoke"], capture_output=True, text=True)
