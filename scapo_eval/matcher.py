@@ -55,7 +55,7 @@ class AliasMatcher:
         self._compile()
 
     def _compile(self) -> None:
-        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), self.claims)
+        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
         """Every mention of one caption in text order, with what the caption does with it.
@@ -110,6 +110,19 @@ class AliasMatcher:
         mentions, cues, look = self._batch.find(texts)
         return mentions, ~left_out_codes(self.claims)[find_uses(texts, mentions, cues, look, left_out, self._words)]
 
+    def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
+        """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
+
+        Args:
+            texts: the captions.
+
+        Returns:
+            Mentions, and (mentions,) positions in :data:`~scapo_eval.claims.USES`.
+        """
+        _, batch, words = _compiled(_Identity(self.vocabulary), USES)
+        mentions, cues, look = batch.find(texts)
+        return mentions, find_uses(texts, mentions, cues, look, USES, words)
+
 
 class _Identity:
     """A vocabulary as a key: equal to itself only, so that nothing of it has to be compared."""
@@ -125,8 +138,7 @@ class _Identity:
 
 
 @lru_cache(maxsize=8)
-def _compiled(key: _Identity, claims: Claims) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
-    """The tables of a vocabulary and reading; systems of one run share them. They are only read."""
-    left_out = LEFT_OUT[claims]
+def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
+    """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
     trie = AliasTrie(key.vocabulary)
-    return trie, BatchMatcher(trie, cue_words(left_out), look="modifier" in left_out), SpecialWords.of(key.vocabulary)
+    return trie, BatchMatcher(trie, cue_words(uses), look="modifier" in uses), SpecialWords.of(key.vocabulary)
