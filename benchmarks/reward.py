@@ -26,7 +26,7 @@ from chair_plain import PlainChair
 from matching import NotInstalled, spacy_phrase_matcher
 from sentences import invented_captions, invented_truth
 
-from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabulary, split_subsentences
+from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabulary
 from scapo_eval.integrations.loop import rewards_for_batch
 from scapo_eval.io.files import iter_records
 from scapo_eval.metrics.chair import Synonyms
@@ -75,10 +75,8 @@ def segmentation(
     sizes: dict[str, int] = {}
     for name, batch in kinds.items():
         few = batch[:64] if name == RESPONSES_ROW else batch[:1]
-        mentions, columns = [matcher.find(text) for text in few], matcher.find_batch(batch)
-        works[name] = lambda few=few, mentions=mentions: [
-            split_subsentences(text, rule, found) for text, found in zip(few, mentions, strict=True)
-        ]
+        alone, columns = [([text], matcher.find_batch([text])) for text in few], matcher.find_batch(batch)
+        works[name] = lambda alone=alone: [split_batch(text, rule, found) for text, found in alone]
         works[name + BATCH] = lambda batch=batch, columns=columns: split_batch(batch, rule, columns)
         sizes |= {name: sum(map(len, few)), name + BATCH: sum(map(len, batch))}
     seconds = best(works, rounds)
@@ -263,13 +261,13 @@ def main() -> int:
         each_character = segmentation(reward.matcher, texts, rule, options.rounds)
         usual = each_character[RESPONSES_ROW]
         for name, (one, many) in each_character.items():
-            worst = max(worst, many / usual[1])
+            worst = max(worst, one / usual[0], many / usual[1])
             print(f"| {name} | `{rule}` | {one:.1f} | {one / usual[0]:.2f} | {many:.1f} | {many / usual[1]:.2f} |")
     print()
     limits = [
         ("1,024 responses", 1e3 * seconds[RESULTS], 10.0, " ms"),
         ("one response", 1e3 * seconds[ONE], 0.4, " ms"),
-        ("segmentation of collapsed text in a batch beside responses", worst, 3.0, "x"),
+        ("segmentation of collapsed text beside responses", worst, 3.0, "x"),
         ("CHAIR-style, times slower (at least)", -seconds[CHAIR] / seconds[RESULTS], -100.0, "x"),
     ]
     if TOKENS in seconds:

@@ -159,10 +159,11 @@ def noun_behind(text: str, end: int) -> str:
     behind = _BEHIND.match(text, end)
     if not behind:
         return ""
-    word = behind[2].lower()
-    if behind[2][0].isupper() and word not in _NAMING and not behind[2].isupper():  # "player Roger Federer"
-        return ""
-    return word if _is_noun(word, behind[1] != " ") else ""
+    gap, written = behind.groups()
+    word = written.lower()
+    if word != written and written[0].isupper() and word not in _NAMING and not written.isupper():
+        return ""  # "player Roger Federer"
+    return word if _is_noun(word, gap != " ") else ""
 
 
 def colors(text: str, end: int) -> bool:

@@ -37,6 +37,7 @@ _LINE_ENDS = re.compile(rf"[{LINE_ENDS}]")
 _HASHES = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s*(?:```|~~~)\w*\s*")
 _WORDS = re.compile(r"[^\W_]+(?:[^\w\s][^\W_]+)*")
+_ASCII_WORDS = re.compile(r"[a-z0-9]+(?:[^\w\s][a-z0-9]+)*")  # the same in lower-case ASCII, faster
 _WORD = re.compile(r"[^\W_]")
 _ENDS = frozenset(".!?\u2026:;" + WIDE_SENTENCE_MARKS + "\uff1a\uff1b")
 MOST_MARKS = 100
@@ -106,6 +107,7 @@ _KINDS = (
     | dict.fromkeys(_RELATIVES, "relative")
     | dict.fromkeys(_FINITE | _CONTRACTED, "verb")
     | dict.fromkeys(_BASE_VERBS, "base")
+    | dict.fromkeys(_PRONOUNS, "pronoun")
 )
 
 
@@ -153,10 +155,13 @@ def discourse_cuts(text: str, mentions: Sequence[tuple[int, int]]) -> list[tuple
                 continue
             word = _WORD.search(text, offset, end)
             if word is not None:
-                cuts += _clause_cuts(lowered, sentence, offset, clauses)
+                if clauses:
+                    cuts += _clause_cuts(lowered, sentence, offset, clauses)
+                    clauses = []
                 cuts.append((offset, True))
-                sentence, clauses = offset, []
-        cuts += _clause_cuts(lowered, sentence, end, clauses)
+                sentence = offset
+        if clauses:
+            cuts += _clause_cuts(lowered, sentence, end, clauses)
     return cuts
 
 
@@ -175,14 +180,15 @@ class _Spans:
     """Sorted spans that positions in rising order are compared with."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
-        self._spans = spans
-        self._next = self._end = 0
+        self._spans = iter(spans)
+        self._next = next(self._spans, None)
+        self._end = 0
 
     def hold(self, at: int) -> bool:
         """Whether a position lies strictly inside one."""
-        while self._next < len(self._spans) and self._spans[self._next][0] < at:
-            self._end = max(self._end, self._spans[self._next][1])
-            self._next += 1
+        while self._next is not None and self._next[0] < at:
+            self._end = max(self._end, self._next[1])
+            self._next = next(self._spans, None)
         return at < self._end
 
 
@@ -268,24 +274,25 @@ def _goes_on(text: str, line: _Line, following: _Line) -> bool:
 def _marks(text: str, begin: int, end: int, quotes: _Spans, urls: Urls) -> Iterator[tuple[int, str, bool]]:
     """``(offset after the white space, mark, whether it ends a sentence)`` in a block, none inside quotes."""
     for unit in _MARK.finditer(text, begin, end):
-        at, mark = unit.start(), text[unit.start()]
+        at, offset = unit.span()
+        mark = text[at]
         quoted = quotes.hold(at)
-        if unit.end() >= end or quotes.hold(unit.end()):
+        if offset >= end or quotes.hold(offset):
             continue
         if mark in WIDE_SENTENCE_MARKS:
-            yield unit.end(), mark, True
+            yield offset, mark, True
         elif mark in WIDE_CLAUSE_MARKS:
-            yield unit.end(), mark, False
+            yield offset, mark, False
         else:
             ends_sentence = closes(text, at, unit.start(1), urls)
-            if ends_sentence is None or (ends_sentence and quoted and text[unit.end()].islower()):
+            if ends_sentence is None or (ends_sentence and quoted and text[offset].islower()):
                 continue
-            yield unit.end(), mark, ends_sentence
+            yield offset, mark, ends_sentence
 
 
 def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, str]]) -> list[tuple[int, bool]]:
     """The cuts of one sentence at those of its clause marks behind which a unit begins."""
-    if not marks or len(marks) > MOST_MARKS:
+    if len(marks) > MOST_MARKS:
         return []
     places = [(begin, ""), *marks]
     ends = [*(offset for offset, _ in marks), end]
@@ -308,25 +315,25 @@ def _clause_cuts(lowered: str, begin: int, end: int, marks: Sequence[tuple[int, 
 
 
 def _chunk(lowered: str, begin: int, end: int, mark: str) -> Chunk:
-    words = _WORDS.findall(lowered, begin, end)
+    is_ascii = lowered.isascii()
+    words = (_ASCII_WORDS if is_ascii else _WORDS).findall(lowered, begin, end)
     n_words = len(words)
-    if _IDEOGRAPH.search(lowered, begin, end) is not None:
+    if not is_ascii and _IDEOGRAPH.search(lowered, begin, end) is not None:
         n_words += sum(map(len, _IDEOGRAPHS.findall(lowered, begin, end))) // 2
     finite = relative = 0
-    previous = ""
-    for word in words:
-        kind = _KINDS.get(word)
-        if kind is None:
-            finite += previous in _PRONOUNS
+    for k in [k for k, word in enumerate(words) if word in _KINDS]:
+        kind = _KINDS[words[k]]
+        if kind == "determiner":
+            finite += k > 0 and _may_be_verb(words[k - 1])
         elif kind == "verb":
             finite += 1
         elif kind == "base":
-            finite += previous not in _MODALS
-        elif kind == "relative":
-            relative += word is not words[-1]
-        elif _may_be_verb(previous):  # before a determiner
-            finite += 1
-        previous = word
+            finite += k == 0 or words[k - 1] not in _MODALS
+        elif k + 1 < len(words):
+            if kind == "relative":
+                relative += 1
+            else:  # a pronoun before a word that is none of these
+                finite += _KINDS.get(words[k + 1], "pronoun") == "pronoun"
     return Chunk(begin, mark, n_words, words, finite, relative)
 
 
@@ -349,8 +356,9 @@ def _openings(chunks: Sequence[Chunk]) -> list[bool]:
         verbs += chunk.finite
         relatives += chunk.relative
         complete = verbs > relatives
-    for head, stop in _lists(chunks, opens):
-        opens[head + 1 : stop] = [True] * (stop - head - 1)
+    if len(chunks) > 2:
+        for head, stop in _lists(chunks, opens):
+            opens[head + 1 : stop] = [True] * (stop - head - 1)
     return opens
 
 
@@ -437,4 +445,4 @@ def _is_item(chunk: Chunk) -> bool:
 
 def _is_located(chunk: Chunk) -> bool:
     """Whether a chunk is clause-sized and says where its thing is."""
-    return chunk.n_words >= MIN_WORDS and any(word in _PLACES for word in chunk.words[2:])
+    return chunk.n_words >= MIN_WORDS and not _PLACES.isdisjoint(chunk.words[2:])

@@ -19,6 +19,7 @@ _LINE_ENDS = frozenset(LINE_ENDS)
 # A full stop after one of these never ends a sentence; after the second kind only before a capital.
 ABBREVIATIONS = frozenset("mr mrs ms dr prof st mt vs eg ie e.g i.e cf ca approx incl".split())
 MAY_END_A_SENTENCE = frozenset("etc jr sr inc ltd co corp al ft fig vol no a.m p.m u.s u.k d.c".split())
+_ABBREVIATED = frozenset(word[-2:] for word in ABBREVIATIONS | MAY_END_A_SENTENCE)
 _OPENERS = frozenset("a an the this that it its he she they there these in on at to one two".split())
 
 # A run of marks, the closing quotes and brackets behind it, and the white space behind those (group 1). No character is
@@ -105,12 +106,17 @@ class Urls:
         if self._spans is None:
             may = "://" in self._text or "www." in self._text
             self._spans = [match.span() for match in _URL.finditer(self._text)] if may else []
+        if not self._spans:
+            return False
         k = bisect_right(self._spans, (at, len(self._text))) - 1
         return k >= 0 and at < self._spans[k][1]
 
 
 def _is_abbreviation(text: str, at: int) -> bool:
     """Whether the full stop at ``at`` belongs to an abbreviation, an initial or a list number."""
+    ending = text[max(at - 2, 0) : at]
+    if len(ending) == 2 and ending.isalpha() and ending.lower() not in _ABBREVIATED:
+        return False  # nearly all words, told by their last two letters
     begin = _word_begin(text, at)
     if begin == at:
         return False

@@ -8,6 +8,7 @@ and in time linear in its length; ``segment_batch.py`` gives the same for many. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import get_args
 
 from .discourse import discourse_cuts
@@ -80,14 +81,13 @@ def _merged(text: str, cuts: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
     """
     kept: list[tuple[int, bool]] = []
     sentence_words = 0
-    begin = 0
-    ends = [*(offset for offset, _ in cuts), len(text)][1:]
-    for (offset, sentence), end in zip(cuts, ends, strict=True):
-        sentence_words += len(text[begin:offset].split())
+    borders = [0, *(offset for offset, _ in cuts), len(text)]
+    words = [len(text[begin:end].split()) for begin, end in pairwise(borders)]
+    for (offset, sentence), before, after in zip(cuts, words, words[1:], strict=False):
+        sentence_words += before
         if sentence:
             sentence_words = 0
             kept.append((offset, True))
-        elif sentence_words >= MIN_WORDS and len(text[offset:end].split()) >= MIN_WORDS:
+        elif sentence_words >= MIN_WORDS and after >= MIN_WORDS:
             kept.append((offset, False))
-        begin = offset
     return kept

@@ -64,6 +64,7 @@ _ABBREVIATION_KEYS = {
     for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
 }
 _PAD = b"\0" * 8
+_LONG = 1500  # characters of a single text from which on arrays are faster
 
 # Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
 # sentence, dashes, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
@@ -196,7 +197,7 @@ def _batch_cuts(
 
 def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """The texts in ASCII, character by character, and which are left to the definition (empty here)."""
-    if len(texts) == 1:
+    if len(texts) == 1 and len(texts[0]) < _LONG:
         return [""], [0]  # it is cut before the arrays would be made
     simple = list(texts)
     slow: list[int] = []

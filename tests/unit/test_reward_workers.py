@@ -1,8 +1,13 @@
-"""Rewards are the same in eight threads, in processes that are forked or spawned, and in Ray's workers."""
+"""Rewards are the same in eight threads, in processes that are forked or spawned, and in Ray's workers.
+
+And a call leaves no memory behind.
+"""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +23,12 @@ TEXTS = [
 
 Rewards = list[tuple[list[float], list[float]]]
 Score = Callable[[SubsentenceReward], Rewards]
+
+
+def make() -> SubsentenceReward:
+    vocabulary = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"], "car": ["car"]})
+    oracle = PresenceOracle.from_objects({"1": ["dog"], "2": ["cat"]}, labels=vocabulary.labels)
+    return SubsentenceReward(vocabulary, oracle, RewardConfig(rule="discourse", answer_only=True, claims="certain"))
 
 
 def score(reward: SubsentenceReward) -> Rewards:
@@ -58,10 +69,20 @@ def in_ray(score: Score, reward: SubsentenceReward) -> list[Rewards]:
     "run", [in_threads, in_processes("fork"), in_processes("spawn"), in_ray], ids=["threads", "fork", "spawn", "ray"]
 )
 def test_the_same_everywhere(run: Callable[[Score, SubsentenceReward], list[Rewards]]) -> None:
-    vocabulary = Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"], "car": ["car"]})
-    oracle = PresenceOracle.from_objects({"1": ["dog"], "2": ["cat"]}, labels=vocabulary.labels)
-    reward = SubsentenceReward(vocabulary, oracle, RewardConfig(rule="discourse", answer_only=True, claims="certain"))
+    reward = make()
     expected = score(reward)
     found = run(score, reward)
     assert len(found) > 1
     assert all(own == expected for own in found)
+
+
+def test_calls_leave_no_memory_behind() -> None:
+    reward = make()
+    for n in (100, 300):  # the first calls fill tables
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(n):
+            reward(IDS[:2], TEXTS[:2])
+            reward(IDS[:1], TEXTS[:1])[0].token_advantages([(0, 1), (1, 5)])
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 150
