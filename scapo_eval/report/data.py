@@ -406,7 +406,8 @@ def _point(run: Run, x: str, y: str) -> Point | None:
     hal, cover = map(float, rates(run.table))
     if math.isnan(hal) or math.isnan(cover):
         return None
-    resampled = resampled_totals(run.table, resamples=run.resampling.resamples, seed=run.resampling.seed)
+    how = run.resampling
+    resampled = resampled_totals(run.table, resamples=how.resamples, seed=how.seed, kind=how.bootstrap)
     drawn = np.stack(rates(resampled), axis=1)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
