@@ -55,6 +55,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
     images = {run.name: frozenset(run.table.image_ids) for run in group.runs}
     texts = _Texts()
     against = [_against(each, [run.name for run in group.runs], images, captions, texts) for each in groups]
+    rest = [None] * (len(group.runs) - len(against))
     return {
         "set": metric_set.name,
         "title": benchmark_name(metric_set.name),
@@ -70,7 +71,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
              "values": [[value.value, value.low, value.high] for value in map(run.metrics.__getitem__, names)]}
             for run in group.runs
         ],
-        "against": against,
+        "against": [*against, *rest],
         "natural": natural_baselines(list(images.values())),
         "texts": texts.columns(next(iter(captions.values()))) if captions else None,
         "labels": next(iter(captions.values())).truth.vocabulary.labels if captions else (),

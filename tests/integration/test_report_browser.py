@@ -190,6 +190,7 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
     assert "names 1.5 points more absent objects" in page.locator(".claims li", has_text=REAL[0]).inner_text()
     page.get_by_role("button", name=f"captions of {REAL[1]}").click()
     page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith(REAL[1])
     page.get_by_role("link", name="Scores").click()
     assert page.locator(".score-table tr", has_text="baseline").inner_text().startswith(REAL[2])
     page.get_by_role("button", name="Hal. Rate ↓").click()

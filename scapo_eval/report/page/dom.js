@@ -42,3 +42,11 @@ export async function unpack(name) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
+
+/** Draws a part of the page anew and gives the focus back to the control that had it. */
+export function keepFocus(place, redraw) {
+  const controls = () => [...place.querySelectorAll("button, select, input, a")];
+  const at = controls().indexOf(document.activeElement);
+  redraw();
+  if (at >= 0) controls()[at]?.focus();
+}

@@ -70,7 +70,9 @@ export function frontier(figure, plane, iso, options) {
     axes = draw("g");
   const bx = X(base.x),
     by = Y(base.y);
-  inner.append(draw("rect", { class: "shade", x: box.left, y: by, width: bx - box.left, height: box.bottom - by }));
+  const alone = compared.size < 2; // then nothing says less than it
+  if (!alone)
+    inner.append(draw("rect", { class: "shade", x: box.left, y: by, width: bx - box.left, height: box.bottom - by }));
   for (const v of ticks(x0, x1, W < 520 ? 4 : 7))
     axes.append(
       draw("line", { class: "grid", x1: X(v), x2: X(v), y1: box.top, y2: box.bottom }),
@@ -102,7 +104,7 @@ export function frontier(figure, plane, iso, options) {
       left = right ? x - w : x,
       y = low ? box.bottom - 10 : box.top + 16;
     const fits = (right ? box.right - bx : bx - box.left) > w + 12 && (low ? box.bottom - by : by - box.top) > 24;
-    if (!fits || !room.free(left, y - 12, w, 15)) return;
+    if (alone || !fits || !room.free(left, y - 12, w, 15)) return;
     front.append(draw("text", { class: "corner halo " + extra, x, y, "text-anchor": right ? "end" : "start" }, text));
     room.take(left - 4, y - 14, w + 8, 19);
   };
@@ -196,7 +198,7 @@ export function frontier(figure, plane, iso, options) {
       break;
     }
   }
-  inner.prepend(inner.querySelector(".shade"));
+  if (!alone) inner.prepend(inner.querySelector(".shade"));
   figure.replaceChildren(
     el(
       "figcaption",

@@ -3,7 +3,7 @@
 import { ticks } from "./axes.js";
 import { address, link } from "./address.js";
 import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
-import { draw, el } from "./dom.js";
+import { draw, el, keepFocus } from "./dom.js";
 import { signed, wellFormed } from "./format.js";
 import { frontier, shownPlane } from "./frontier.js";
 import { addPage } from "./pages.js";
@@ -96,6 +96,28 @@ function sharingBanner(argument) {
 
 // The sentences
 
+/** A system alone: its headline metrics, since there is nothing to compare it with. */
+function ownFigures(argument) {
+  const [system] = argument.systems;
+  return el(
+    "div",
+    { class: "claims" },
+    el("p", { class: "claims-head" }, systemMark(system.name), el("bdi", { class: "system" }, system.name)),
+    el(
+      "ul",
+      {},
+      argument.spoken.map((m) => {
+        const [, name, , plain, meaning] = argument.metrics[m],
+          [value, low, high] = system.values[m];
+        const interval =
+          low === null ? null : el("small", {}, ` ${shownValue(low, plain)} – ${shownValue(high, plain)}`);
+        return el("li", {}, term(name, meaning), interval, el("span", { class: "value" }, shownValue(value, plain)));
+      }),
+    ),
+    el("p", { class: "hint" }, "One system: there is nothing to compare it with."),
+  );
+}
+
 function claims(argument, bases, focus) {
   const aside = asideNames();
   const cap = argument.metrics.findIndex(([name]) => name === "cap_score"),
@@ -114,6 +136,7 @@ function claims(argument, bases, focus) {
       content,
     );
   const heads = [...new Set(bases)];
+  if (argument.systems.length === 1) return ownFigures(argument);
   return el(
     "div",
     { class: "claims" },
@@ -456,7 +479,7 @@ function drawArgument(place, argument, charts, id) {
         ...rest,
         id: "o" + id,
         legend: !wide,
-        height: wide ? Math.max(300, place.querySelector(".claims").offsetHeight - 46) : undefined,
+        height: wide ? Math.min(440, Math.max(300, place.querySelector(".claims").offsetHeight - 46)) : undefined,
       });
     }
   }
@@ -465,6 +488,8 @@ function drawArgument(place, argument, charts, id) {
 export function overviewPage(charts) {
   const places = [...document.querySelectorAll("[data-argument]")];
   const drawOverview = () =>
-    places.forEach((place, k) => drawArgument(place, charts.arguments[+place.dataset.argument], charts, k));
+    places.forEach((place, k) =>
+      keepFocus(place, () => drawArgument(place, charts.arguments[+place.dataset.argument], charts, k)),
+    );
   addPage("overview", { draw: drawOverview, arrive: drawOverview, resized: true });
 }

@@ -2,7 +2,7 @@
 
 import { address, link } from "./address.js";
 import { asideNames, baselines, comparable, isAside } from "./baseline.js";
-import { el } from "./dom.js";
+import { el, keepFocus } from "./dom.js";
 import { wellFormed } from "./format.js";
 import { baselineSelect, sentenceOf, shownChange, shownValue, toneOf, verdictOf } from "./overview.js";
 import { addPage } from "./pages.js";
@@ -246,10 +246,12 @@ export function scoresPage(charts) {
       const shown = argument.systems.map((_, k) => k).filter((k) => !isAside(argument.systems[k].name, aside));
       const all = place.querySelector(".score-table-all"),
         metrics = all ? argument.spoken : argument.metrics.map((_, m) => m);
-      place.querySelector(".score-controls").replaceChildren(...controls(argument, aside));
-      place.querySelector(".score-table").replaceChildren(sortedTable(argument, bases, shown, metrics));
-      if (all) all.replaceChildren(fullTable(argument, bases, shown));
-      place.querySelector(".score-pair").replaceChildren(...pairCard(argument));
+      keepFocus(place, () => {
+        place.querySelector(".score-controls").replaceChildren(...controls(argument, aside));
+        place.querySelector(".score-table").replaceChildren(sortedTable(argument, bases, shown, metrics));
+        if (all) all.replaceChildren(fullTable(argument, bases, shown));
+        place.querySelector(".score-pair").replaceChildren(...pairCard(argument));
+      });
     }
   };
   addPage("scores", { draw: drawScores, arrive: drawScores });
