@@ -59,9 +59,10 @@ class _Group(Group):
 
 @click.group("annotate", cls=_Group)
 def command() -> None:
-    """Builds a presence/absence matrix for your own images: sample, coarse, mine, refine, qc, finalize.
+    """Builds a presence/absence matrix of your own images with a judge; a person checks it.
 
-    RUN is the folder of the run. A killed command resumes when it is run again.
+    The way: sample, coarse, mine, refine, qc, finalize; lint, compare, status and history look at it. RUN is the folder
+    of the run. A killed command resumes when it is run again.
     """
 
 

@@ -22,7 +22,7 @@ from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from .files import INPUT, OUTPUT
 from .options import Command, metric_names, scoring_options, with_options
 from .score import DOPA_VOCABULARY
-from .screen import Screen, progress
+from .screen import Screen, progress, stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Inputs:
             allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
-        return gather(inputs, settings, progress=partial(progress, screen), warn=screen.warn)
+        return gather(
+            inputs, settings, progress=partial(progress, screen), stage=partial(stage, screen), warn=screen.warn
+        )
 
 
 def input_options(command: Command) -> Command:
@@ -170,15 +172,18 @@ def command(
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
     refuse_replacing([output], [Path(folder, name) for folder in inputs for name in (METRICS_FILE, SAMPLES_FILE)])
-    report = how.gather(inputs, scoring)
+    report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
     if form == "html":
         from ..report import html
 
         addresses: dict[str, str] = {}
         if images:
-            pictures = html.image_files(images, report.image_ids())
-            addresses = html.thumbnails(pictures) if thumbnails else html.addresses(pictures, output)
-        made = html.page(report, title=title, images=addresses)
+            with stage(screen, "finding the pictures"):
+                pictures = html.image_files(images, report.image_ids())
+                addresses = html.thumbnails(pictures) if thumbnails else html.addresses(pictures, output)
+        captions = sum(len(run.texts) for run in report.captions)
+        with stage(screen, f"drawing the page: {captions:,} captions, {len(report.groups)} benchmarks"):
+            made = html.page(report, title=title, images=addresses)
     else:
         from ..report import tables
 

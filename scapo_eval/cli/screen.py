@@ -75,3 +75,14 @@ def progress(screen: Screen, description: str, total: int | None) -> Iterator[Ca
     finally:
         if visible:
             bar.stop()
+
+
+@contextmanager
+def stage(screen: Screen, description: str) -> Iterator[None]:
+    """Says on standard error what a command is doing, while it does it; only on a terminal."""
+    console = screen.console(stderr=True)
+    if screen.quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(Text(description)):
+        yield

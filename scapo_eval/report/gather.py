@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,9 @@ from .data import METRICS_FILE, ClaimEvidence, Report, TrainingLog, caption_evid
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """``(what, bytes)`` -> context whose value is called with the bytes that are done."""
+
+Stage = Callable[[str], AbstractContextManager[None]]
+"""What is being done -> context in which it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,14 @@ class Settings:
     allow_different: bool = False
 
 
-def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, warn: Warn = warn_user) -> Report:
+def gather(
+    inputs: Sequence[str],
+    settings: Settings,
+    *,
+    progress: Progress,
+    stage: Stage = lambda text: nullcontext(),
+    warn: Warn = warn_user,
+) -> Report:
     """Reads every input: a training run's folder, a results file, verdicts on claims, answers with labels or ratings,
     or captions.
 
@@ -59,6 +69,7 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
         inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
         settings: how they are judged and named.
         progress: shows how far a caption file has been read.
+        stage: says what takes its time besides.
         warn: told what a reader of the values must know.
 
     Raises:
@@ -125,15 +136,17 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
         for note in run.notes:
             warn(f"{run.name}: {note}")
     truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
-    return Report(
-        groups=tuple(
+    with stage(f"comparing {len(runs)} runs"):
+        groups = tuple(
             compare(
                 unique_names(members),
                 resampling=settings.resampling,
                 allow_different=settings.allow_different or _differ_by_nature(members),
             )
             for members in _by_benchmark(runs)
-        ),
+        )
+    return Report(
+        groups=groups,
         captions=tuple(captions),
         claims=tuple(claims),
         answers=tuple(answers),

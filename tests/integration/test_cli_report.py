@@ -141,3 +141,16 @@ def test_bad_input_is_refused_in_one_line(
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
     assert not (world / "r.html").exists()
+
+
+def test_a_terminal_is_told_what_takes_its_time(
+    run: Callable[..., Said], world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
+    page = tmp_path / "page.html"
+    said = run("report", "base.jsonl", "ours.jsonl", "--resamples", 20, "-o", page, cwd=world)
+    assert said.returncode == 0
+    assert "comparing 2 runs" in said.stderr
+    assert "drawing the page: 80 captions, 1 benchmarks" in said.stderr
+    monkeypatch.delenv("FORCE_COLOR")
+    assert run("report", "base.jsonl", "--resamples", 20, "-o", page, cwd=world).stderr == ""

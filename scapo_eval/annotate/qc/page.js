@@ -418,7 +418,7 @@
             el("h3", {}, `Still wrong in the matrix, at ${(100 * round.confidence).toLocaleString("en")} % confidence`),
             table(
               "Bounds",
-              ["", "cells", "wrong / checked", "at least", "at most"],
+              ["", "cells", "wrong / drawn for this bound", "at least", "at most"],
               kinds.map(([key, text]) =>
                 el(
                   "tr",
@@ -430,6 +430,11 @@
                   el("td", {}, percent(overall[key].high, Math.ceil)),
                 ),
               ),
+            ),
+            el(
+              "p",
+              { class: "hint" },
+              "A bound rests on the pairs that were drawn at random for it, and on no others: an error in another draw counts in the list of errors, and is refined, but says nothing of the pairs that nobody has seen.",
             ),
           ]
         : round.overall_missing

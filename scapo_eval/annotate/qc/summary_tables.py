@@ -34,7 +34,10 @@ def rounds_table(summary: dict[str, Any]) -> Table:
 
 
 def overall_table(summary: dict[str, Any]) -> Table | None:
-    """The bounds over all labels; None where they cannot be given (``overall_missing`` says why)."""
+    """The bounds over all labels; None where they cannot be given (``overall_missing`` says why).
+
+    Each counts the pairs of its own random draw: an error that another draw has found is in the rounds' errors only.
+    """
     overall = summary["overall"]
     if overall is None:
         return None
@@ -49,7 +52,7 @@ def overall_table(summary: dict[str, Any]) -> Table | None:
         ]
         for kind, text in KINDS.items()
     ]
-    return (head, "of cells", "wrong / checked", "at least", "at most"), rows
+    return (head, "of cells", "wrong / drawn for it", "at least", "at most"), rows
 
 
 def labels_table(summary: dict[str, Any]) -> Table:
