@@ -7,7 +7,7 @@ and only sums are kept.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -165,6 +165,7 @@ class Tally:
         unknown_images: captions of unknown images left out.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         unfinished: captions whose last sentence was dropped; None where none was to be.
+        bad_files: files that could not be read and were left out, each with its fault.
     """
 
     table: CountTable
@@ -173,6 +174,7 @@ class Tally:
     unknown_images: int
     mentioned: NDArray[np.int64]
     unfinished: int | None = None
+    bad_files: Sequence[InputError] = ()
 
     __repr__ = fields_in_short
 
@@ -183,9 +185,19 @@ class Tally:
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """For a run: ``skipped`` and ``unknown_images``, and ``unfinished`` where such sentences are dropped."""
+        """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
         found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
-        return found if self.unfinished is None else {**found, "unfinished": self.unfinished}
+        if self.unfinished is not None:
+            found["unfinished"] = self.unfinished
+        return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+
+    @property
+    def bad_file_notes(self) -> list[str]:
+        """One sentence that names the files left out, where there are any."""
+        if not self.bad_files:
+            return []
+        shown = "; ".join(map(str, self.bad_files[:20])) + ("; ..." if len(self.bad_files) > 20 else "")
+        return [f"{len(self.bad_files):,} files could not be read and are left out: {shown}"]
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -194,6 +206,78 @@ class Tally:
 
 
 OnBlock = Callable[[ScoredBlock], None]
+
+Outcome = tuple[ScoredBlock, list[InputError]]
+"""A scored block and its faults, by line."""
+
+
+class Sums:
+    """What is kept of scored blocks, all of it additive: sums of parts of a file add up to those of the file.
+
+    Attributes:
+        counts: per image.
+        totals: ``scored``, ``skipped`` (faulty records left out), ``unknown_images`` and ``unfinished`` captions.
+        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        faults: what is not left out.
+        checks: of ids and models.
+    """
+
+    def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
+        self.counts = CountBuilder(scorer.columns)
+        self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished"), 0)
+        self.mentioned: NDArray[np.int64] | None = None
+        self.faults = FaultList()
+        self.checks = FileChecks(source)
+        self._known = scorer.truths[0].oracle.image_ids
+        self._options = options
+        self._source = source
+
+    @property
+    def on_error(self) -> OnError | None:
+        """What becomes of a record that the reader finds unreadable; None: it raises."""
+        return self.add_fault if self._options.skip_bad else None
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes one block; call in the order of the file."""
+        block, errors = outcome
+        for error in errors:
+            self.add_fault(error)
+        self.counts.add_known(self._known, *summed_by(block.images, block.counts))
+        self.checks.add(block.captions)
+        self.totals["scored"] += block.n_captions
+        self.totals["unknown_images"] += block.unknown_images
+        self.totals["unfinished"] += block.unfinished
+        self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
+
+    def add_fault(self, error: InputError) -> None:
+        """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
+        if self._options.skip_bad and not isinstance(error, UnknownImage):
+            self.totals["skipped"] += 1
+        else:
+            self.faults.add(error)
+
+    def tally(self, bad_files: Sequence[InputError] = ()) -> Tally:
+        """The sums of a whole file.
+
+        Args:
+            bad_files: files that were left out.
+
+        Raises:
+            InputErrors, InputError: faults by file and line, or nothing is left to score.
+        """
+        self.faults.raise_if_any()
+        self.checks.check()
+        if not self.totals["scored"] or self.mentioned is None:
+            raise InputError("no caption is left to score", path=self._source)
+        return Tally(
+            self.counts.table(),
+            self.totals["scored"],
+            self.totals["skipped"],
+            self.totals["unknown_images"],
+            self.mentioned,
+            self.totals["unfinished"] if self._options.drop_unfinished else None,
+            bad_files,
+        )
 
 
 def tally(
@@ -217,47 +301,24 @@ def tally(
 
     Raises:
         InputErrors, InputError: faults by file and line.
+        ScapoError: a process was killed.
     """
-    skipped: list[InputError] = []
-    faults = FaultList()
-    builder, checks = CountBuilder(scorer.columns), FileChecks(source)
-    known = scorer.truths[0].oracle.image_ids
-    mentioned: NDArray[np.int64] | None = None
-    n_records = unknown_images = unfinished = 0
-    blocks = read(skipped.append if options.skip_bad else None)
-    work = _Work(scorer, options.drop_unfinished, on_block is not None)
-    outcomes = _scored_blocks(work, blocks, options.workers or 1)
+    sums = Sums(scorer, options, source)
+    work = Work(scorer, options.drop_unfinished, on_block is not None)
+    outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
     with closing(outcomes):
-        for size, (block, errors) in outcomes:
-            for error in errors:
-                if options.skip_bad and not isinstance(error, UnknownImage):
-                    skipped.append(error)
-                else:
-                    faults.add(error)
-            builder.add_known(known, *summed_by(block.images, block.counts))
-            checks.add(block.captions)
-            n_records += block.n_captions
-            unknown_images += block.unknown_images
-            unfinished += block.unfinished
-            mentioned = block.mentioned if mentioned is None else mentioned + block.mentioned
-            if on_block is not None and not faults.errors:
-                on_block(block)
+        for size, outcome in outcomes:
+            sums.add(outcome)
+            if on_block is not None and not sums.faults.total:
+                on_block(outcome[0])
             if on_progress is not None:
                 on_progress(size)
-    faults.raise_if_any()
-    checks.check()
-    if not n_records or mentioned is None:
-        raise InputError("no caption is left to score", path=source)
-    dropped = unfinished if options.drop_unfinished else None
-    return Tally(builder.table(), n_records, len(skipped), unknown_images, mentioned, dropped)
-
-
-Outcome = tuple[ScoredBlock, list[InputError]]
+    return sums.tally()
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What is done with every block.
+class Work:
+    """What is done with every block; picklable, for other processes and machines.
 
     Attributes:
         scorer: what is counted.
@@ -267,9 +328,10 @@ class _Work:
 
     scorer: Scorer
     drop_unfinished: bool
-    evidence: bool
+    evidence: bool = False
 
     def __call__(self, block: Block) -> Outcome:
+        """Counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -283,10 +345,10 @@ class _Work:
         return scored, sorted(errors, key=lambda error: error.line or 0)
 
 
-_work: _Work
+_work: Work
 
 
-def _start_worker(work: Mapped[_Work]) -> None:
+def _start_worker(work: Mapped[Work]) -> None:
     import signal
 
     global _work
@@ -299,28 +361,26 @@ def _score_block(block: Block) -> Outcome:
     return scored if _work.evidence else scored.summed(), errors
 
 
-def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
+def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)
         return
     from collections import deque
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import Future
+
+    from .processes import process_pool
 
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    with Mapped(work) as shared:
-        pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(shared,))
-        try:
-            for block in blocks:
-                pending.append((block.size, pool.submit(_score_block, block)))
-                if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
-                    size, future = pending.popleft()
-                    yield size, future.result()
-            for size, future in pending:
+    with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
+        for block in blocks:
+            pending.append((block.size, pool.submit(_score_block, block)))
+            if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
+                size, future = pending.popleft()
                 yield size, future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for size, future in pending:
+            yield size, future.result()
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:

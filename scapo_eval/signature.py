@@ -14,7 +14,10 @@ from .version import __version__
 HASH_DIGITS = 8
 
 SAMPLE = frozenset(
-    {"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty", "model", "file"}
+    {
+        *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"),
+        *("model", "file", "bad_files"),
+    }
 )
 """Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
 images that they share."""

@@ -29,6 +29,7 @@ from .files import (
     FaultList,
     display_name,
     dump_json,
+    is_stream,
     iter_line_blocks,
     json_fault,
     json_type,
@@ -37,6 +38,7 @@ from .files import (
     split_lines,
 )
 from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .parquet import open_parquet
 from .records import Readable, Records
 
 BLOCK_BYTES = 1 << 20
@@ -47,6 +49,12 @@ ARRAY_BLOCK = 2048
 
 PARSED_BLOCK = 1024
 """Captions per block of another tool's file: one pass of the matcher."""
+
+ARROW_BLOCK = 4096
+"""Captions per block of Arrow columns: a few passes of the matcher, some MB."""
+
+READ = ("image_id", "caption", "id", "model")
+"""Columns of a table that are read; others stay in the file."""
 
 OWN_LAYOUTS = ("captions", "coco-results")
 """Layouts whose lines, or whose one JSON array, the fast reader takes."""
@@ -185,13 +193,80 @@ class ParsedBlock:
         return self.captions
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowBlock:
+    """Some captions in Arrow's columns.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first row.
+        batch: a pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and what else of READ there is.
+    """
+
+    name: str
+    first: int
+    batch: Any
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return int(self.batch.nbytes)
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the rows; faulty ones go to ``faults`` and are left out."""
+        n = self.batch.num_rows
+        values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
+        for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
+            if name in values:
+                values[name] = [v if type(v) in kinds and v != "" else None for v in values[name]]
+        try:
+            if set(map(type, values["caption"])) != {str}:
+                raise TypeError
+            canonical = {raw: canonical_image_id(raw) for raw in set(values["image_id"])}
+        except (KeyError, TypeError, ValueError):  # a fault: look at every row
+            rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+            return captions_of(self.name, enumerate(rows, self.first), faults)
+        none: list[Any] = [None] * n
+        return Captions(
+            image_ids=[canonical[raw] for raw in values["image_id"]],
+            captions=values["caption"],
+            numbers=list(range(self.first, self.first + n)),
+            ids=values.get("id", none),
+            objects=none,
+            models=values.get("model", none),
+        )
+
+
+def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
+    """A record batch or table of any size in blocks."""
+    for k in range(0, batch.num_rows, ARROW_BLOCK):
+        yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
+
+
+def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[ArrowBlock]:
+    """The own captions of a parquet file, or of one of its row groups, in blocks and in order.
+
+    Raises:
+        InputError: the file is damaged or cannot be read.
+    """
+    with open_parquet(path) as file:
+        first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
+        columns = [name for name in READ if name in file.schema_arrow.names]
+        groups = range(file.num_row_groups) if row_group is None else [row_group]
+        for batch in file.iter_batches(ARROW_BLOCK, groups, columns):
+            yield ArrowBlock(display_name(path), first, batch)
+            first += batch.num_rows
+
+
 def caption_blocks(
     path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
-) -> Iterator[Block | RecordBlock | ParsedBlock]:
+) -> Iterator[Block | RecordBlock | ArrowBlock | ParsedBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
-    Own JSON Lines (and COCO results) travel unparsed; anything else that ``scapo-eval import`` recognizes is
-    converted here.
+    Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
+    recognizes is converted here.
 
     Args:
         path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
@@ -217,7 +292,16 @@ def caption_blocks(
             f"captions, convert them: scapo-eval import {source.rows.path} --as captions -o captions.jsonl",
             path=source.rows.path,
         )
-    yield from _converted_blocks(source, on_error, warn)
+    if is_own_parquet(source) and not is_stream(path):
+        yield from parquet_blocks(path)
+    else:
+        yield from _converted_blocks(source, on_error, warn)
+
+
+def is_own_parquet(source: Source) -> bool:
+    """Whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks` reads."""
+    own = source.format.name == "captions" and "objects" not in source.rows.first
+    return own and source.rows.container == "parquet"
 
 
 def _is_own(head: bytes) -> bool:
@@ -404,12 +488,22 @@ class FileChecks:
             if model is not None and model not in self._models:
                 self._models[model] = captions.numbers[captions.models.index(model)]
 
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """(ids,) hash of every ``id`` so far."""
+        return np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model so far."""
+        return tuple(self._models)
+
     def check(self) -> None:
         """Raises InputErrors that name the second line of every doubled id, or InputError for several models."""
         if len(self._models) > 1:
             second = list(self._models.values())[1]
             raise mixed_models(self._name, second, self._models, split_by_import(self._name))
-        hashes = np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
+        hashes = self.hashes
         order = np.argsort(hashes, kind="stable")
         doubled = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
         faults = sorted((self._numbers[order[k + 1]], self._numbers[order[k]]) for k in doubled.tolist())

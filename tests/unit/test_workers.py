@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import multiprocessing
+import os
 import pickle
 import random
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +17,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.io.captions import iter_blocks
+from scapo_eval import (
+    InputError,
+    InputErrors,
+    PresenceOracle,
+    RewardConfig,
+    ScapoError,
+    SubsentenceReward,
+    Vocabulary,
+)
+from scapo_eval.io.captions import Captions, iter_blocks
+from scapo_eval.io.files import FaultList
 from scapo_eval.io.mapped import Mapped
-from scapo_eval.metrics.capscore import score_file
+from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
 from scapo_eval.metrics.density import score_density
 from scapo_eval.metrics.rollouts import reward_file
+from scapo_eval.oracle import Truth
 from scapo_eval.results import Resampling, Run
-from scapo_eval.scoring import ScoringOptions
+from scapo_eval.scoring import ScoringOptions, tally
 from scapo_eval.segment import RULES
 
 LABELS = ("dog", "cat", "car", "bus")
@@ -153,3 +165,19 @@ def test_unknown_images_are_not_bad_records(score: Score, tmp_path: Path, worker
     (run, *_) = score(path, ScoringOptions(skip_bad=True, on_unknown_image="skip", workers=workers))
     assert run.other_counts == {"skipped": 1, "unknown_images": 1}
     assert "|skip:2|" in run.signature
+
+
+class Deadly:
+    """A block that kills the process which parses it, as the kernel does when memory is short."""
+
+    name, size = "x", 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_a_killed_process_is_one_error() -> None:
+    scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
+    with pytest.raises(ScapoError, match="one of 2 worker processes was killed, as a rule because the memory was full"):
+        tally(lambda _: [Deadly()] * 9, scorer, ScoringOptions(workers=2), source="x")
