@@ -103,6 +103,7 @@ def _nothing(batch: Any) -> Any:
 
 def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
     """On a Ray cluster of this machine."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine
     import ray
 
     from scapo_eval.distributed import ray as engine
