@@ -17,15 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import (
-    InputError,
-    InputErrors,
-    PresenceOracle,
-    RewardConfig,
-    ScapoError,
-    SubsentenceReward,
-    Vocabulary,
-)
+from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
 from scapo_eval.io.captions import Captions, iter_blocks
 from scapo_eval.io.files import FaultList
 from scapo_eval.io.mapped import Mapped
