@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine
 ray = pytest.importorskip("ray", reason="ray is not installed: bash .ci/engines ray")
 pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/engines ray")
 
