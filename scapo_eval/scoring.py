@@ -21,6 +21,7 @@ from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
+from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short
 from .unfinished import without_unfinished
@@ -347,11 +348,11 @@ class Work:
 _work: Work
 
 
-def _start_worker(work: Work) -> None:
+def _start_worker(work: Mapped[Work]) -> None:
     import signal
 
     global _work
-    _work = work
+    _work = work.value
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
@@ -372,7 +373,7 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
     from .processes import process_pool
 
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    with process_pool(workers, initializer=_start_worker, initargs=(work,)) as pool:
+    with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
         for block in blocks:
             pending.append((block.size, pool.submit(_score_block, block)))
             if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
@@ -389,7 +390,7 @@ def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
         truth: the truth.
         mentioned: (labels,) how often the captions mention each label of its vocabulary.
     """
-    yield from filter(None, (truth.warning, truth.without_truth))
+    yield from truth.notes
     if truth.oracle.world != "open-axis":
         return
     known = (truth.states == 1).any(axis=0)

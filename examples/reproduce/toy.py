@@ -29,8 +29,8 @@ ANNOTATED = ("dog", "cat", "book", "cup")
 
 SIDE, CELL = 56, 28
 PAIR = ("knife", "fork")
-TRAIN, EVALUATION, AMBER = 24, 8, 8
-"""Numbers of pictures, 40 in all: to train on, to describe, and those of the AMBER-like benchmark."""
+TRAIN, EVALUATION, AMBER, ODD = 22, 8, 8, 2
+"""Numbers of pictures, 40 in all: to train on, to describe, of the AMBER-like benchmark, of PhD's own pictures."""
 
 COARSE = "Coarse : is it visible ? {answer}"
 JOINT = "Joint : which are visible ? {answer}"
@@ -129,7 +129,11 @@ def make(folder: Path, seed: int = 7) -> None:
         (folder / f"{name}.txt").write_text(text)
     write_amber(folder / "AMBER" / "data", amber)
     held_out = list(shown.items())[TRAIN:]
-    write_json(folder / "phd.json", [phd(image, objects) for image, objects in held_out])
+    odd = write_pictures(folder / "val" / "CCS_images", range(101, 101 + ODD), rng)
+    write_json(folder / "phd.json", [
+        *(phd(image, objects) for image, objects in held_out),
+        *(phd(image, objects, odd=True) for image, objects in odd.items()),
+    ])  # fmt: skip
     write_json(folder / "mmhal.json", [mmhal(image, objects) for image, objects in held_out])
     train_judge(folder / "judge")
     train_policy(folder / "policy")
@@ -173,13 +177,15 @@ def write_amber(folder: Path, shown: dict[str, list[str]]) -> None:
     (folder / "safe_words.txt").write_text("image\n")
 
 
-def phd(image: str, shown: list[str]) -> dict[str, Any]:
-    """A record of PhD's ``data.json``."""
+def phd(image: str, shown: list[str], odd: bool = False) -> dict[str, Any]:
+    """A record of PhD's ``data.json``: of a photograph, or of a generated picture against common sense."""
     absent = next(label for label in LABELS if label not in shown)
     return {
         "image_id": image, "task": "object", "yes_question": ASKED.format(shown[0]),
         "no_question": ASKED.format(absent), "hitem": absent, "gt": shown[0], "subject": shown[0],
-        "context": {"sec": SPOKEN.format(absent), "icc": SPOKEN.format(absent)},
+        **({"ccs_description": SPOKEN.format(shown[0])} if odd else {
+            "context": {"sec": SPOKEN.format(absent), "icc": SPOKEN.format(absent)},
+        }),
     }  # fmt: skip
 
 
@@ -292,8 +298,8 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     import transformers
 
     from scapo_eval.engines.hf import load_processor
-    from scapo_train.model import Policy
     from scapo_train.packing import Row, Vision, batch_of
+    from scapo_train.shared import SharedPolicy
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -322,7 +328,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
         "min_pixels": SIDE**2, "max_pixels": SIDE**2,
     })  # fmt: skip
     model = transformers.Qwen2_5_VLForConditionalGeneration(config)
-    processor, policy = load_processor(str(folder)), Policy(model, [words.eos_token_id], temperature=1.0)
+    processor, policy = load_processor(str(folder)), SharedPolicy(model, [words.eos_token_id], temperature=1.0)
     pictures, shown = zip(*(draw(rng) for _ in range(pool)), strict=True)
     made = processor.image_processor(images=list(pictures), return_tensors="pt")
     pixels, grids = made["pixel_values"].unflatten(0, (pool, -1)), made["image_grid_thw"]
@@ -338,7 +344,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     for asked_of_it in (*DESCRIBE, *map(ASKED.format, LABELS)):
         inputs = processor(text=[turn(processor, asked_of_it, True)], images=[pictures[0]], return_tensors="pt")
         tokens = inputs["input_ids"][0]
-        prompts[asked_of_it] = (tokens, *policy.prompt_positions(tokens, grids[0]))
+        prompts[asked_of_it] = (tokens, *policy.prompt_positions(tokens, grids[:1]))
     tongue = [each for each in policy.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(tongue)
     for step in range(steps):

@@ -70,13 +70,20 @@ class Block:
         name: the file's display name.
         first: 1-based number of the first line, or of the first element of a JSON array.
         data: the lines, or the elements written as lines.
+        place: path and offset of the lines in a plain file, which is all that travels then; None: nowhere else.
     """
 
     name: str
     first: int
     data: bytes
+    place: tuple[str, int] | None = None
 
     __repr__ = fields_in_short
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.place is None:
+            return Block, (self.name, self.first, self.data)
+        return _block_at, (self.name, self.first, *self.place, len(self.data))
 
     @property
     def size(self) -> int:
@@ -91,6 +98,15 @@ class Block:
         except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
             records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
         return captions_of(self.name, zip(numbers, records, strict=True), faults)
+
+
+def _block_at(name: str, first: int, path: str, offset: int, size: int) -> Block:
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        data = stream.read(size)
+    if len(data) < size:
+        raise InputError("was cut off while it was read", path=name)
+    return Block(name, first, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,12 +359,24 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
     blocks = chain([head], blocks)
     if head[1].lstrip()[:1] != b"[":
-        yield from (Block(name, first, data) for first, data in blocks)
+        offset = _offset(path, *head)
+        for first, data in blocks:
+            yield Block(name, first, data, None if offset is None else (str(path), offset))
+            offset = None if offset is None else offset + len(data)
         return
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)
     values = parse_array(name, lines)
     for k in range(0, len(values), ARRAY_BLOCK):
         yield Block(name, k + 1, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
+
+
+def _offset(path: str | Path, first: int, data: bytes) -> int | None:
+    """Where the first lines stand in a plain file, behind a byte-order mark; None where they do not, as in a gzip."""
+    if first != 1 or not Path(path).is_file():
+        return None
+    with open(path, "rb") as stream:
+        start = stream.read(len(data) + 3)
+    return next((offset for offset in (0, 3) if start[offset : offset + len(data)] == data), None)
 
 
 class _Record(msgspec.Struct, gc=False):

@@ -17,6 +17,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -548,3 +549,9 @@ def input_size(path: str) -> int | None:
         raise InputError(
             "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror), path=path
         ) from None
+
+
+def shipped_folder(name: str) -> Any:
+    """A folder of data that comes with the project: inside the installed package, beside it in a checkout."""
+    packaged = resources.files("scapo_eval") / name
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / name

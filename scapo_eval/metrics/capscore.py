@@ -379,7 +379,7 @@ def scores_of(
         skip=found.left_out,
         bad_files=len(found.bad_files) or None,
     )
-    further = (note for truth in rest for note in (truth.warning, truth.without_truth) if note)
+    further = (note for truth in rest for note in truth.notes)
     notes = (*damage, *found.bad_file_notes, *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,

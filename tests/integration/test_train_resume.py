@@ -24,6 +24,7 @@ from scapo_train.__main__ import main  # noqa: E402
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
     pytest.mark.usefixtures("quiet_loggers"),
+    pytest.mark.usefixtures("warm"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -68,6 +69,24 @@ def test_eight_bit_moments_are_saved_as_they_are(lab: Any) -> None:
     assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
 
 
+def test_adapters_are_all_that_is_trained_saved_and_gone_on_with(lab: Any) -> None:
+    pytest.importorskip("peft")
+    small = ("lora.rank=3", "lora.dropout=0.2", "optim.mini_batches=2", "run.keep=9")
+    assert main(lab.run("whole", *small)) == 0
+    whole = left_behind(lab.folder / "whole")
+    assert all(line["kl"] > 0 for line in whole[0][1:])
+    card = json.loads((lab.folder / "whole" / "card.json").read_text())
+    assert 0 < card["trainable"] < 0.1 * card["parameters"]
+    state = torch.distributed.checkpoint.FileSystemReader(lab.folder / "whole" / "checkpoints" / "step-000004")
+    assert len(state.read_metadata().state_dict_metadata) == 2 * 2 * 7 * 4  # A and B with two moments and the step
+    shutil.copytree(lab.folder / "whole", lab.folder / "again")
+    for step in (3, 4):
+        shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")
+    assert main([*lab.run("again", *small, "lora.rank=4"), "--resume", "auto"]) == 2  # another objective
+    assert main([*lab.run("again", *small), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "again") == whole
+
+
 def test_a_run_killed_before_its_first_checkpoint_begins_again(lab: Any) -> None:
     late = "run.save_every=3"
     assert main(lab.run("run", late)) == 0
@@ -106,8 +125,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
     resume, exact = ("--resume", "auto"), "model.dtype=float64"
     assert main(lab.run("whole", exact)) == 0
     assert main(lab.run("changed", exact, "run.steps=1", "run.export=false")) == 0
-    two = lab.command(2, *lab.run("changed", exact, "run.steps=3", "run.export=false"), *resume)
-    done = subprocess.run(two, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
+    changed = lab.run("changed", exact, "run.steps=3", "run.export=false")
+    two = lab.forked(2, "-m", "scapo_train", *changed, *resume)
+    done = subprocess.run(two, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resumed after step 1" in done.stderr
     assert main([*lab.run("changed", exact), *resume]) == 0
@@ -129,7 +149,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
 def test_sigterm_saves_and_leaves(lab: Any) -> None:
     steps = 20
     arguments = lab.run("stopped", f"run.steps={steps}", "run.save_every=0")
-    process = subprocess.Popen(lab.command(1, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(["python", "-m", "scapo_train", *arguments], stderr=subprocess.PIPE, text=True)
     lines = lab.folder / "stopped" / "metrics.jsonl"
     while not lines.exists() or lines.read_bytes().count(b"\n") < 3:
         assert process.poll() is None

@@ -24,9 +24,10 @@ from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
 from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.rollout import EncodedPrompt, PolicySampler, encode  # noqa: E402
+from scapo_train.policy import EncodedPrompt, Policy  # noqa: E402
+from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 
@@ -352,12 +353,12 @@ def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.M
     assert [line["mismatch"] > 1e-2 for line in lines if "mismatch" in line] == [False, True]
 
 
+@pytest.mark.usefixtures("warm")
 def test_two_ranks(lab: Any) -> None:
     own = Bench(lab).own()
     out = lab.folder / "out.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)],
+        lab.forked(2, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)),
         capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import multiprocessing
 import os
+import pickle
 import random
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
-from scapo_eval.io.captions import Captions
+from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval.io.captions import Captions, iter_blocks
 from scapo_eval.io.files import FaultList
+from scapo_eval.io.mapped import Mapped
 from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
 from scapo_eval.metrics.density import score_density
@@ -60,6 +65,46 @@ def reference(path: Path, options: ScoringOptions) -> list[Run]:
 
 def densities(path: Path, options: ScoringOptions) -> list[Run]:
     return score_density(path, [(VOCABULARY, TRUTH)], RULES[:2], options, resampling=DRAWN)
+
+
+def test_processes_that_inherit_nothing_map_the_arrays(
+    captions: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = scores(captions, ScoringOptions(skip_bad=True))[0]
+    method = multiprocessing.get_start_method()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        two = scores(captions, ScoringOptions(skip_bad=True, workers=2))[0]
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+    assert two.to_dict() == one.to_dict()
+    assert list(tmp_path.glob("scapo-*")) == []
+
+    with Mapped({"states": TRUTH.matrix(), "labels": LABELS}) as shared:
+        again = [pickle.loads(pickle.dumps(shared)).value for _ in range(2)]
+        assert len(list(tmp_path.glob("scapo-*"))) == 1
+    for value in again:
+        assert value["labels"] == LABELS
+        assert np.array_equal(value["states"], TRUTH.matrix())
+        assert not value["states"].flags.writeable
+        assert not value["states"].flags.owndata
+
+
+@pytest.mark.parametrize(("name", "mark"), [("c.jsonl", b""), ("c.jsonl", b"\xef\xbb\xbf"), ("c.jsonl.gz", b"")])
+def test_blocks_of_plain_files_travel_as_their_place(captions: Path, tmp_path: Path, name: str, mark: bytes) -> None:
+    data = captions.read_bytes()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else mark + data)
+    blocks = list(iter_blocks(path))
+    sent = [pickle.dumps(block) for block in blocks]
+    assert len(blocks) > 1
+    assert b"".join(pickle.loads(each).data for each in sent) == data
+    assert max(map(len, sent)) > 500_000 if name.endswith(".gz") else max(map(len, sent)) < 1000
+    if not name.endswith(".gz"):
+        path.write_bytes(data[:100])
+        with pytest.raises(InputError, match="was cut off while it was read"):
+            pickle.loads(sent[-1])
 
 
 Score = Callable[[Path, ScoringOptions], "list[Run]"]
