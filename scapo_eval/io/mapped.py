@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import tempfile
 from types import TracebackType
 from typing import Generic, TypeVar
-
-import numpy as np
 
 Value = TypeVar("Value")
 
@@ -54,5 +53,6 @@ class Mapped(Generic[Value]):
 
 
 def _opened(path: str, data: bytes, spans: list[tuple[int, int]]) -> Mapped[object]:
-    file = memoryview(np.memmap(path, dtype=np.uint8, mode="r"))
+    with open(path, "rb") as stream:
+        file = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     return Mapped(pickle.loads(data, buffers=[file[start : start + size] for start, size in spans]))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,12 @@ def test_sums_of_parts_add_up_in_any_order() -> None:
         assert np.array_equal(np.sum(parts, axis=0), whole)
         assert np.array_equal(sums(hashes, FIRST, resamples=40, seed=5), whole[:40])
         assert not np.array_equal(sums(hashes, FIRST, resamples=101, seed=6), whole)
+
+
+def test_the_page_s_example_runs() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/scale.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "docs/scale.md", "exec"), {})
 
 
 def test_weights_are_poisson_and_independent() -> None:
