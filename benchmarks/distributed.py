@@ -109,7 +109,7 @@ def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[
 
     from scapo_eval.distributed import ray as engine
 
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     ray.data.range(workers, override_num_blocks=workers).map_batches(_nothing).materialize()
     if not rewards:

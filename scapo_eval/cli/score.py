@@ -53,7 +53,7 @@ DOPA_VOCABULARY = "dopa160"
     help="Count on a Ray cluster (extra 'ray'); each argument is one system: a file, a quoted pattern, a URI.",
 )
 @click.option(
-    "--address", metavar="ADDRESS", help="With --engine: the cluster (auto, ray://HOST:10001).  [default: here]"
+    "--address", metavar="ADDRESS", help="With --engine: the cluster (auto, ray://HOST:10001).  [default: one here]"
 )
 @click.option(
     "--on-bad-file",

@@ -99,10 +99,11 @@ def score(
 
 @contextmanager
 def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """A connection to a cluster, or a cluster on this machine, which ends with it.
+    """A connection to a cluster, or a cluster of this machine, which ends with it.
 
     Args:
-        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, or this machine.
+        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, a cluster that runs on this
+            machine, or a new one.
         quiet: no progress and no log of Ray.
 
     Raises:
