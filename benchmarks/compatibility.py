@@ -55,18 +55,28 @@ def reason(said: str) -> str:
     """Why nothing fits, in short: the resolver's first sentence that names a package."""
     text = " ".join(re.sub(r"[×╰─▶│]", " ", said).split())
     found = re.search(r"[Bb]ecause (.+?)(?:,? we can conclude|, and| and (?:only|you|scapo)|\.\s|$)", text)
-    return (found[1] if found else text)[:160]
+    return (found[1] if found else text).partition(" (e.g.")[0][:160]
+
+
+def direct() -> set[str]:
+    """Packages that pyproject.toml names."""
+    return set(re.findall(r'"([A-Za-z][\w-]*)[<>=]{2}', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")))
 
 
 def resolve() -> dict[str, Any]:
     """Extras -> Python -> resolution -> what the direct dependencies resolve to, or why they do not."""
     found: dict[str, Any] = {}
+    named = direct()
     for extras in (*EXTRAS, *TOGETHER):
         for python in PYTHONS:
             for name, resolution in RESOLUTIONS.items():
                 done = compiled(python, extras, resolution)
                 pins = dict(line.split("==") for line in done.stdout.split() if "==" in line)
-                answer = {"versions": pins} if not done.returncode else {"fails": reason(done.stderr)}
+                answer = (
+                    {"versions": {k: v for k, v in pins.items() if k in named}}
+                    if not done.returncode
+                    else {"fails": reason(done.stderr)}
+                )
                 found.setdefault(extras, {}).setdefault(python, {})[name] = answer
                 print(f"[{extras}] {python} {name}: {answer.get('fails') or f'{len(pins)} packages'}", flush=True)
     return found
@@ -116,8 +126,6 @@ def page(record: dict[str, Any]) -> str:
     """docs/compatibility.md."""
     base = record["resolve"][""]
     names = sorted({name for python in base.values() for name in python["newest"].get("versions", {})})
-    direct = re.findall(r'^  "([\w-]+)>=', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
-    names = [name for name in names if name in direct]
     required = [["Python", "", *names]]
     for python, answers in base.items():
         required += [[python, name, *versions(answer, names)] for name, answer in answers.items()]
@@ -129,6 +137,10 @@ def page(record: dict[str, Any]) -> str:
     for name, answers in record["resolve"].items():
         if name:
             extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
+    heavy = ["torch", "transformers", "vllm", "trl", "verl"]
+    chosen = [["extras, Python 3.12", "", *heavy]]
+    for name in ("hf", "train", "vllm", "train,vllm", "trl", "verl"):
+        chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
     failures = sorted(
         {
             f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
@@ -142,6 +154,7 @@ def page(record: dict[str, Any]) -> str:
         required=table(required),
         ran=table(ran),
         extras=table(extras),
+        chosen=table(chosen),
         failures="\n".join(failures) or "None.",
         light=", ".join(f"`{name}`" for name in LIGHT),
         files=len(TESTS),
@@ -187,6 +200,8 @@ Each with its lowest and its newest versions. `trl` and `verl` exclude each othe
 
 {extras}
 
+{chosen}
+
 What does not fit:
 
 {failures}
@@ -204,7 +219,7 @@ def main(what: str) -> None:
         PAGE.write_text(page(record))
         return
     record[what] = {**record[what], **found}
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    RECORD.write_text(json.dumps(record, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
     if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):
         sys.exit(1)
