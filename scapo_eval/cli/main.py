@@ -33,6 +33,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
         "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
         "judge": "Have a model rate MMHal-Bench answers, verify facts and claims, list objects.",
+        "merge": "Put the shards of describe, answer, judge and annotate coarse (--shard 3/64) together.",
     },
     "Look": {
         "example": "Write the shipped example: two systems' captions and their truth.",

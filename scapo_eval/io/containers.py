@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from ..errors import InputError, MissingExtra
 from .files import STDIN, display_name, iter_records, open_bytes, read_bytes, read_json
+from .parquet import MAGIC, open_parquet
 from .records import Readable, Records
 
 Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
@@ -85,8 +86,8 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
     head = first_bytes(path)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container
-    if head[:4] == b"PAR1":
-        container, rows = "parquet", _parquet(path, name)
+    if head[:4] == MAGIC:
+        container, rows = "parquet", _parquet(path)
     elif head[:4] == b"PK\x03\x04":
         container, rows = "xlsx workbook", _workbook(path, name, warn)
     elif head[:4] == b"\xd0\xcf\x11\xe0":
@@ -227,20 +228,13 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match.group(1), 16))
 
 
-def _parquet(path: str | Path, name: str) -> Iterator[Row]:
-    try:
-        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise MissingExtra("formats", f"{name} (a parquet file)") from None
-    data = read_bytes(path)
+def _parquet(path: str | Path) -> Iterator[Row]:
     number = 0
-    try:
-        for batch in pyarrow.parquet.ParquetFile(io.BytesIO(data)).iter_batches(batch_size=4096):
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=4096):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
-        raise InputError(f"damaged parquet file ({_short(error)})", path=name) from None
 
 
 def _short(error: BaseException) -> str:
