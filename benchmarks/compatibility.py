@@ -1,7 +1,7 @@
 """Which versions fit: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
 
-``resolve`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing is
-installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
+``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
+is installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
 environment, and runs the tests below. Both need ``uv`` and the package index, and note what they found in
 compatibility.json beside this file. ``page`` writes the page of it.
 """
@@ -27,7 +27,10 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
 """Installed for the tests: every extra without torch, spaCy or a GPU library."""
 
-EXTRAS = ("", *LIGHT, "spacy", "hf", "torchmetrics", "train", "trl", "verl", "vllm", "docs")
+EXTRAS = (
+    "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
+    "docs",
+)  # fmt: skip
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -63,11 +66,11 @@ def direct() -> set[str]:
     return set(re.findall(r'"([A-Za-z][\w-]*)[<>=]{2}', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")))
 
 
-def resolve() -> dict[str, Any]:
-    """Extras -> Python -> resolution -> what the direct dependencies resolve to, or why they do not."""
+def resolve(*chosen: str) -> dict[str, Any]:
+    """The chosen extras (none: all) -> Python -> resolution -> versions of the direct dependencies, or why none fit."""
     found: dict[str, Any] = {}
     named = direct()
-    for extras in (*EXTRAS, *TOGETHER):
+    for extras in chosen or (*EXTRAS, *TOGETHER):
         for python in PYTHONS:
             for name, resolution in RESOLUTIONS.items():
                 done = compiled(python, extras, resolution)
@@ -134,8 +137,8 @@ def page(record: dict[str, Any]) -> str:
         cells = record["run"].get(python)
         ran.append([python, *(_outcome(cells[name]) if cells else "not run: no interpreter" for name in RESOLUTIONS)])
     extras = [["extras", *PYTHONS]]
-    for name, answers in record["resolve"].items():
-        if name:
+    for name in (*EXTRAS, *TOGETHER):
+        if name and (answers := record["resolve"].get(name)):
             extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
     heavy = ["torch", "transformers", "vllm", "trl", "verl"]
     chosen = [["extras, Python 3.12", "", *heavy]]
@@ -197,6 +200,7 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 ## Resolved: the extras
 
 Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
+pyspark is published as source only, so `[spark]` is not in the table.
 
 {extras}
 
@@ -208,12 +212,12 @@ What does not fit:
 """
 
 
-def main(what: str) -> None:
+def main(what: str = "", *extras: str) -> None:
     """One of the three steps."""
-    steps = {"resolve": resolve, "run": run, "page": dict}
+    steps: dict[str, Any] = {"resolve": resolve, "run": run, "page": dict}
     if what not in steps:
         sys.exit(__doc__)
-    found = steps[what]()
+    found = steps[what](*extras)
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {"resolve": {}, "run": {}}
     if what == "page":
         PAGE.write_text(page(record))
@@ -226,4 +230,4 @@ def main(what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) == 2 else "")
+    main(*sys.argv[1:])
