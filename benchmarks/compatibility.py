@@ -200,7 +200,8 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 ## Resolved: the extras
 
 Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
-pyspark is published as source only, so `[spark]` is not in the table.
+pyspark is published as source only, so `[spark]` is not in the table; `[lora]`, `[ray]` and `[ray-llm]` are newer than
+the last full resolution.
 
 {extras}
 
