@@ -1,7 +1,7 @@
 """Which versions fit: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
 
-``resolve`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing is
-installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
+``resolve [EXTRA ...]`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing
+is installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
 environment, and runs the tests below. Both need ``uv`` and the package index, and note what they found in
 compatibility.json beside this file. ``page`` writes the page of it.
 """
@@ -27,7 +27,10 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
 """Installed for the tests: every extra without torch, spaCy or a GPU library."""
 
-EXTRAS = ("", *LIGHT, "spacy", "hf", "torchmetrics", "train", "trl", "verl", "vllm", "docs")
+EXTRAS = (
+    "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
+    "docs",
+)  # fmt: skip
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -55,18 +58,28 @@ def reason(said: str) -> str:
     """Why nothing fits, in short: the resolver's first sentence that names a package."""
     text = " ".join(re.sub(r"[×╰─▶│]", " ", said).split())
     found = re.search(r"[Bb]ecause (.+?)(?:,? we can conclude|, and| and (?:only|you|scapo)|\.\s|$)", text)
-    return (found[1] if found else text)[:160]
+    return (found[1] if found else text).partition(" (e.g.")[0][:160]
 
 
-def resolve() -> dict[str, Any]:
-    """Extras -> Python -> resolution -> what the direct dependencies resolve to, or why they do not."""
+def direct() -> set[str]:
+    """Packages that pyproject.toml names."""
+    return set(re.findall(r'"([A-Za-z][\w-]*)[<>=]{2}', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")))
+
+
+def resolve(*chosen: str) -> dict[str, Any]:
+    """The chosen extras (none: all) -> Python -> resolution -> versions of the direct dependencies, or why none fit."""
     found: dict[str, Any] = {}
-    for extras in (*EXTRAS, *TOGETHER):
+    named = direct()
+    for extras in chosen or (*EXTRAS, *TOGETHER):
         for python in PYTHONS:
             for name, resolution in RESOLUTIONS.items():
                 done = compiled(python, extras, resolution)
                 pins = dict(line.split("==") for line in done.stdout.split() if "==" in line)
-                answer = {"versions": pins} if not done.returncode else {"fails": reason(done.stderr)}
+                answer = (
+                    {"versions": {k: v for k, v in pins.items() if k in named}}
+                    if not done.returncode
+                    else {"fails": reason(done.stderr)}
+                )
                 found.setdefault(extras, {}).setdefault(python, {})[name] = answer
                 print(f"[{extras}] {python} {name}: {answer.get('fails') or f'{len(pins)} packages'}", flush=True)
     return found
@@ -116,8 +129,6 @@ def page(record: dict[str, Any]) -> str:
     """docs/compatibility.md."""
     base = record["resolve"][""]
     names = sorted({name for python in base.values() for name in python["newest"].get("versions", {})})
-    direct = re.findall(r'^  "([\w-]+)>=', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
-    names = [name for name in names if name in direct]
     required = [["Python", "", *names]]
     for python, answers in base.items():
         required += [[python, name, *versions(answer, names)] for name, answer in answers.items()]
@@ -126,9 +137,13 @@ def page(record: dict[str, Any]) -> str:
         cells = record["run"].get(python)
         ran.append([python, *(_outcome(cells[name]) if cells else "not run: no interpreter" for name in RESOLUTIONS)])
     extras = [["extras", *PYTHONS]]
-    for name, answers in record["resolve"].items():
-        if name:
+    for name in (*EXTRAS, *TOGETHER):
+        if name and (answers := record["resolve"].get(name)):
             extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
+    heavy = ["torch", "transformers", "vllm", "trl", "verl"]
+    chosen = [["extras, Python 3.12", "", *heavy]]
+    for name in ("hf", "train", "vllm", "train,vllm", "trl", "verl"):
+        chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
     failures = sorted(
         {
             f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
@@ -142,6 +157,7 @@ def page(record: dict[str, Any]) -> str:
         required=table(required),
         ran=table(ran),
         extras=table(extras),
+        chosen=table(chosen),
         failures="\n".join(failures) or "None.",
         light=", ".join(f"`{name}`" for name in LIGHT),
         files=len(TESTS),
@@ -184,8 +200,12 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 ## Resolved: the extras
 
 Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
+pyspark is published as source only, so `[spark]` is not in the table; `[lora]`, `[ray]` and `[ray-llm]` are newer than
+the last full resolution.
 
 {extras}
+
+{chosen}
 
 What does not fit:
 
@@ -193,22 +213,22 @@ What does not fit:
 """
 
 
-def main(what: str) -> None:
+def main(what: str = "", *extras: str) -> None:
     """One of the three steps."""
-    steps = {"resolve": resolve, "run": run, "page": dict}
+    steps: dict[str, Any] = {"resolve": resolve, "run": run, "page": dict}
     if what not in steps:
         sys.exit(__doc__)
-    found = steps[what]()
+    found = steps[what](*extras)
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {"resolve": {}, "run": {}}
     if what == "page":
         PAGE.write_text(page(record))
         return
     record[what] = {**record[what], **found}
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    RECORD.write_text(json.dumps(record, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
     if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) == 2 else "")
+    main(*sys.argv[1:])

@@ -42,24 +42,30 @@ ELSEWHERE = {"../examples/README.md": "examples.md", "../README.md": "index.md"}
 
 def _complete(app: Sphinx, name: str, source: list[str]) -> None:
     """Links out of this folder stay in the site; pages that index.md does not list come last in the navigation."""
-    for target, page in ELSEWHERE.items():
-        source[0] = source[0].replace(f"]({target})", f"]({page})")
+    source[0] = _joined(source[0])
     if name == "index":
         listed = set(re.findall(r"^[\w/]+$", source[0], re.MULTILINE))
         others = "\n".join(sorted(app.env.found_docs - listed - {name}))
         source[0] += f"\n```{{toctree}}\n:caption: More\n:hidden:\n\n{others}\n```\n" if others else ""
 
 
+def _joined(text: str) -> str:
+    """A page with the file that it includes, its links as they are from here."""
+    text = re.sub(r"```\{include\} \.\./(\S+)\n```", lambda found: _of_the_checkout(found[1]), text)
+    for target, page in ELSEWHERE.items():
+        text = text.replace(f"]({target})", f"]({page})")
+    return text
+
+
+def _of_the_checkout(name: str) -> str:
+    text = (HERE.parent / name).read_text(encoding="utf-8")
+    return re.sub(r"\]\((?!https?:|#)", "](../", text).replace("](../docs/", "](")
+
+
 def _as_markdown(name: str) -> str:
     """A page for programs: its source; included files and docstrings in place of the directives."""
-    text = (HERE / f"{name}.md").read_text(encoding="utf-8")
+    text = _joined((HERE / f"{name}.md").read_text(encoding="utf-8"))
     text = re.sub(r"```\{toctree\}.*?```\n", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r"```\{include\} (\S+)\n.*?```",
-        lambda found: (HERE / found[1]).read_text(encoding="utf-8"),
-        text,
-        flags=re.DOTALL,
-    )
     return re.sub(r"```\{eval-rst\}\n(.*?)```", lambda found: _docstrings(found[1]), text, flags=re.DOTALL)
 
 
