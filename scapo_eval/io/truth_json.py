@@ -25,9 +25,9 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
     first_line = text.split(b"\n", 1)[0].strip()
     if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
         faults = FaultList()
-        return read_truth_records(records_of(data, source, on_error=faults.add), source, faults)
+        return read_truth_records(records_of(data, source, on_error=faults.add, unique=True), source, faults)
     try:
-        document = parse_json(data)
+        document = parse_json(data, unique=True)
     except ValueError as error:
         raise json_fault(source, data, error) from None
     if not isinstance(document, dict):
