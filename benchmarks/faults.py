@@ -438,7 +438,7 @@ COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (f"judge facts captions.jsonl --references references.jsonl -o out.jsonl {_SERVER}", ("captions.jsonl", "references.jsonl", "reply")),
     (f"judge objhal captions.jsonl -o out.jsonl {_SERVER}", ("captions.jsonl", "reply")),
     ("train config.toml", ("config.toml", "prompts.jsonl", "truth.json", "vocabulary.yaml")),
-    ("plan config.toml --gpus 8xH100 --set model.path=Qwen/Qwen2.5-VL-7B-Instruct", ("config.toml",)),
+    ("plan config.toml --gpus 2xH100 --set model.path=Qwen/Qwen2.5-VL-7B-Instruct", ("config.toml",)),
 )  # fmt: skip
 """Command, and the files of it that are damaged (``reply``: what the server answers)."""
 
@@ -1052,9 +1052,8 @@ def _judged(
     if code == 2:
         if any(name.endswith(".part") or re.match(r"out\.", name) for name in written if ".journal" not in name):
             return "half-written", " ".join(written)
-        stem = Path(case.file).name
-        folder = case.file.partition("/")[0]
-        if case.file and case.file != "reply" and stem not in said and not (folder != stem and f"{folder}:" in said):
+        words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in ("run", "training"))}
+        if case.file not in ("", "reply") and not any(Path(word).name in said for word in words - {"reply"}):
             return "unnamed", said.strip()[:160]
     elif any(name.endswith(".part") for name in written):
         return "half-written", " ".join(written)

@@ -99,12 +99,11 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
 def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:
     if {"faithscore", "num_samples"} <= set(record):
         raise ValueError("only FaithScore's mean; the facts of each answer are needed (its fact_scores)")
-    listed = next((record[key] for key in _LISTS if key in record), None)
+    listed_under = next((key for key in _LISTS if key in record), None)
     verdicts = next((record[key] for key in _VERDICTS if key in record), None)
     if verdicts is None:
         raise ValueError(f"missing key 'verified' (found: {', '.join(record)})")
-    if listed is None:
-        listed = verdicts
+    listed = verdicts if listed_under is None else record[listed_under]
     facts, verified = _number_of(listed, "facts"), _number_verified(verdicts, listed)
     if verified > facts:
         raise ValueError(f"{verified} verified of {facts} facts")
