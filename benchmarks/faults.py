@@ -912,7 +912,7 @@ class Outcome:
         place: file and line of a traceback.
         code: exit code; negative: the signal.
         said: standard error; out: standard output.
-        seconds, mebibytes: processor time and memory taken.
+        seconds, mebibytes: processor time, and memory taken beyond what the warm process has.
     """
 
     kind: str
@@ -955,6 +955,7 @@ def run_case(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         sys.stdout.flush()
         sys.stderr.flush()
+        warm = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()  # a fork begins with it
         if not (child := os.fork()):
             _execute(case.command, folder, out.fileno(), said.fileno())
         _, status, used = os.wait4(child, 0)
@@ -964,7 +965,7 @@ def run_case(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
             stream.seek(0)
             texts.append(stream.read(1 << 22).decode("utf-8", "replace"))
     written = [name for name in _files(folder) if name not in before]
-    seconds, mebibytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    seconds, mebibytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024 - warm / 2**20
     kind, place = _judged(case, code, texts[1], written, seconds, mebibytes)
     return Outcome(kind, place, code, texts[1], texts[0] if keep else "", seconds, mebibytes)
 
