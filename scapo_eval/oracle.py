@@ -390,6 +390,11 @@ class Truth:
             f"'{self.vocabulary.name}' have no truth, so naming them counts for nothing: {shown}"
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of values against this truth must know of it, one sentence each."""
+        return tuple(filter(None, (self.warning, self.without_truth)))
+
     def rows(self, image_ids: Iterable[object]) -> NDArray[np.int64]:
         """(n,) row of each image id.
 

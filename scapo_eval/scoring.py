@@ -322,7 +322,7 @@ def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
         truth: the truth.
         mentioned: (labels,) how often the captions mention each label of its vocabulary.
     """
-    yield from filter(None, (truth.warning, truth.without_truth))
+    yield from truth.notes
     if truth.oracle.world != "open-axis":
         return
     known = (truth.states == 1).any(axis=0)

@@ -18,6 +18,9 @@ CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}
 CHUNK_TOKENS = {"cpu": 512}
 """Most tokens at once, by device: with a small vocabulary the logits of more fall out of a CPU's cache."""
 
+KEPT_ELEMENTS = {"cpu": 2**23}
+"""Most probabilities that are kept for backward in place of being made again, by device: 32 MiB in float32."""
+
 _NEVER = -1e30  # of a token that is never sampled: finite, because 0 * inf would poison the entropy
 
 
@@ -60,7 +63,7 @@ def _logits(hidden: Tensor, weight: Tensor, never: Tensor, scale: float) -> Tens
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Forward keeps the log-normalizer of each row; backward makes the logits again and uses it."""
+    """Forward keeps the log-normalizer of each row, and backward makes the logits again; few are kept themselves."""
 
     @staticmethod
     def forward(
@@ -68,31 +71,36 @@ class _TokenStatistics(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         n, dtype = len(targets), torch.promote_types(hidden.dtype, torch.float32)
         logprob, entropy, end, normalizer = (torch.empty(n, dtype=dtype, device=hidden.device) for _ in range(4))
+        few = n * len(weight) <= KEPT_ELEMENTS.get(hidden.device.type, 0) and any(ctx.needs_input_grad)
+        kept = torch.empty(n, len(weight), dtype=dtype, device=hidden.device) if few else None
         for at in _chunks(n, weight):
             logits = _logits(hidden[at], weight, never, scale)
             top = logits.amax(1, keepdim=True)
-            share = logits.sub_(top).exp()
+            share = torch.exp(logits.sub_(top), out=None if kept is None else kept[at])
             total = share.sum(1)
             log_total = total.log()
             logprob[at] = logits.gather(1, targets[at, None])[:, 0] - log_total
             entropy[at] = log_total - torch.linalg.vecdot(share, logits) / total
             end[at] = share[:, ends].sum(1) / total
-            normalizer[at] = log_total + top[:, 0]
-        ctx.save_for_backward(hidden, weight, targets, never, normalizer)
+            normalizer[at] = log_total + top[:, 0] if kept is None else total
+        ctx.save_for_backward(hidden, weight, targets, never, normalizer, kept)
         ctx.scale = scale
         ctx.mark_non_differentiable(entropy, end)
         return logprob, entropy, end
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, never, normalizer = ctx.saved_tensors
+        hidden, weight, targets, never, normalizer, kept = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
         # summed in float32 at least: a batch has dozens of chunks, and bfloat16 would lose the small ones
         dtype = torch.promote_types(weight.dtype, torch.float32)
         to_weight = torch.zeros_like(weight, dtype=dtype) if ctx.needs_input_grad[1] else None
         for at in _chunks(len(targets), weight):
-            logits = _logits(hidden[at], weight, never, ctx.scale)
-            slope = logits.sub_(normalizer[at, None]).exp_().mul_(-gradient[at, None])
+            if kept is None:
+                logits = _logits(hidden[at], weight, never, ctx.scale)
+                slope = logits.sub_(normalizer[at, None]).exp_().mul_(-gradient[at, None])
+            else:
+                slope = kept[at] * (-gradient[at] / normalizer[at])[:, None]
             slope.scatter_add_(1, targets[at, None], gradient[at, None])
             slope = slope.mul_(ctx.scale).to(weight.dtype)
             to_hidden[at] = slope @ weight

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some 300 commands under test: compiled once, not by each
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+WARM = Path(__file__).resolve().parent / "programs" / "warm.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,3 +41,33 @@ def shared() -> Path:
     if os.environ.get("SCAPO_REQUIRE_SHARED") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process (``programs/warm.py``)."""
+    folder = tmp_path_factory.mktemp("programs")
+    listening = folder / "warm"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-W", "ignore", str(WARM), str(listening)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
+    (folder / "bin").mkdir()
+    for name in ("scapo-eval", "python", "transformers"):
+        client = shlex.join([sys.executable, "-I", "-S", str(WARM), str(listening), name])
+        (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+        (folder / "bin" / name).chmod(0o755)
+    yield folder / "bin"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def warm(programs: Path) -> Iterator[None]:
+    """Lets the commands of a module be those forks: ``scapo-eval`` and ``python``, found by the PATH."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(programs), prepend=os.pathsep)
+        yield

@@ -24,6 +24,7 @@ pool() {
 rollouts() {
     scapo-eval describe pool.jsonl --model "$POLICY" "${ENGINE[@]}" --samples 8 --temperature 1 --max-tokens "$LONGEST" -o rollouts.jsonl
     scapo-eval vocab mine rollouts.jsonl -o candidates.jsonl
+    scapo-eval vocab build candidates.jsonl "${DRAFT[@]}" -o draft.yaml
     scapo-eval vocab check "$VOCABULARY"
 }
 
@@ -104,12 +105,15 @@ describe() {
     done
 }
 
-# MMHal-Bench is rated by a judge, a text model.
+# MMHal-Bench is rated by a judge, a text model. For FaithScore it takes captions apart and checks each fact.
 rate() {
     start_judge
-    mkdir -p ratings
+    mkdir -p ratings facts
     for name in $SYSTEMS; do
         scapo-eval judge mmhal "mmhal/$name.jsonl" "${JUDGE[@]}" "${RATE[@]}" -o "ratings/$name.jsonl"
+    done
+    for name in $FACTS_OF; do
+        scapo-eval judge faithscore "captions/$name.jsonl" --images-root "$EVALUATION_IMAGES" "${JUDGE[@]}" -o "facts/$name.jsonl"
     done
 }
 
@@ -122,17 +126,27 @@ score() {
     scapo-eval phd $(files phd) --data "$PHD" -o results/phd.json
     scapo-eval phd $(files phd_described) --data "$PHD" -o results/phd_described.json
     scapo-eval mmhal $(files ratings) -o results/mmhal.json
+    if [ -n "$FACTS_OF" ]; then
+        scapo-eval faithscore $(files facts "$FACTS_OF") -o results/faithscore.json
+    fi
+    for name in $GENERAL_OF; do # what lmms-eval or VLMEvalKit wrote of this system
+        scapo-eval import "$GENERAL/$name/"* --name "$name" -o "results/general_$name.json"
+    done
     scapo-eval augmented amber/base.jsonl plain+description=amber_described/base.jsonl SCAPO=amber_described/scapo.jsonl --data "$AMBER" -o results/augmented.json
 }
 
-files() { # FOLDER -> NAME=FOLDER/NAME.jsonl of every system
-    for name in $SYSTEMS; do printf '%s=%s/%s.jsonl ' "$name" "$1" "$name"; done
+files() { # FOLDER [NAMES] -> NAME=FOLDER/NAME.jsonl of every system
+    for name in ${2:-$SYSTEMS}; do printf '%s=%s/%s.jsonl ' "$name" "$1" "$name"; done
 }
 
 # The paper's tables and figures, and the page to look at.
 report() {
     mkdir -p tables
+    general=$(for name in $GENERAL_OF; do printf 'results/general_%s.json ' "$name"; done)
     for format in markdown latex; do
+        scapo-eval report density.json --format "$format" --table 3 -o "tables/3.$format"
+        [ -z "$FACTS_OF" ] || scapo-eval report results/faithscore.json --format "$format" --table faithscore -o "tables/faithscore.$format"
+        [ -z "$general" ] || scapo-eval report $general --format "$format" --table general -o "tables/general.$format"
         scapo-eval report results/coco.json results/amber_described.json results/phd_described.json --format "$format" --table 1 -o "tables/1.$format"
         scapo-eval report results/coco.json results/amber_described.json results/mmhal.json --format "$format" --table 2 -o "tables/2.$format"
         scapo-eval report results/augmented.json --format "$format" --table 4 -o "tables/4.$format"

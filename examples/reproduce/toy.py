@@ -29,8 +29,8 @@ ANNOTATED = ("dog", "cat", "book", "cup")
 
 SIDE, CELL = 56, 28
 PAIR = ("knife", "fork")
-TRAIN, EVALUATION, AMBER = 24, 8, 8
-"""Numbers of pictures, 40 in all: to train on, to describe, and those of the AMBER-like benchmark."""
+TRAIN, EVALUATION, AMBER, ODD = 22, 8, 8, 2
+"""Numbers of pictures, 40 in all: to train on, to describe, of the AMBER-like benchmark, of PhD's own pictures."""
 
 COARSE = "Coarse : is it visible ? {answer}"
 JOINT = "Joint : which are visible ? {answer}"
@@ -129,7 +129,11 @@ def make(folder: Path, seed: int = 7) -> None:
         (folder / f"{name}.txt").write_text(text)
     write_amber(folder / "AMBER" / "data", amber)
     held_out = list(shown.items())[TRAIN:]
-    write_json(folder / "phd.json", [phd(image, objects) for image, objects in held_out])
+    odd = write_pictures(folder / "val" / "CCS_images", range(101, 101 + ODD), rng)
+    write_json(folder / "phd.json", [
+        *(phd(image, objects) for image, objects in held_out),
+        *(phd(image, objects, odd=True) for image, objects in odd.items()),
+    ])  # fmt: skip
     write_json(folder / "mmhal.json", [mmhal(image, objects) for image, objects in held_out])
     train_judge(folder / "judge")
     train_policy(folder / "policy")
@@ -173,13 +177,15 @@ def write_amber(folder: Path, shown: dict[str, list[str]]) -> None:
     (folder / "safe_words.txt").write_text("image\n")
 
 
-def phd(image: str, shown: list[str]) -> dict[str, Any]:
-    """A record of PhD's ``data.json``."""
+def phd(image: str, shown: list[str], odd: bool = False) -> dict[str, Any]:
+    """A record of PhD's ``data.json``: of a photograph, or of a generated picture against common sense."""
     absent = next(label for label in LABELS if label not in shown)
     return {
         "image_id": image, "task": "object", "yes_question": ASKED.format(shown[0]),
         "no_question": ASKED.format(absent), "hitem": absent, "gt": shown[0], "subject": shown[0],
-        "context": {"sec": SPOKEN.format(absent), "icc": SPOKEN.format(absent)},
+        **({"ccs_description": SPOKEN.format(shown[0])} if odd else {
+            "context": {"sec": SPOKEN.format(absent), "icc": SPOKEN.format(absent)},
+        }),
     }  # fmt: skip
 
 

@@ -91,8 +91,8 @@ def command(
         )
     if quiet:
         return 0
-    if reward.truth.warning:
-        echo(f"scapo-eval: warning: {reward.truth.warning}", err=True)
+    for note in reward.truth.notes:
+        echo(f"scapo-eval: warning: {note}", err=True)
     n, empty = found.n_records, found.table.counts()["empty"]
     left_out = (
         f", {found.skipped} faulty and {found.unknown_images} of unknown images left out" if found.left_out else ""

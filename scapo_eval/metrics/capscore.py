@@ -370,7 +370,7 @@ def _scores(
         ids=digest(found.table.image_ids),
         skip=found.left_out,
     )
-    further = (note for truth in rest for note in (truth.warning, truth.without_truth) if note)
+    further = (note for truth in rest for note in truth.notes)
     notes = (*damage, *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,

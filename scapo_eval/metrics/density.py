@@ -179,7 +179,6 @@ def score_density(
             ids=digest(found.table.image_ids),
             skip=found.left_out,
         )
-        warning = reward.truth.warning if reward.config.rule == rules[0] else None
         run = Run(
             name=f"{vocabulary.name} {reward.config.rule}" if len(rules) > 1 else vocabulary.name,
             signature=signature,
@@ -187,7 +186,7 @@ def score_density(
             table=CountTable(COLUMNS, found.table.image_ids, rows),
             n_records=found.n_records,
             other_counts=found.other_counts,
-            notes=(warning,) if warning else (),
+            notes=reward.truth.notes if reward.config.rule == rules[0] else (),
             resampling=resampling or Resampling(),
         )
         runs.append(run)

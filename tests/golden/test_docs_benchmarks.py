@@ -77,6 +77,7 @@ def judge() -> Iterator[str]:
         running.terminate()
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("commands", BLOCKS, ids=lambda block: " ".join(block.split()[1:3]))
 def test_commands_of_the_page(commands: str, folder: Path, shared: Path, request: pytest.FixtureRequest) -> None:
     if "opera" in commands or "parity" in commands:
@@ -84,14 +85,12 @@ def test_commands_of_the_page(commands: str, folder: Path, shared: Path, request
     if "xlsx" in commands:
         pytest.importorskip("openpyxl")
     server = request.getfixturevalue("judge") if "judge " in commands else ""
-    program = f'scapo-eval() {{ "{sys.executable}" -m scapo_eval.cli.main "$@"; }}\n{commands}'
     done = subprocess.run(
-        ["bash", "-euc", program],
+        ["bash", "-euc", commands],
         cwd=folder,
         env={
             **os.environ,
             "NLTK_DATA": str(shared / "nltk_data"),
-            "PYTHONPATH": str(CHECKOUT),
             "OPENAI_BASE_URL": server,
         },
         capture_output=True,

@@ -107,6 +107,9 @@ def start() -> Iterator[Callable[..., str]]:
         process.stdout.close()
 
 
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
 @dataclass(frozen=True)
 class Lab:
     """A training run in small: a model, pictures, prompts, truth, and the settings of a run of four steps."""
@@ -125,8 +128,12 @@ class Lab:
 
     def command(self, ranks: int, *arguments: str) -> list[str]:
         """The command of a run, under torchrun if it has several ranks."""
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        launcher = [*TORCHRUN, str(ranks)] if ranks > 1 else []
         return [sys.executable, *launcher, "-m", "scapo_train", *arguments]
+
+    def forked(self, ranks: int, *program: str) -> list[str]:
+        """The command of a program under torchrun, all of it forks of one process (the fixture ``warm``)."""
+        return ["python", *TORCHRUN, str(ranks), "--no-python", "python", *program]
 
 
 @pytest.fixture(scope="session")

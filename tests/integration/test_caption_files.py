@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,10 +161,11 @@ def test_own_lines_travel_unparsed_and_nothing_else_does(tmp_path: Path) -> None
         assert {type(block) for block in caption_blocks(tmp_path / "x")} == {Block if raw else ParsedBlock}, layout
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("layout", ["lines", "lmms-eval", "csv", "vlmevalkit tsv"])
 def test_standard_input(tmp_path: Path, layout: str) -> None:
     (tmp_path / "truth.json").write_text(json.dumps(TRUTH))
-    command = [sys.executable, "-m", "scapo_eval.cli.main", "score", "-", "--truth", "truth.json", "--json"]
+    command = ["scapo-eval", "score", "-", "--truth", "truth.json", "--json"]
     done = subprocess.run(command, input=LAYOUTS[layout], capture_output=True, cwd=tmp_path, check=True)
     assert json.loads(done.stdout)["systems"][0]["counts"]["generated"] == 6
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "scapo_eval.cli.main"]
+pytestmark = pytest.mark.usefixtures("warm")
 LABELS = ["dog", "cat", "car", "tree"]
 GOOD = "A dog is near the tree here."  # Cap. Score 100
 FAIR = "There is a dog near here now."  # Cap. Score 66.7
@@ -21,7 +20,7 @@ RESPONSES = [("1", text) for text in (GOOD, FAIR, BAD, LONG, NOTHING, BAD)]
 
 
 def run(*arguments: object, code: int = 0) -> tuple[list[dict[str, Any]], str]:
-    done = subprocess.run([*COMMAND, "pairs", *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["scapo-eval", "pairs", *map(str, arguments)], capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "scapo_eval.cli.main"]
+pytestmark = pytest.mark.usefixtures("warm")
 LABELS = ["dog", "cat", "car"]
 RESPONSES = [
     ("1", "A dog is here today. A cat sits on the red car."),
@@ -20,7 +19,9 @@ RESPONSES = [
 
 
 def run(*arguments: object, stdin: str = "", code: int = 0) -> tuple[str, str]:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        ["scapo-eval", *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout, done.stderr

@@ -20,6 +20,7 @@ import zstandard
 from scapo_eval import PresenceOracle, Vocabulary, score_captions
 
 LABELS = ["dog", "cat", "car", "bus", "tree", "couch"]
+pytestmark = pytest.mark.usefixtures("warm")
 COMMAND = [sys.executable, "-m", "scapo_eval.cli.main"]
 
 
@@ -27,7 +28,7 @@ def run(
     *arguments: object, cwd: Path, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        ["scapo-eval", *map(str, arguments)],
         cwd=cwd,
         input=stdin,
         capture_output=True,

@@ -8,11 +8,8 @@ import itertools
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +28,6 @@ from scapo_train.plan import __main__ as plan  # noqa: E402
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXAMPLE, PAGE = CHECKOUT / "examples" / "reproduce", CHECKOUT / "docs" / "reproduce.md"
-WARM = CHECKOUT / "tests" / "programs" / "warm.py"
 SCRIPT = (EXAMPLE / "reproduce.sh").read_text()
 
 
@@ -40,26 +36,6 @@ def program(folder: Path, name: str, line: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{line}\n")
     (folder / name).chmod(0o755)
-
-
-@pytest.fixture
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder with ``scapo-eval``, ``python`` and ``transformers`` as forks of one process (``programs/warm.py``)."""
-    folder = tmp_path_factory.mktemp("programs")
-    listening = folder / "warm"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    with (folder / "log").open("w") as log:
-        command = [sys.executable, "-W", "ignore", str(WARM), str(listening)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
-    for name in ("scapo-eval", "python", "transformers"):
-        client = shlex.join([sys.executable, "-I", "-S", str(WARM), str(listening), name])
-        program(folder / "bin", name, f'exec {client} "$@"')
-    yield folder / "bin"
-    process.kill()
-    process.wait()
-    process.stdout.close()
 
 
 @pytest.fixture
@@ -105,6 +81,7 @@ def judge_reads_pixels_and_its_planted_error_is_refined_away(done: Path) -> None
     assert planted >= len(knives) - 1
     assert not store.matrix[knives, fork].any()
     assert "shelf" in {row["phrase"] for row in rows(done / "candidates.jsonl")}
+    assert "shelf" in Vocabulary.load(done / "draft.yaml").labels
 
 
 def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
@@ -148,7 +125,8 @@ def each_stage_reads_what_the_one_before_wrote(done: Path) -> None:
 
 def tables_and_report_have_every_system(done: Path) -> None:
     systems = ["base", "scapo", "grpo"]
-    for number, expected in ((1, systems), (2, systems), (4, ["base", "plain+description", "SCAPO"])):
+    rows_of = ((1, systems), (2, systems), (3, ["coco80", "toy"]), (4, ["base", "plain+description", "SCAPO"]))
+    for number, expected in rows_of:
         table = (done / "tables" / f"{number}.markdown").read_text()
         assert [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")][2:] == expected
         assert "\\begin{tabular}" in (done / "tables" / f"{number}.latex").read_text()
@@ -159,6 +137,9 @@ def tables_and_report_have_every_system(done: Path) -> None:
     packed = json.loads(gzip.decompress(base64.b64decode(charts)))
     assert packed["captions"] == systems
     assert [run["name"] for run in packed["training"]] == ["scapo", "grpo", "dapo", "coco"]
+    phd = json.loads((done / "results" / "phd.json").read_text())
+    assert [system["n_images"] for system in phd["systems"]] == [8 + 2] * len(systems)  # two for the mode ccs
+    assert all(system["metrics"]["phd_ccs"]["value"] is not None for system in phd["systems"])
     density = json.loads((done / "density.json").read_text())
     assert [system["name"] for system in density["systems"]] == ["coco80", "toy"]
 

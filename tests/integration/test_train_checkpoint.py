@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -39,9 +38,9 @@ spec.loader.exec_module(toys)
 
 def ranks(number: int, folder: Path, *actions: str) -> None:
     """Runs the program's actions in so many processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number), "--no-python"]
     done = subprocess.run(
-        [*command, str(PROGRAM), str(folder), *actions],
+        ["python", *torchrun, "python", str(PROGRAM), str(folder), *actions],
         capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -67,6 +66,7 @@ def trained() -> tuple[Any, Any]:
     return toy, optimizer
 
 
+@pytest.mark.usefixtures("warm")
 def test_any_number_of_ranks_reads_what_any_number_wrote(trained: tuple[Any, Any], tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "one", 2).save(2, *trained, {"sampler": [1, 2]})
     one = toys.tensors(*trained)
@@ -192,6 +192,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(
     assert "there is no earlier one" in caplog.text
 
 
+@pytest.mark.usefixtures("warm")
 def test_all_ranks_hear_that_one_could_not_write(tmp_path: Path) -> None:
     ranks(2, tmp_path, "save:run", "full:run")
     assert read(tmp_path / "run.pt") == (False, True)
@@ -258,6 +259,7 @@ def test_exports_load_as_they_were(tiny: ModuleType, tmp_path: Path, family: str
     assert loaded(tmp_path / "out").dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_sharded_model_exports_the_same_bytes(tiny: ModuleType, tmp_path: Path) -> None:
     from transformers import AutoModelForImageTextToText
 

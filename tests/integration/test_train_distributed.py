@@ -16,19 +16,20 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("warm"),
+]
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "train_ranks.py"
 FIRST_ONLY = "<NO_OTHER_FAILURES>"  # torchrun of torch 2.9 reports the first rank that left
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def trained(lab: Any, ranks: int, *changes: str) -> list[dict[str, Any]]:
     """What the program finds for each list of changes."""
     out = lab.folder / f"{ranks}.pt"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     done = subprocess.run(
-        [*command, str(PROGRAM), str(out), str(lab.config), *changes],
-        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
+        lab.forked(ranks, str(PROGRAM), str(out), str(lab.config), *changes),
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return torch.load(out, weights_only=True)
@@ -82,7 +83,7 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
 def started(lab: Any, *changes: str) -> subprocess.Popen[str]:
     """A run on two ranks that has made its first step."""
     arguments = lab.run("run", "run.steps=100000", "run.save_every=1", *changes)
-    process = subprocess.Popen(lab.command(2, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(lab.command(2, *arguments), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 6000
     metrics = lab.folder / "run" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
@@ -121,7 +122,7 @@ def test_a_fault_of_one_rank_ends_all_with_its_reason(lab: Any) -> None:
     (lab.folder / "train.jsonl").write_text("".join(lines[:2]))
     (lab.folder / "images" / "1.png").unlink()
     arguments = lab.run("run", "data.prompts_per_step=2", "data.max_bad=0", "run.samples=0")
-    done = subprocess.run(lab.command(2, *arguments), capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
+    done = subprocess.run(lab.forked(2, "-m", "scapo_train", *arguments), capture_output=True, text=True, timeout=600)
     said = done.stderr
     assert done.returncode == 1
     reason = "/images/1.png: cannot be read, with 0 others: more than data.max_bad = 0"
@@ -142,8 +143,8 @@ def broken(sampled):
 def test_an_error_of_one_rank_is_shown_with_its_trace_and_ends_all(lab: Any) -> None:
     (lab.folder / "mine.py").write_text(BROKEN)
     done = subprocess.run(
-        lab.command(2, *lab.run("run", f"credit.scheme={lab.folder / 'mine.py'}:broken")),
-        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
+        lab.forked(2, "-m", "scapo_train", *lab.run("run", f"credit.scheme={lab.folder / 'mine.py'}:broken")),
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     said = done.stderr
     assert "scapo_train: KeyError on rank 1:" in said
@@ -153,8 +154,8 @@ def test_an_error_of_one_rank_is_shown_with_its_trace_and_ends_all(lab: Any) -> 
 
 def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
     done = subprocess.run(
-        lab.command(2, *lab.run("run", "model.path=/nowhere")),
-        capture_output=True, text=True, timeout=600, env=ENVIRONMENT,
+        lab.forked(2, "-m", "scapo_train", *lab.run("run", "model.path=/nowhere")),
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.stderr.count("scapo_train: /nowhere: folder not found") == 1
     assert "rank 1:" not in done.stderr

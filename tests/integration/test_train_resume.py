@@ -24,6 +24,7 @@ from scapo_train.__main__ import main  # noqa: E402
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
     pytest.mark.usefixtures("quiet_loggers"),
+    pytest.mark.usefixtures("warm"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -106,8 +107,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
     resume, exact = ("--resume", "auto"), "model.dtype=float64"
     assert main(lab.run("whole", exact)) == 0
     assert main(lab.run("changed", exact, "run.steps=1", "run.export=false")) == 0
-    two = lab.command(2, *lab.run("changed", exact, "run.steps=3", "run.export=false"), *resume)
-    done = subprocess.run(two, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
+    changed = lab.run("changed", exact, "run.steps=3", "run.export=false")
+    two = lab.forked(2, "-m", "scapo_train", *changed, *resume)
+    done = subprocess.run(two, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "resumed after step 1" in done.stderr
     assert main([*lab.run("changed", exact), *resume]) == 0
@@ -129,7 +131,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(lab: Any) -> None:
 def test_sigterm_saves_and_leaves(lab: Any) -> None:
     steps = 20
     arguments = lab.run("stopped", f"run.steps={steps}", "run.save_every=0")
-    process = subprocess.Popen(lab.command(1, *arguments), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(["python", "-m", "scapo_train", *arguments], stderr=subprocess.PIPE, text=True)
     lines = lab.folder / "stopped" / "metrics.jsonl"
     while not lines.exists() or lines.read_bytes().count(b"\n") < 3:
         assert process.poll() is None

@@ -352,12 +352,12 @@ def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.M
     assert [line["mismatch"] > 1e-2 for line in lines if "mismatch" in line] == [False, True]
 
 
+@pytest.mark.usefixtures("warm")
 def test_two_ranks(lab: Any) -> None:
     own = Bench(lab).own()
     out = lab.folder / "out.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)],
+        lab.forked(2, str(TESTS / "programs" / "vllm_ranks.py"), str(out), str(lab.config)),
         capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Commands as forks of one process that has imported torch and transformers once: each saves seven seconds.
+"""Commands as forks of one process that has imported torch and transformers once: each saves up to seven seconds.
 
     python warm.py SOCKET                  # serves until it is killed; prints "ready"
     python warm.py SOCKET NAME [ARG ...]   # runs NAME (scapo-eval, python or transformers) there, as if it ran here
@@ -14,26 +14,26 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 SIZE = struct.Struct("!I")
 IMPORTED = (
     "aiohttp", "fastapi", "uvicorn", "PIL.Image", "transformers.cli.transformers", "scapo_eval.cli.main",
-    "scapo_eval.engines.hf", "scapo_train.plan.planner", "scapo_train.trainer", "inflect", "nltk",
-    "matplotlib.backends.backend_agg",
+    "scapo_eval.engines.hf", "scapo_train.plan.planner", "scapo_train.trainer", "torch.distributed.run", "inflect",
+    "nltk", "matplotlib.backends.backend_agg",
 )  # fmt: skip
 
 
 def serve(path: str) -> None:
     """Imports, then forks for each connection."""
-    import torch
-
-    torch.set_num_threads(1)
-    import transformers
-
     for name in IMPORTED:
-        importlib.import_module(name)
-    for name in ("LlavaForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "AutoProcessor"):
-        getattr(transformers, name)  # imported when they are first asked for
+        with suppress(ImportError):  # an extra that is not installed
+            importlib.import_module(name)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    if transformers := sys.modules.get("transformers"):
+        for name in ("LlavaForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "AutoProcessor"):
+            getattr(transformers, name, None)  # imported when they are first asked for
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who answers a connection is waited for by nobody
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)

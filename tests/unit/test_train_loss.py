@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scapo_train.logprob import CHUNK_ELEMENTS, token_statistics  # noqa: E402
+from scapo_train.logprob import CHUNK_ELEMENTS, KEPT_ELEMENTS, token_statistics  # noqa: E402
 from scapo_train.loss import kl_estimate, token_loss  # noqa: E402
 
 NONE = torch.tensor([], dtype=torch.long)
@@ -84,10 +84,12 @@ def test_the_kl_term_is_weighted_like_the_surrogate() -> None:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk", [10**9, 3 * 31, 1])
+@pytest.mark.parametrize("kept_elements", [0, 20 * 31])
 def test_statistics_and_gradients_equal_those_of_the_whole_log_softmax(
-    monkeypatch: pytest.MonkeyPatch, chunk: int, temperature: float
+    monkeypatch: pytest.MonkeyPatch, kept_elements: int, chunk: int, temperature: float
 ) -> None:
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
+    monkeypatch.setitem(KEPT_ELEMENTS, "cpu", kept_elements)
     n, d, size = 20, 8, 31
     never, ends = torch.tensor([3, 7]), torch.tensor([1, 2])
     hidden, weight = randoms(n, d).requires_grad_(), randoms(size, d, seed=5).requires_grad_()
@@ -115,8 +117,9 @@ def test_statistics_and_gradients_equal_those_of_the_whole_log_softmax(
     assert not found.end.requires_grad
 
 
-def test_no_logits_of_all_tokens_are_kept_for_the_backward_pass() -> None:
+def test_only_few_probabilities_are_kept_for_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     n, d, size = 4096, 8, 1000
+    monkeypatch.setitem(KEPT_ELEMENTS, "cpu", n * size - 1)
     hidden, weight = torch.randn(n, d, requires_grad=True), torch.randn(size, d, requires_grad=True)
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
