@@ -346,100 +346,125 @@ def _run_folder(folder: Path) -> None:
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-_TRUTH = "--truth truth.json --vocabulary vocabulary.yaml --resamples 20"
-_SMALL = "--truth truth.json --vocabulary vocabulary.yaml"
-_SERVER = "--model m --base-url {server} --tries 2 --timeout 20 -q"
-_RUN = (
-    "run/run.json", "run/vocabulary.json", "run/images.jsonl", "run/excluded.jsonl", "run/sources.jsonl",
-    "run/prompts.jsonl", "run/verdicts.npz", "run/verdicts.1.log", "run/qc/round-001.jsonl", "run/qc/round-002.jsonl",
-    "run/qc/summary.json", "run/passes.jsonl",
-)  # fmt: skip
+_WORDS = {
+    "TRUTH": "--truth truth.json --vocabulary vocabulary.yaml --resamples 20",
+    "SMALL": "--truth truth.json --vocabulary vocabulary.yaml",
+    "SERVER": "--model m --base-url {server} --tries 2 --timeout 20 -q",
+    "RUN": (
+        "run/run.json run/vocabulary.json run/images.jsonl run/excluded.jsonl run/sources.jsonl run/prompts.jsonl "
+        "run/verdicts.npz run/verdicts.1.log run/qc/round-001.jsonl run/qc/round-002.jsonl run/qc/summary.json "
+        "run/passes.jsonl"
+    ),
+}
+_COMMANDS = """\
+score captions.jsonl other.jsonl TRUTH -o out.json | captions.jsonl truth.json vocabulary.yaml rules.yaml
+score captions.json TRUTH --per-caption out.jsonl | captions.json
+score captions.jsonl.gz TRUTH | captions.jsonl.gz
+score captions.jsonl.zst TRUTH | captions.jsonl.zst
+score owned.jsonl --resamples 20 --format markdown --vocabulary vocabulary.yaml | owned.jsonl
+score captions.jsonl --truth truth.json.gz --vocabulary vocabulary.yaml --resamples 20 | truth.json.gz
+score captions.jsonl --truth map.json --vocabulary vocabulary.yaml --resamples 20 | map.json
+score captions.jsonl --truth truth.jsonl --vocabulary vocabulary.yaml --resamples 20 | truth.jsonl
+score captions.jsonl --truth coco.json --vocabulary vocabulary.yaml --resamples 20 | coco.json
+score captions.jsonl --truth lvis.json --vocabulary vocabulary.yaml --resamples 20 | lvis.json
+score captions.jsonl --truth genome.json --vocabulary vocabulary.yaml --resamples 20 | genome.json
+score captions.jsonl --truth table.csv --vocabulary vocabulary.yaml --resamples 20 | table.csv
+score captions.jsonl --truth matrix.npz --vocabulary vocabulary.yaml | matrix.npz
+score captions.jsonl --truth matrix.parquet --vocabulary vocabulary.yaml | matrix.parquet
+chair captions.jsonl TRUTH | captions.jsonl vocabulary.yaml
+chair captions.jsonl --truth map.json --profile reference --synonyms synonyms.txt | synonyms.txt map.json
+objhal judged.jsonl TRUTH | judged.jsonl
+density rollouts.jsonl TRUTH | rollouts.jsonl
+reward rollouts.jsonl SMALL -o out.jsonl | rollouts.jsonl truth.json
+reward verl.jsonl SMALL -o out.jsonl | verl.jsonl
+reward trl.parquet SMALL -o out.jsonl | trl.parquet
+pairs rollouts.jsonl SMALL --images images --format trl -o out.jsonl --min-gap 0 | rollouts.jsonl
+labels captions.jsonl SMALL | captions.jsonl truth.json
+show captions.jsonl SMALL --width 80 | captions.jsonl truth.json
+amber amber.json --data amber --resamples 20 \
+    | amber.json amber/annotations.json amber/relation.json amber/safe_words.txt amber/query/query_all.json
+amber amber.json --data amber --similarity pairs.json --resamples 20 | pairs.json
+pope answers.jsonl --questions questions.jsonl --resamples 20 | answers.jsonl questions.jsonl
+pope pope.json --questions questions.jsonl --resamples 20 --json | pope.json
+yesno answers.jsonl answers_other.jsonl --labels questions.jsonl --resamples 20 | answers.jsonl questions.jsonl
+yesno own.jsonl --resamples 20 | own.jsonl
+yesno lmms.jsonl --resamples 20 | lmms.jsonl
+yesno lmms_log.json --resamples 20 | lmms_log.json
+yesno vlm.tsv --resamples 20 | vlm.tsv
+yesno vlm.xlsx --resamples 20 | vlm.xlsx
+hallusionbench hallusion.json --resamples 20 | hallusion.json
+phd phd.jsonl --resamples 20 | phd.jsonl
+phd --data phd_data.json --prompts out.jsonl | phd_data.json
+mmhal mmhal.jsonl --resamples 20 | mmhal.jsonl
+mmhal mmhal_official.json --resamples 20 | mmhal_official.json
+facts claims.jsonl --resamples 20 | claims.jsonl
+faithscore facts.jsonl --resamples 20 | facts.jsonl
+faithscore fact_counts.jsonl --resamples 20 | fact_counts.jsonl
+augmented answers.jsonl answers_other.jsonl --benchmark pope --questions questions.jsonl --resamples 20 \
+    | answers.jsonl
+compare results.json --resamples 20 | results.json
+compare yesno.json --resamples 20 | yesno.json
+report results.json yesno.json training -o out.html --resamples 20 SMALL \
+    | results.json yesno.json training/metrics.jsonl training/samples.jsonl training/config.toml
+report results.json --format csv | results.json
+export results.json --to eee -o out.json | results.json
+import lmms.jsonl | lmms.jsonl
+import vlm.xlsx | vlm.xlsx
+import vlm.tsv | vlm.tsv
+import answers.jsonl | answers.jsonl
+import captions.json | captions.json
+import hallusion.json | hallusion.json
+import trl.parquet | trl.parquet
+import pope.json | pope.json
+import lmms_results.json --name system -o out.json | lmms_results.json
+import scores.csv --name system -o out.json | scores.csv
+vocab check vocabulary.yaml | vocabulary.yaml rules.yaml
+vocab stats vocabulary.yaml --json | vocabulary.yaml
+vocab diff coco80 vocabulary.yaml | vocabulary.yaml rules.yaml
+vocab expand vocabulary.yaml | vocabulary.yaml
+vocab mine rollouts.jsonl --vocabulary vocabulary.yaml --min-captions 1 | rollouts.jsonl vocabulary.yaml
+vocab build candidates.jsonl --min-captions 1 -o out.yaml | candidates.jsonl
+oracle check truth.json --vocabulary vocabulary.yaml --captions captions.jsonl | truth.json captions.jsonl
+oracle stats matrix.npz --json | matrix.npz
+oracle stats matrix.parquet --json | matrix.parquet
+oracle stats coco.json --json | coco.json
+oracle convert table.csv -o out.npz | table.csv
+oracle chair --instances coco.json --captions coco_captions.json --synonyms synonyms.txt -o out.json \
+    | coco.json coco_captions.json synonyms.txt
+oracle open-images open_images.csv --classes classes.csv -o out.npz | open_images.csv classes.csv
+oracle overlap truth.json captions.jsonl | truth.json captions.jsonl
+protocol check captions.jsonl --protocol protocol.json | protocol.json captions.jsonl
+annotate sample images.jsonl --images-root images -n 2 -o out.jsonl | images.jsonl
+annotate status run --json | RUN
+annotate history run 1 dog | RUN
+annotate finalize run -o out.npz --allow-unknown | RUN
+annotate mine run rollouts.jsonl --no-words -o out.jsonl | RUN rollouts.jsonl
+annotate qc status run --json | RUN
+annotate qc export run -o out.csv | RUN
+annotate qc import run qc.csv --by Ada | qc.csv run/qc/round-002.jsonl
+annotate qc close run --abandon | RUN
+annotate compare run run | RUN
+annotate refine run --labels dog SERVER | RUN reply
+annotate coarse images.jsonl --images-root images -o new --vocabulary vocabulary.yaml SERVER \
+    | images.jsonl vocabulary.yaml reply
+describe images.jsonl --images-root images -o out.jsonl SERVER | images.jsonl reply
+answer questions.jsonl --images-root images -o out.jsonl SERVER | questions.jsonl reply
+judge mmhal mmhal_answers.json -o out.jsonl SERVER | mmhal_answers.json reply
+judge faithscore captions.jsonl --images-root images -o out.jsonl SERVER | captions.jsonl reply
+judge facts captions.jsonl --references references.jsonl -o out.jsonl SERVER | captions.jsonl references.jsonl reply
+judge objhal captions.jsonl -o out.jsonl SERVER | captions.jsonl reply
+train config.toml | config.toml prompts.jsonl truth.json vocabulary.yaml
+plan config.toml --gpus 2xH100 --set model.path=Qwen/Qwen2.5-VL-7B-Instruct | config.toml
+"""
 
-COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (f"score captions.jsonl other.jsonl {_TRUTH} -o out.json", ("captions.jsonl", "truth.json", "vocabulary.yaml", "rules.yaml")),
-    (f"score captions.json {_TRUTH} --per-caption out.jsonl", ("captions.json",)),
-    (f"score captions.jsonl.gz {_TRUTH}", ("captions.jsonl.gz",)),
-    (f"score captions.jsonl.zst {_TRUTH}", ("captions.jsonl.zst",)),
-    ("score owned.jsonl --resamples 20 --format markdown --vocabulary vocabulary.yaml", ("owned.jsonl",)),
-    *((f"score captions.jsonl --truth {name} --vocabulary vocabulary.yaml --resamples 20", (name,)) for name in (
-        "truth.json.gz", "map.json", "truth.jsonl", "coco.json", "lvis.json", "genome.json", "table.csv",
-    )),
-    *((f"score captions.jsonl --truth {name} --vocabulary vocabulary.yaml", (name,)) for name in ("matrix.npz", "matrix.parquet")),
-    (f"chair captions.jsonl {_TRUTH}", ("captions.jsonl", "vocabulary.yaml")),
-    ("chair captions.jsonl --truth map.json --profile reference --synonyms synonyms.txt", ("synonyms.txt", "map.json")),
-    (f"objhal judged.jsonl {_SMALL} --resamples 20", ("judged.jsonl",)),
-    (f"density rollouts.jsonl {_TRUTH}", ("rollouts.jsonl",)),
-    (f"reward rollouts.jsonl {_SMALL} -o out.jsonl", ("rollouts.jsonl", "truth.json")),
-    (f"reward verl.jsonl {_SMALL} -o out.jsonl", ("verl.jsonl",)),
-    (f"reward trl.parquet {_SMALL} -o out.jsonl", ("trl.parquet",)),
-    (f"pairs rollouts.jsonl {_SMALL} --images images --format trl -o out.jsonl --min-gap 0", ("rollouts.jsonl",)),
-    (f"labels captions.jsonl {_SMALL}", ("captions.jsonl", "truth.json")),
-    (f"show captions.jsonl {_SMALL} --width 80", ("captions.jsonl", "truth.json")),
-    ("amber amber.json --data amber --resamples 20", (
-        "amber.json", "amber/annotations.json", "amber/relation.json", "amber/safe_words.txt", "amber/query/query_all.json",
-    )),
-    ("amber amber.json --data amber --similarity pairs.json --resamples 20", ("pairs.json",)),
-    ("pope answers.jsonl --questions questions.jsonl --resamples 20", ("answers.jsonl", "questions.jsonl")),
-    ("pope pope.json --questions questions.jsonl --resamples 20 --json", ("pope.json",)),
-    ("yesno answers.jsonl answers_other.jsonl --labels questions.jsonl --resamples 20", ("answers.jsonl", "questions.jsonl")),
-    *((f"yesno {name} --resamples 20", (name,)) for name in ("own.jsonl", "lmms.jsonl", "lmms_log.json", "vlm.tsv", "vlm.xlsx")),
-    ("hallusionbench hallusion.json --resamples 20", ("hallusion.json",)),
-    ("phd phd.jsonl --resamples 20", ("phd.jsonl",)),
-    ("phd --data phd_data.json --prompts out.jsonl", ("phd_data.json",)),
-    ("mmhal mmhal.jsonl --resamples 20", ("mmhal.jsonl",)),
-    ("mmhal mmhal_official.json --resamples 20", ("mmhal_official.json",)),
-    ("facts claims.jsonl --resamples 20", ("claims.jsonl",)),
-    ("faithscore facts.jsonl --resamples 20", ("facts.jsonl",)),
-    ("faithscore fact_counts.jsonl --resamples 20", ("fact_counts.jsonl",)),
-    ("augmented answers.jsonl answers_other.jsonl --benchmark pope --questions questions.jsonl --resamples 20", ("answers.jsonl",)),
-    ("compare results.json --resamples 20", ("results.json",)),
-    ("compare yesno.json --resamples 20", ("yesno.json",)),
-    (f"report results.json yesno.json training -o out.html --resamples 20 {_SMALL}", (
-        "results.json", "yesno.json", "training/metrics.jsonl", "training/samples.jsonl", "training/config.toml",
-    )),
-    ("report results.json --format csv", ("results.json",)),
-    ("export results.json --to eee -o out.json", ("results.json",)),
-    *((f"import {name}", (name,)) for name in (
-        "lmms.jsonl", "vlm.xlsx", "vlm.tsv", "answers.jsonl", "captions.json", "hallusion.json", "trl.parquet", "pope.json",
-    )),
-    ("import lmms_results.json --name system -o out.json", ("lmms_results.json",)),
-    ("import scores.csv --name system -o out.json", ("scores.csv",)),
-    ("vocab check vocabulary.yaml", ("vocabulary.yaml", "rules.yaml")),
-    ("vocab stats vocabulary.yaml --json", ("vocabulary.yaml",)),
-    ("vocab diff coco80 vocabulary.yaml", ("vocabulary.yaml", "rules.yaml")),
-    ("vocab expand vocabulary.yaml", ("vocabulary.yaml",)),
-    ("vocab mine rollouts.jsonl --vocabulary vocabulary.yaml --min-captions 1", ("rollouts.jsonl", "vocabulary.yaml")),
-    ("vocab build candidates.jsonl --min-captions 1 -o out.yaml", ("candidates.jsonl",)),
-    ("oracle check truth.json --vocabulary vocabulary.yaml --captions captions.jsonl", ("truth.json", "captions.jsonl")),
-    ("oracle stats matrix.npz --json", ("matrix.npz",)),
-    ("oracle stats matrix.parquet --json", ("matrix.parquet",)),
-    ("oracle stats coco.json --json", ("coco.json",)),
-    ("oracle convert table.csv -o out.npz", ("table.csv",)),
-    ("oracle chair --instances coco.json --captions coco_captions.json --synonyms synonyms.txt -o out.json", ("coco.json", "coco_captions.json", "synonyms.txt")),
-    ("oracle open-images open_images.csv --classes classes.csv -o out.npz", ("open_images.csv", "classes.csv")),
-    ("oracle overlap truth.json captions.jsonl", ("truth.json", "captions.jsonl")),
-    ("protocol check captions.jsonl --protocol protocol.json", ("protocol.json", "captions.jsonl")),
-    ("annotate sample images.jsonl --images-root images -n 2 -o out.jsonl", ("images.jsonl",)),
-    ("annotate status run --json", _RUN),
-    ("annotate history run 1 dog", _RUN),
-    ("annotate finalize run -o out.npz --allow-unknown", _RUN),
-    ("annotate mine run rollouts.jsonl --no-words -o out.jsonl", (*_RUN, "rollouts.jsonl")),
-    ("annotate qc status run --json", _RUN),
-    ("annotate qc export run -o out.csv", _RUN),
-    ("annotate qc import run qc.csv --by Ada", ("qc.csv", "run/qc/round-002.jsonl")),
-    ("annotate qc close run --abandon", _RUN),
-    ("annotate compare run run", _RUN),
-    (f"annotate refine run --labels dog {_SERVER}", (*_RUN, "reply")),
-    (f"annotate coarse images.jsonl --images-root images -o new --vocabulary vocabulary.yaml {_SERVER}", ("images.jsonl", "vocabulary.yaml", "reply")),
-    (f"describe images.jsonl --images-root images -o out.jsonl {_SERVER}", ("images.jsonl", "reply")),
-    (f"answer questions.jsonl --images-root images -o out.jsonl {_SERVER}", ("questions.jsonl", "reply")),
-    (f"judge mmhal mmhal_answers.json -o out.jsonl {_SERVER}", ("mmhal_answers.json", "reply")),
-    (f"judge faithscore captions.jsonl --images-root images -o out.jsonl {_SERVER}", ("captions.jsonl", "reply")),
-    (f"judge facts captions.jsonl --references references.jsonl -o out.jsonl {_SERVER}", ("captions.jsonl", "references.jsonl", "reply")),
-    (f"judge objhal captions.jsonl -o out.jsonl {_SERVER}", ("captions.jsonl", "reply")),
-    ("train config.toml", ("config.toml", "prompts.jsonl", "truth.json", "vocabulary.yaml")),
-    ("plan config.toml --gpus 2xH100 --set model.path=Qwen/Qwen2.5-VL-7B-Instruct", ("config.toml",)),
-)  # fmt: skip
+
+def _commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for line in re.sub(r"\b[A-Z]{3,}\b", lambda word: _WORDS.get(word[0], word[0]), _COMMANDS).splitlines():
+        command, _, files = line.partition("|")
+        yield " ".join(command.split()), tuple(files.split())
+
+
+COMMANDS = tuple(_commands())
 """Command, and the files of it that are damaged (``reply``: what the server answers)."""
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -840,8 +865,8 @@ def reply_of(seed: int) -> bytes:
     draw = random.Random(f"reply {seed}")
     said = draw.choice(("yes", "[]", "null", '["a dog"]', '[{"claim": "A dog.", "descriptive": true}]', "1: yes\n2: no",
                         "9" * 5000, "[" * 3000, '{"present": 5}', "\ud800\x1b[2J", "1: " + "9" * 400, "Rating: " + "9" * 400))  # fmt: skip
-    valid = {**REPLY, "choices": [{**REPLY["choices"][0], "message": {"role": "assistant", "content": said}}]}  # type: ignore[index, dict-item]
-    body = json.dumps(valid).encode()
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
+    body = json.dumps({**REPLY, "choices": [choice]}).encode()
     if draw.random() < 0.7:
         body = draw.choice((_json, _bytes))(body, draw)
     head = draw.choice(
@@ -849,9 +874,8 @@ def reply_of(seed: int) -> bytes:
     )
     extra = draw.choice(("", "", "", "Retry-After: 999999999\r\n", "Retry-After: nan\r\n", "Retry-After: -5\r\n",
                          "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\n", "Content-Encoding: gzip\r\n",
-                         "Content-Encoding: deflate\r\n", "Location: http://127.0.0.1:9/x\r\n", "X: " + "a" * 9000 + "\r\n"))  # fmt: skip
-    if "Retry-After" in extra and head.startswith(("429", "500")):  # ten minutes are documented; not waited for here
-        extra = ""
+                         "Content-Encoding: deflate\r\n", "Location: http://127.0.0.1:9/x\r\n",
+                         "X: " + "a" * 9000 + "\r\n"))  # fmt: skip
     length = draw.choice((len(body),) * 5 + (0, len(body) // 2))
     return f"HTTP/1.1 {head}\r\n{extra}Content-Length: {length}\r\nConnection: close\r\n\r\n".encode() + body[:length]
 
@@ -908,7 +932,8 @@ class Outcome:
     """What became of a case.
 
     Attributes:
-        kind: ``held``, or what went wrong: ``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``, ``half-written``.
+        kind: ``held``, or what went wrong (``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``,
+            ``half-written``).
         place: file and line of a traceback.
         code: exit code; negative: the signal.
         said: standard error; out: standard output.

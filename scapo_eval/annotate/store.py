@@ -474,8 +474,8 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
             if column.dtype != _RECORD[name] or column.shape != versions.shape:
                 raise ValueError(f"'{name}' is of another type or size")
             versions[name] = column
-        return int(columns["generation"][()]), versions
-    raise AssertionError("unreachable")
+        generation = int(columns["generation"][()])
+    return generation, versions
 
 
 def _lock(folder: Path) -> int:

@@ -117,7 +117,9 @@ def test_half_a_line_of_any_list_is_cut_off(tmp_path: Path) -> None:
     with create(folder) as store:
         store.write([0], [0], [1], COARSE)
         store.exclude("3", "no such file")
-        store.keep_prompt("coarse@1", prompt := {"prompt": "coarse@1", "kind": "coarse", "labels": ["cat"], "user": "?"})
+        store.keep_prompt(
+            "coarse@1", prompt := {"prompt": "coarse@1", "kind": "coarse", "labels": ["cat"], "user": "?"}
+        )
     for name in ("sources.jsonl", "excluded.jsonl", "prompts.jsonl"):
         with open(folder / name, "ab") as stream:
             stream.write(b'{"half": "a li')
