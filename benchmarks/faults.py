@@ -863,8 +863,12 @@ REPLY = {
 def reply_of(seed: int) -> bytes:
     """The whole HTTP reply of a case: a damaged completion, or damaged HTTP."""
     draw = random.Random(f"reply {seed}")
-    said = draw.choice(("yes", "[]", "null", '["a dog"]', '[{"claim": "A dog.", "descriptive": true}]', "1: yes\n2: no",
-                        "9" * 5000, "[" * 3000, '{"present": 5}', "\ud800\x1b[2J", "1: " + "9" * 400, "Rating: " + "9" * 400))  # fmt: skip
+    said = draw.choice(
+        (
+            "yes", "[]", "null", '["a dog"]', '[{"claim": "A dog.", "descriptive": true}]', "1: yes\n2: no", "9" * 5000,
+            "[" * 3000, '{"present": 5}', "\ud800\x1b[2J", "1: " + "9" * 400, "Rating: " + "9" * 400,
+        )
+    )  # fmt: skip
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
     body = json.dumps({**REPLY, "choices": [choice]}).encode()
     if draw.random() < 0.7:

@@ -498,7 +498,7 @@ def _typed(value: Any, hint: Any) -> Any:
         raise ValueError(f"expected a finite number, got {value}")
     if isinstance(value, int) and abs(value) >= _LARGEST:
         raise ValueError("expected a number below 2**63")
-    if isinstance(value, str) and not value.isprintable():
+    if isinstance(value, str) and any(c < " " or c == "\x7f" for c in value):
         raise ValueError(f"expected a text without control characters, got {short_repr(value)}")
     return value
 

@@ -38,8 +38,8 @@ def add_common_options(command: click.Command) -> None:
             click.Option(
                 ["--max-decoded"], type=_Size(), metavar="SIZE", expose_value=False, is_eager=True,
                 callback=_setting(limit_decoded),
-                help="What a file may hold when it is read whole, or unpacked.  [default: 4GiB; compressed files 100 "
-                "times their size, or 128MiB]",
+                help="What a file may hold when it is read whole, or unpacked.  [default: 4GiB; compressed files 50 "
+                "times their size, or 32MiB]",
             ),
             click.Option(
                 ["--guard-cells/--plain-cells"], default=True, expose_value=False, is_eager=True,

@@ -33,7 +33,7 @@ MAX_LINE = 16 * 2**20
 MAX_WHOLE = 4 * 2**30
 """Bytes; the largest file that is read whole, unless :func:`limit_decoded` says otherwise."""
 
-MAX_UNPACKED, MAX_RATIO = 128 * 2**20, 100
+MAX_UNPACKED, MAX_RATIO = 32 * 2**20, 50
 """Bytes; a compressed file may unpack to so many, or to so many times its own size (texts: 3 to 20 times)."""
 
 MAX_FAULTS = 100_000
@@ -557,12 +557,16 @@ def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool =
     Raises:
         InputError: not valid JSON, with its line, or an empty array.
     """
-    numbers, texts = zip(*lines, strict=True)
-    data = b"\n".join(texts)
+    sink, at = io.BytesIO(), 1
+    for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
+        sink.write(b"\n" * (number - at))
+        sink.write(line)
+        at = number
+    data = sink.getvalue()
     try:
         values: list[Any] = parse_json(data, unique=unique)
     except ValueError as error:
-        raise json_fault(name, data, error, numbers) from None
+        raise json_fault(name, data, error) from None
     if not values:
         raise InputError("the file holds no record (an empty JSON array)", path=name)
     return values
