@@ -94,11 +94,11 @@ def decoding(what: str, path: Readable) -> Iterator[None]:
     except (ScapoError, BrokenPipeError):
         raise
     except MemoryError:
-        raise InputError(f"not a valid {what}: it does not fit into memory", path=display_name(path)) from None
+        raise InputError(f"damaged {what}, or too large for the memory", path=display_name(path)) from None
     except Exception as error:
         why = " ".join(str(error).split())[:160]
         reason = f"{type(error).__name__}: {why}" if why else type(error).__name__
-        raise InputError(f"not a valid {what}: it is damaged ({reason})", path=display_name(path)) from None
+        raise InputError(f"damaged {what} ({reason})", path=display_name(path)) from None
 
 
 def display_name(path: Readable) -> str:

@@ -82,7 +82,7 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
         source,
     )
     listed = [(image.id, category) for image in coco.images for category in image.neg_category_ids or ()]
-    if not coco.annotations and not listed:
+    if coco.images and not coco.annotations and not listed:
         raise InputError("not a valid truth: 'annotations' is empty, every object would count as absent", path=source)
     is_lvis = any(image.neg_category_ids is not None for image in coco.images)
     pairs = np.array(listed, dtype=np.int64).reshape(-1, 2)

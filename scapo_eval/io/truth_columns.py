@@ -103,8 +103,6 @@ def columns_of_matrix(
         InputError: shapes that do not fit, other values, an image or label that appears twice.
     """
     names = tuple(map(str, labels))
-    if matrix.ndim != 2 or len(names) == 0:
-        raise InputError(f"matrix of shape {matrix.shape}: expected images and labels", path=source)
     if matrix.shape != (len(image_ids), len(names)):
         fitting = f"{len(image_ids)} images and {len(names)} labels"
         raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)

@@ -38,7 +38,7 @@ def read_npz(data: bytes, source: str) -> TruthColumns:
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
             matrix, image_ids, labels = (arrays[name] for name in ("matrix", "image_ids", "labels"))
     for name, array in (("image_ids", image_ids), ("labels", labels)):
-        if array.ndim != 1 or array.dtype.kind not in "USiu":
+        if array.ndim != 1 or array.dtype.kind not in "USiuf":
             raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
     return columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
 
