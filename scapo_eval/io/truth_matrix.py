@@ -101,7 +101,8 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
     image_ids = columns.pop(names.index("image_id")).tolist()
     names.remove("image_id")
     if odd := [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "iub"]:
-        raise InputError(f"not a valid DOPA matrix: column {short_repr(odd[0])} does not hold 1, 0 and -1", path=source)
+        states = "cells must be 1 (present), 0 (absent) or -1 (unknown)"
+        raise InputError(f"column {short_repr(odd[0])}: {states}", path=source)
     matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
     fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
     return columns_of_matrix(matrix, image_ids, names, fingerprint, source)

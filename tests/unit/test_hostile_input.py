@@ -129,7 +129,7 @@ def test_parquet_of_times(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {"image_id": ["1"], "dog": pyarrow.array([0], pyarrow.timestamp("s")), "cat": pyarrow.array([1], "int8")}
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t\.parquet: .*column 'dog' does not hold 1, 0 and -1"):
+    with pytest.raises(InputError, match=r"t\.parquet: column 'dog': cells must be 1"):
         read_truth(tmp_path / "t.parquet")
 
 
