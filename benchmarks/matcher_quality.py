@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scapo_eval.claims import LEFT_OUT, USES, Claims, clear_cache
+from scapo_eval.claims import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.matcher import AliasMatcher, find_uses_of
+from scapo_eval.matcher import AliasMatcher
 from scapo_eval.matcher_batch import BATCH
 from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.stats import bootstrap
+from scapo_eval.trie import watched
 from scapo_eval.types import Mention
 from scapo_eval.vocabulary import Vocabulary
 
@@ -307,7 +308,8 @@ def claims_counts(caption: GoldCaption, claims: Claims) -> dict[str, int]:
 
 def read_uses(text: str, mentions: Sequence[Any]) -> list[str]:
     """The uses that the rules read off the annotated spans, so that the matcher has no part in it."""
-    return [USES[use] for use in find_uses_of(text, [(mention.start, mention.end, 0) for mention in mentions])]
+    spans = [(mention.start, mention.end, 0) for mention in mentions]
+    return [USES[use] for use in find_uses_of(text, spans, watched(text, cue_words(USES)), USES)]
 
 
 def model_of(caption: GoldCaption) -> str:

@@ -9,7 +9,7 @@ random (which costs as much as trained ones), pictures are noise, and advantages
 response, so all have ``--response`` tokens. The reward needs text and is measured in ``benchmarks/reward.py``.
 ``--layers`` shortens a model that is too large for the GPU; neither MFU nor what a layer takes depends on it.
 
-MFU is 3 x the FLOPs of a forward pass (attention included, recomputation not) over the update's seconds,
+MFU is the FLOPs of forward and backward pass (attention included, recomputation not) over the update's seconds,
 the optimizer's step included, as a share of the bfloat16 rate that the same GPU reaches in a plain matrix product.
 """
 
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import transformers
 
-from scapo_train.config import Config, Data, Loss, Model, Optim, Rollout
+from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout
 from scapo_train.credit import CreditedBatch
 from scapo_train.data import Prompt, Response, Source
 from scapo_train.distributed import ProcessGroup, join_process_group
@@ -42,7 +42,8 @@ from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.rollout import EncodedPrompt, PolicySampler
+from scapo_train.policy import EncodedPrompt
+from scapo_train.rollout import PolicySampler
 from scapo_train.trainer import Trainer
 from scapo_train.update import Updater, UpdateResult, optimizer_of
 
@@ -113,7 +114,7 @@ class NoisePrompts:
         vision, (width, height) = config.vision_config, job.work.image
         channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
         side = job.shape.token_side
-        self.sources = [Source(f"{k}.png", str(k), "Describe this image.") for k in range(number)]
+        self.sources = [Source.of([f"{k}.png"], str(k), "Describe this image.") for k in range(number)]
         self.bad: set[int] = set()
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
@@ -128,7 +129,11 @@ class NoisePrompts:
     def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
         """As :meth:`scapo_train.data.Prompts.take`."""
         patches = int(self._grid.prod())
-        return [Prompt(k, self.sources[k], self._ids, torch.randn(patches, self._dim), self._grid) for k in indices]
+        found = []
+        for k in indices:
+            inputs = {"pixel_values": torch.randn(patches, self._dim), "image_grid_thw": self._grid[None]}
+            found.append(Prompt(k, self.sources[k], self._ids, inputs))
+        return found
 
 
 class RandomResponses:
@@ -164,8 +169,11 @@ class RandomTrainer(Trainer):
         self.step, self.steps, self.log = 0, 1000, None
         self.prompts: Any = NoisePrompts(job, 4 * config.data.prompts_per_step)
         with random_weights(process_group.device):
-            self.policy = load_policy(config.model, 1.0, process_group)
-            self.reference = load_policy(config.model, 1.0, process_group, reference=True) if config.loss.kl else None
+            self.policy = load_policy(config.model, 1.0, process_group, lora=config.lora)
+            self.reference = None
+            if config.loss.kl:
+                own = config.lora.rank > 0
+                self.reference = self.policy if own else load_policy(config.model, 1.0, process_group, reference=True)
         self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.optimizer = optimizer_of(config, self.policy)
         self.updater = Updater(config, self.policy, self.reference, self.optimizer, process_group, self.steps)
@@ -233,11 +241,10 @@ def measure(job: Job, process_group: ProcessGroup, *, rollout: bool, steps: int)
             torch.cuda.reset_peak_memory_stats(process_group.device)
         values = trainer.train_step()
     seconds = {name.removeprefix("seconds_"): value for name, value in values.items() if name.startswith("seconds_")}
-    forward = Seconds(job).forward_flops
     return Measured(
         seconds={name: float(value or 0) for name, value in seconds.items()},
         rate=rate,
-        mfu=3 * forward / float(seconds["update"] or 0) / rate if rate else 0.0,
+        mfu=Seconds(job).update_flops / float(seconds["update"] or 0) / rate if rate else 0.0,
         peak=float(torch.cuda.max_memory_allocated(process_group.device)) if gpu else 0.0,
         planned=planned_peak(job, rollout=rollout),
         loss=float(values["loss"] or 0),
@@ -263,6 +270,7 @@ def job_of(args: argparse.Namespace, folder: Path, process_group: ProcessGroup) 
     width, height = (int(each) for each in args.image.split("x"))
     config = Config(
         model=Model(path=str(path), reference=args.reference, gradient_checkpointing=not args.no_checkpointing),
+        lora=Lora(rank=args.lora),
         data=Data(prompts_per_step=args.prompts * process_group.size),
         rollout=Rollout(max_new_tokens=args.response, group=args.group),
         optim=Optim(optimizer=args.optimizer, micro_batch_tokens=args.micro_batch_tokens),
@@ -281,6 +289,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--response", type=int, default=192, help="tokens of every response")
     parser.add_argument("--image", default="640x480")
     parser.add_argument("--micro-batch-tokens", type=int, default=8192)
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="adapters of this rank")
     parser.add_argument("--optimizer", choices=["adamw", "adamw8bit"], default="adamw")
     parser.add_argument("--reference", choices=["device", "cpu"], default="device")
     parser.add_argument("--kl", action=argparse.BooleanOptionalAction, default=True)

@@ -217,7 +217,7 @@ class Theirs:
         )  # fmt: skip
         reward = SubsentenceReward(Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle))
         rows = [
-            {"prompt": [{"role": "user", "content": each.text}], "image": load(each.path), "image_id": each.image_id}
+            {"prompt": list(each.messages), "image": load(each.path), "image_id": each.image_id}
             for each in read_prompts(data.train)
         ]
         self._trainer = GRPOTrainer(

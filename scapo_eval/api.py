@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -283,8 +284,10 @@ def compare(
     if not listed:
         raise InputError("there are no runs to compare")
     drawn = listed[0].resampling
-    resampling = Resampling(
-        drawn.resamples if resamples is None else resamples, drawn.seed if seed is None else seed, drawn.confidence
+    resampling = replace(
+        drawn,
+        resamples=drawn.resamples if resamples is None else resamples,
+        seed=drawn.seed if seed is None else seed,
     )
     return compare_runs(unique_names(listed), allow_different=allow_different, test=test, resampling=resampling)
 

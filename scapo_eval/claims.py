@@ -24,11 +24,12 @@ mentions, and only the text behind one is read.
 from __future__ import annotations
 
 import re
-from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, get_args
+from itertools import chain
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,6 @@ REACH = 70
 PHRASE_REACH = 40
 """The same where the scope is a noun phrase."""
 
-Ints = NDArray[Any]  # of some integer type
-
 QUOTE_REACH = 80
 """Characters between two quotation marks; more than that is no sign."""
 
@@ -70,9 +69,9 @@ _DENIAL_REACH = 40  # characters from a mention within which "is not visible" is
 
 
 @lru_cache
-def cue_words(uses: tuple[Use, ...]) -> tuple[str, ...]:
-    """The words that may be a cue of some uses, for a matcher to watch."""
-    return tuple(word for word, cue in _CUES.items() if cue.use in uses)
+def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
+    """The words that may be a cue of some uses, for a matcher to watch, each with its row in the table of cues."""
+    return {word: row for word, row in _ROW.items() if _CUES[word].use in uses}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,13 @@ class SpecialWords:
         colors: label id -> folded aliases that color what follows them.
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
+        kinds: (labels,) which of the three a label is in, as bits.
     """
 
     colors: Mapping[int, frozenset[str]]
     kin: Mapping[int, frozenset[str]]
     kin_of: frozenset[int]
+    kinds: NDArray[np.uint8]
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> SpecialWords:
@@ -99,8 +100,25 @@ class SpecialWords:
                 owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
             return {label: frozenset(words) for label, words in owned.items()}
 
+        colors, kin = by_label(vocabulary.heads), by_label(vocabulary.kin)
         kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
-        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of)
+        kinds = np.zeros(len(vocabulary.labels), dtype=np.uint8)
+        for bit, labels in ((_COLORS, colors), (_KIN, kin), (_KIN_OF, kin_of)):
+            kinds[list(labels)] |= bit
+        return cls(colors, kin, kin_of, kinds)
+
+
+_COLORS, _KIN, _KIN_OF = 1, 2, 4
+
+_Row: TypeAlias = tuple[int, int, int, int, int]
+"""A mention: its row, the index of its caption, start, end, label id."""
+
+_Scope: TypeAlias = tuple[int, int, int, int, int, int]
+"""A cue before a mention: index of the caption, start and end of the cue, row of the mention, first row of the next
+caption, which cue."""
+
+_Denial: TypeAlias = tuple[int, int, int, int]
+"""A cue behind a mention: index of the caption, start of the cue, row and end of the mention."""
 
 
 def find_uses(
@@ -109,7 +127,7 @@ def find_uses(
     cues: MentionColumns,
     look: NDArray[np.bool_],
     uses: tuple[Use, ...],
-    words: SpecialWords | None = None,
+    words: SpecialWords,
 ) -> NDArray[np.uint8]:
     """What captions do with their mentions, as far as some uses are asked for.
 
@@ -124,30 +142,100 @@ def find_uses(
     Returns:
         (mentions,) positions in USES; 0, a claim, for what is none of the uses.
     """
-    found = bytearray(len(mentions.start))  # plain integers: single places are written
-    if not found or not uses:
-        return np.frombuffer(found, dtype=np.uint8)
+    if not uses or not len(mentions.start):
+        return np.zeros(len(mentions.start), dtype=np.uint8)
+    caption = mentions.caption
+    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
+
+    def rows(chosen: NDArray[np.bool_]) -> Iterator[_Row]:
+        at = np.flatnonzero(chosen)
+        columns = (at, caption[at], mentions.start[at], mentions.end[at], mentions.label_id[at])
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
-        for row in _in_quotes(texts, mentions):
-            found[row] = _QUOTED
+        for k in [k for k, text in enumerate(texts) if _has_quotes(text)]:
+            first, stop = mentions.indptr[k : k + 2].tolist()
+            found.append(_in_quotes(texts[k], starts, first, stop))
     if "modifier" in uses:
-        for row, use in _by_form(texts, mentions, np.flatnonzero(look)):
-            if use > found[row]:
-                found[row] = use
-        for row in _by_words(texts, mentions, words) if words else ():
-            found[row] = max(found[row], _MODIFIES)
-    if len(cues.start):
-        cue = np.array([_ROW[word] for word in cue_words(uses)], dtype=np.int64)[cues.label_id]
-        start = np.maximum(cues.start - 2 * (cue == _ROW["t"]), 0)  # "n't" is watched as its "t"
-        caption = cues.caption
-        following = np.searchsorted(mentions.caption << 32 | mentions.start, caption << 32 | start)
-        for row, use in _in_scope(texts, mentions, cues, caption, cue, start, following):
-            if use > found[row]:
-                found[row] = use
-        if "negated" in uses:
-            for row in _denied_before(texts, mentions, cue, caption, start, following):
-                found[row] = _NEGATED
-    return np.frombuffer(found, dtype=np.uint8)
+        found.append(_by_form(texts, rows(look & ~_listed(mentions))))
+        kinds = words.kinds[mentions.label_id]
+        found.append(_coloring(texts, rows(kinds & _COLORS > 0), words))
+        herd = np.zeros(len(texts), dtype=bool)  # captions that name one of the animals
+        herd[caption[kinds & _KIN_OF > 0]] = True
+        found.append(_of_animals(texts, rows((kinds & _KIN > 0) & herd[caption]), words))
+
+    which, owner = cues.label_id, cues.caption
+    begin = np.maximum(cues.start - 2 * (which == _T), 0)
+    following = np.searchsorted(caption << 32 | mentions.start, owner << 32 | begin)
+    stop = mentions.indptr[owner + 1]
+    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[which])
+    columns = (column[near].tolist() for column in (owner, begin, cues.end, following, stop, which))
+    found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
+    if "negated" in uses:
+        before = np.maximum(following - 1, 0)
+        near = (begin - mentions.end[before] < _DENIAL_REACH) & _REACHES_BACK[which]
+        near &= following > mentions.indptr[owner]
+        columns = (column[near].tolist() for column in (owner, begin, before, mentions.end[before]))
+        found.append(_denied(texts, zip(*columns, strict=True)))
+    return np.frombuffer(_highest(len(starts), found), dtype=np.uint8)
+
+
+def find_uses_of(
+    text: str,
+    mentions: Sequence[tuple[int, int, int]],
+    cues: Sequence[tuple[int, int, int]],
+    uses: tuple[Use, ...],
+    words: SpecialWords | None = None,
+) -> bytearray:
+    """As :func:`find_uses`, of one caption and in plain Python: its arrays would take longer to make than to read.
+
+    Args:
+        text: the caption.
+        mentions: start, end and label id of each, in order.
+        cues: the ``cue_words`` of the uses in it.
+        uses: those that are looked for.
+        words: of the vocabulary that the labels belong to; None for no such words.
+    """
+    if not uses or not mentions:
+        return bytearray(len(mentions))
+    starts, ends = [mention[0] for mention in mentions], [mention[1] for mention in mentions]
+    n = len(starts)
+    found: list[Iterable[tuple[int, int]]] = []
+    if "quoted" in uses and _has_quotes(text):
+        found.append(_in_quotes(text, starts, 0, n))
+    if "modifier" in uses:
+        rows = [(row, 0, *mention) for row, mention in enumerate(mentions)]
+        beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
+        listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
+        if not starts[0] and 1 in beside:
+            listed.add(0)
+        found.append(_by_form([text], [row for row in rows if row[0] not in listed]))
+        if words:
+            found.append(_coloring([text], [row for row in rows if row[4] in words.colors], words))
+            if any(label in words.kin_of for _, _, label in mentions):
+                found.append(_of_animals([text], [row for row in rows if row[4] in words.kin], words))
+    scopes, denials = list[_Scope](), list[_Denial]()
+    for start, end, cue in cues:
+        begin = max(start - 2 * (cue == _T), 0)
+        following = bisect_left(starts, begin)
+        if following < n and starts[following] - end <= _SCOPES[cue][1]:
+            scopes.append((0, begin, end, following, n, cue))
+        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _DENIAL_REACH:
+            denials.append((0, begin, following - 1, ends[following - 1]))
+    found.append(_in_scope([text], starts, ends, scopes))
+    if "negated" in uses:
+        found.append(_denied([text], denials))
+    return _highest(n, found)
+
+
+def _highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
+    """Of the uses found for each of n mentions the highest."""
+    uses = bytearray(n)  # plain integers: single places are written
+    for row, use in chain.from_iterable(found):
+        if use > uses[row]:
+            uses[row] = use
+    return uses
 
 
 @lru_cache
@@ -156,31 +244,34 @@ def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
-def _in_quotes(texts: Sequence[str], mentions: MentionColumns) -> Iterator[int]:
-    """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart."""
-    for k in [k for k, text in enumerate(texts) if '"' in text or "\u201c" in text]:
-        text = texts[k]
-        for opening, closing in _MARKS:
-            first, last = int(mentions.indptr[k]), int(mentions.indptr[k + 1])
-            starts = mentions.start[first:last].tolist()
-            begin = text.find(opening)
-            while begin >= 0 and starts and begin < starts[-1]:
-                end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
-                if end > begin + 1 and "\n" not in text[begin:end]:
-                    yield from range(first + bisect(starts, begin), first + bisect(starts, end))
-                    begin = text.find(opening, end + 1)
-                else:
-                    begin = text.find(opening, begin + 1)
+def _has_quotes(text: str) -> bool:
+    return '"' in text or "\u201c" in text
 
 
-def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iterator[tuple[int, int]]:
-    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify.
+def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
 
-    In a list without commas nothing modifies.
+    Args:
+        text: a caption.
+        starts: of mentions.
+        first, stop: the rows of those of this caption.
     """
-    rows = rows[~_listed(mentions)[rows]]
-    columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
-    for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
+    latest = starts[stop - 1] if first < stop else 0
+    for opening, closing in _MARKS:
+        begin = text.find(opening)
+        while 0 <= begin < latest:
+            end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
+            if end > begin + 1 and "\n" not in text[begin:end]:
+                for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
+                    yield row, _QUOTED
+                begin = text.find(opening, end + 1)
+            else:
+                begin = text.find(opening, begin + 1)
+
+
+def _by_form(texts: Sequence[str], rows: Iterable[_Row]) -> Iterator[tuple[int, int]]:
+    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    for row, k, start, end, _ in rows:
         text = texts[k]
         surface = text[start:end]
         if end - start > 3 and surface[1].isupper() and surface.isupper():
@@ -192,7 +283,10 @@ def _by_form(texts: Sequence[str], mentions: MentionColumns, rows: Ints) -> Iter
 
 
 def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
-    """(mentions,) whether mentions make a list without commas: three side by side, or two that begin a text."""
+    """(mentions,) whether mentions make a list without commas: three side by side, or two that begin a text.
+
+    In such a list nothing modifies.
+    """
     beside = np.zeros(len(mentions.start) + 1, dtype=bool)  # at k: mention k is right behind mention k - 1
     beside[1:-1] = mentions.start[1:] == mentions.end[:-1] + 1
     beside[mentions.indptr] = False
@@ -202,84 +296,58 @@ def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
     return listed
 
 
-def _by_words(texts: Sequence[str], mentions: MentionColumns, words: SpecialWords) -> Iterator[int]:
-    """The mentions by special words that are no claim: colors, and kin of animals."""
-    for label, aliases in words.colors.items():
-        for row, k, surface, end in _surfaces(np.flatnonzero(mentions.label_id == label), texts, mentions):
-            if surface in aliases and colors(texts[k], end):
-                yield row
-    herds = np.zeros(len(mentions), dtype=bool)  # captions that name one of the animals
-    for label in words.kin_of if words.kin else ():
-        herds[_caption_of(np.flatnonzero(mentions.label_id == label), mentions)] = True
-    for label, aliases in words.kin.items() if herds.any() else ():
-        rows = np.flatnonzero(mentions.label_id == label)
-        rows = rows[herds[_caption_of(rows, mentions)]]
-        found = list(_surfaces(rows, texts, mentions))
-        people = {k for _, k, surface, _ in found if surface not in aliases}
-        yield from (row for row, k, surface, _ in found if surface in aliases and k not in people)
+def _coloring(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
+    """Of mentions by labels that have colors, those that are one."""
+    for row, k, start, end, label in rows:
+        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], end):
+            yield row, _MODIFIES
 
 
-def _caption_of(rows: Ints, mentions: MentionColumns) -> Ints:
-    """(rows,) index of the caption of each."""
-    return np.searchsorted(mentions.indptr, rows, side="right") - 1
+def _of_animals(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
+    """Of mentions by labels that have kin, in captions with one of their animals, those that mean one."""
+    others, kin = set[tuple[int, int]](), list[tuple[int, int, int]]()
+    for row, k, start, end, label in rows:
+        if fold(texts[k][start:end]) in words.kin[label]:
+            kin.append((row, k, label))
+        else:
+            others.add((k, label))
+    return ((row, _MODIFIES) for row, k, label in kin if (k, label) not in others)
 
 
-def _surfaces(rows: Ints, texts: Sequence[str], mentions: MentionColumns) -> Iterator[tuple[int, int, str, int]]:
-    """Row, caption, folded surface and end of some mentions."""
-    columns = (rows, _caption_of(rows, mentions), mentions.start[rows], mentions.end[rows])
-    for row, k, start, end in zip(*(column.tolist() for column in columns), strict=True):
-        yield row, k, fold(texts[k][start:end]), end
-
-
-def _denied_before(
-    texts: Sequence[str], mentions: MentionColumns, cue: Ints, caption: Ints, start: Ints, following: Ints
-) -> list[int]:
+def _denied(texts: Sequence[str], denials: Iterable[_Denial]) -> Iterator[tuple[int, int]]:
     """The mentions right before a cue that denies them: "the dog is not visible"."""
-    before = np.maximum(following - 1, 0)
-    end = mentions.end[before]
-    near = (start - end < _DENIAL_REACH) & _REACHES_BACK[cue] & (following > mentions.indptr[caption])
-    found = []
-    for k, position, row, last in zip(
-        *(column[near].tolist() for column in (caption, start, before, end)), strict=True
-    ):
-        denial = _DENIAL.match(texts[k], last)
-        if denial and denial.end() > position:
-            found.append(row)
-    return found
+    for k, start, row, end in denials:
+        denial = _DENIAL.match(texts[k], end)
+        if denial and denial.end() > start:
+            yield row, _NEGATED
 
 
 def _in_scope(
-    texts: Sequence[str],
-    mentions: MentionColumns,
-    cues: MentionColumns,
-    caption: Ints,
-    cue: Ints,
-    start: Ints,
-    following: Ints,
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], scopes: Iterable[_Scope]
 ) -> Iterator[tuple[int, int]]:
     """The mentions in the scope of a cue before them, and what the cue makes of them."""
-    stop = mentions.indptr[caption + 1]
-    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[cue])
-    columns = (caption, start, cues.end, following, stop, cue)
-    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
-    for k, first, word_end, row, last, which in zip(*(column[near].tolist() for column in columns), strict=True):
+    for k, begin, end, row, stop, cue in scopes:
         text = texts[k]
-        use, reach, not_behind, then = _SCOPES[which]
-        if use not in _DENIES_OR_GUESSES and text.startswith(_DEFINITE_BEHIND, word_end):
+        window = text[begin : starts[row]]
+        if "." in window:
             continue
-        if not_behind and text[max(0, first - 8) : first].rstrip().endswith(not_behind):
+        use, reach, not_behind, then = _SCOPES[cue]
+        if use not in _DENIES_OR_GUESSES and text.startswith(_DEFINITE_BEHIND, end):
             continue
-        step = window = text[first : starts[row]]
-        while "." not in step:
+        if not_behind and text[max(0, begin - 8) : begin].rstrip().endswith(not_behind):
+            continue
+        while True:
             state = _scope_state(window)
             if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
                 break
             if state != "definite" and (then is None or then.match(text, ends[row])):
                 yield row, use
             row += 1
-            if row == last or starts[row] - word_end > reach:
+            if row == stop or starts[row] - end > reach:
                 break
             step = text[ends[row - 1] : starts[row]]
+            if "." in step:
+                break
             window += _MENTION + step
 
 
@@ -310,17 +378,17 @@ def _scope_state(window: str) -> _State:
             return "over"
         begin = begins.end()
     scope = window[begin:]
+    words = scope.split()
+    if not (_PHRASE_ENDS if cue.is_phrase else _ENDS).isdisjoint(words) or (cue.is_phrase and "ing " in scope):
+        return "over"
+    if not _PAIRS.isdisjoint(words) and _PAIR.search(scope):
+        return "over"
     item = None
     if _MARK.search(scope):
         step = scope.rpartition(_MENTION)[2]
         item = _LIST_ITEM.match(step, max(step.find(","), 0))
         if not item and _MARK.search(step):
             return "over"
-    words = scope.split()
-    if not (_PHRASE_ENDS if cue.is_phrase else _ENDS).isdisjoint(words) or (cue.is_phrase and "ing " in scope):
-        return "over"
-    if not _PAIRS.isdisjoint(words) and _PAIR.search(scope):
-        return "over"
     if not _DEFINITE.isdisjoint(words) and _article(words) >= (1 if cue.use in ("negated", "hedged") else 0):
         return "over" if item else "definite"
     return "listed" if item and not item["last"] else "inside"
@@ -476,6 +544,7 @@ _CONTEXT = {
 _CUES = {**_NEGATIONS, **_HEDGES, **_CONTEXT}
 _BEGINS = {**_CUES, "n't": _NEGATIONS["not"], "n\u2019t": _NEGATIONS["not"]}
 _ROW = {word: row for row, word in enumerate(_CUES)}
+_T = _ROW["t"]  # "n't" is watched as its "t"
 _NEGATED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("negated", "quoted", "modifier", "comparison"))
 _DENIES_OR_GUESSES = (USES.index("negated"), USES.index("hedged"))
 _SCOPES = [

@@ -78,6 +78,7 @@ def _differences(run: Run, baseline: Run, drawn: Resampling, test: Test) -> list
             confidence=drawn.confidence,
             test=test,
             verdicts=(run.verdicts, baseline.verdicts),
+            kind=drawn.bootstrap,
         )
     rows = []
     for name, theirs in baseline.values.items():

@@ -44,6 +44,14 @@ class CountTable:
         return CountTable(self.columns, ids, self.rows[[position[image] for image in ids]])
 
 
+def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different values of ``where``, sorted, and the sum of the rows at each."""
+    order = np.argsort(where, kind="stable")
+    ordered = where[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return ordered[starts], np.add.reduceat(rows[order], starts, axis=0) if len(starts) else rows
+
+
 class CountBuilder:
     """Adds rows of records up per image; memory grows with images, not with records."""
 
@@ -51,6 +59,7 @@ class CountBuilder:
         self.columns = tuple(columns)
         self._index: dict[str, int] = {}
         self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
+        self._row_of: NDArray[np.int64] | None = None  # of images by their position in a known list
 
     def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
         """Adds one row per record.
@@ -61,12 +70,30 @@ class CountBuilder:
         """
         index = self._index
         where = np.fromiter((index.setdefault(image, len(index)) for image in image_ids), dtype=np.int64)
-        if len(index) > len(self._rows):
-            grown = np.zeros((max(len(index), 2 * len(self._rows)), len(self.columns)), dtype=np.int64)
+        self._grow()
+        np.add.at(self._rows, where, rows)
+
+    def add_known(self, known: Sequence[str], where: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Adds sums of different images of a known list, without a look at an id that has come before.
+
+        Args:
+            known: canonical ids; the same list at every call.
+            where: (n,) positions in it, all different.
+            rows: (n, columns) counts.
+        """
+        if self._row_of is None:
+            self._row_of = np.full(len(known), -1, dtype=np.int64)
+        index = self._index
+        for k in where[self._row_of[where] < 0].tolist():
+            self._row_of[k] = index.setdefault(known[k], len(index))
+        self._grow()
+        self._rows[self._row_of[where]] += rows
+
+    def _grow(self) -> None:
+        if len(self._index) > len(self._rows):
+            grown = np.zeros((max(len(self._index), 2 * len(self._rows)), len(self.columns)), dtype=np.int64)
             grown[: len(self._rows)] = self._rows
             self._rows = grown
-        # astype: an array from another process has a dtype object of its own, with which add.at is five times slower
-        np.add.at(self._rows, where, rows.astype(np.int64))
 
     def table(self) -> CountTable:
         """The table so far, images sorted by id."""

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, left_out_codes
+from .claims import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, find_uses_of, left_out_codes
 from .columns import MentionColumns
 from .errors import check_choice
 from .matcher_batch import BatchMatcher
 from .reprs import one_line
 from .trie import IGNORED, AliasTrie
-from .types import Mention
+from .types import Mention, Use
 from .vocabulary import Vocabulary
 
 
@@ -55,7 +55,7 @@ class AliasMatcher:
         self._compile()
 
     def _compile(self) -> None:
-        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), self.claims)
+        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
 
     def find(self, text: str) -> list[Mention]:
         """Every mention of one caption in text order, with what the caption does with it.
@@ -67,12 +67,17 @@ class AliasMatcher:
             Mentions whose spans index ``text`` itself; they never overlap.
         """
         labels = self.vocabulary.labels
-        found = [match for match in self._trie.matches(text) if match[2] != IGNORED]
-        uses = find_uses_of(text, found, self._words)
+        mentions, uses = self._read(text, USES)
         return [
             Mention(start, end, labels[label], text[start:end], USES[use])
-            for (start, end, label), use in zip(found, uses, strict=True)
+            for (start, end, label), use in zip(mentions, uses, strict=True)
         ]
+
+    def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
+        """Start, end and label id of the mentions of one caption, and what it does with each, as positions in USES."""
+        matches, cues = self._trie.matches_and_watched(text, cue_words(uses))
+        mentions = [match for match in matches if match[2] != IGNORED]
+        return mentions, find_uses_of(text, mentions, cues, uses, self._words)
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
         """``(start, end)`` of every ignore phrase of a caption: text that looks like a mention and is not one."""
@@ -96,12 +101,27 @@ class AliasMatcher:
         Returns:
             Mentions, and a (mentions,) bool of those that the reading does not leave out.
         """
-        if len(texts) == 1 and self.claims == "all":  # for one text the plain walk is faster
-            only = _columns_of([match for match in self._trie.matches(texts[0]) if match[2] != IGNORED])
-            return only, np.ones(len(only.start), dtype=bool)
+        left_out = LEFT_OUT[self.claims]
+        if len(texts) == 1:  # for one text the plain walk is faster
+            found, uses = self._read(texts[0], left_out)
+            rows = np.array(found, dtype=np.int32).reshape(-1, 3)
+            mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
+            return mentions, ~left_out_codes(self.claims)[np.frombuffer(uses, dtype=np.uint8)]
         mentions, cues, look = self._batch.find(texts)
-        uses = find_uses(texts, mentions, cues, look, LEFT_OUT[self.claims], self._words)
-        return mentions, ~left_out_codes(self.claims)[uses]
+        return mentions, ~left_out_codes(self.claims)[find_uses(texts, mentions, cues, look, left_out, self._words)]
+
+    def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
+        """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
+
+        Args:
+            texts: the captions.
+
+        Returns:
+            Mentions, and (mentions,) positions in :data:`~scapo_eval.claims.USES`.
+        """
+        _, batch, words = _compiled(_Identity(self.vocabulary), USES)
+        mentions, cues, look = batch.find(texts)
+        return mentions, find_uses(texts, mentions, cues, look, USES, words)
 
 
 class _Identity:
@@ -118,33 +138,7 @@ class _Identity:
 
 
 @lru_cache(maxsize=8)
-def _compiled(key: _Identity, claims: Claims) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
-    """The tables of a vocabulary and reading; systems of one run share them. They are only read."""
-    left_out = LEFT_OUT[claims]
-    trie = AliasTrie(key.vocabulary, cue_words(left_out))
-    return trie, BatchMatcher(trie, look="modifier" in left_out), SpecialWords.of(key.vocabulary)
-
-
-def find_uses_of(text: str, spans: Sequence[tuple[int, int, int]], words: SpecialWords | None = None) -> list[int]:
-    """What one caption does with spans of it, as positions in USES.
-
-    Args:
-        text: the caption.
-        spans: start, end and label id of each, in the order of the text.
-        words: of the vocabulary that the labels belong to.
-    """
-    cues = _all_cues().matches_and_watched(text)[1]
-    everywhere = np.ones(len(spans), dtype=bool)
-    found = find_uses([text], _columns_of(spans), _columns_of(cues), everywhere, USES, words)
-    return [int(use) for use in found]
-
-
-def _columns_of(spans: Sequence[tuple[int, int, int]]) -> MentionColumns:
-    """Spans of one text as columns."""
-    rows = np.array(spans, dtype=np.int32).reshape(-1, 3)
-    return MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
-
-
-@lru_cache(maxsize=1)
-def _all_cues() -> AliasTrie:
-    return AliasTrie(Vocabulary.from_mapping({}, name="no labels"), cue_words(USES))
+def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
+    """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
+    trie = AliasTrie(key.vocabulary)
+    return trie, BatchMatcher(trie, cue_words(uses), look="modifier" in uses), SpecialWords.of(key.vocabulary)

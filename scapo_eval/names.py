@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 DAGGER_SUFFIX, DAGGER = "_dagger", "†"
 
 NAMES = {
@@ -108,6 +110,29 @@ MEANINGS = {
 }
 """Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
 
+_MEANINGS_ANYWHERE = {
+    "hal_rate": MEANINGS["capscore"]["hal_rate"],
+    "cover_rate": MEANINGS["capscore"]["cover_rate"],
+    "cap_score": "harmonic mean of 1 - hallucinations and coverage",
+    "accuracy": "answers that are right",
+    "precision": "of what is said to be so, the share that is",
+    "recall": "of what is so, the share that is said",
+    "f1": "harmonic mean of precision and recall",
+    "yes_ratio": "answers that say yes; neither direction is better",
+    "amber_score": "mean of 1 - chair and f1, times 100",
+    "mmhal_score": "mean rating by a judge, 0 to 6",
+    "mmhal_hal": "answers rated below 3",
+    "faithscore": "atomic facts that are verified",
+    "avg_facts": "verified facts per answer",
+}
+"""Metric -> what is counted, where its set says nothing of its own."""
+
+CHANGES = {
+    "hal_rate": ("names {} points fewer absent objects", "names {} points more absent objects"),
+    "cover_rate": ("covers {} points fewer present objects", "covers {} points more present objects"),
+}
+"""Metric -> how a fall and a rise of it read in a sentence; other metrics are named with the signed change."""
+
 BENCHMARKS = {
     "capscore": "Captions",
     "chair": "CHAIR",
@@ -141,6 +166,18 @@ def metric_name(name: str) -> str:
             part = name.removesuffix(f"_{known}").replace("_", " ")
             return f"{part[:1].upper()}{part[1:]} {_lowered(NAMES[known])}"
     return name.replace("_", " ")
+
+
+def metric_meaning(metric_set: str, name: str) -> str:
+    """What a metric counts, in one line and in people's names; empty where nothing is known beyond its name."""
+    if name.endswith(DAGGER_SUFFIX):
+        plain = metric_meaning(metric_set, name.removesuffix(DAGGER_SUFFIX))
+        return f"{plain}, by the second vocabulary and truth (DOPA)" if plain else ""
+    found = MEANINGS.get(metric_set, {}).get(name, "")
+    if not found:
+        known = (key for key in sorted(_MEANINGS_ANYWHERE, key=len, reverse=True) if name.endswith(key))
+        found = _MEANINGS_ANYWHERE.get(next(known, ""), "")
+    return re.sub(r"[a-z]+(?:_[a-z]+)+|\bchair\b|\bf1\b", lambda key: NAMES.get(key[0], key[0]), found)
 
 
 def _lowered(text: str) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from .benchmark import metric_set_of
 from .counts import CountTable
-from .errors import UNFIT, InputError, ScapoError, short_repr
+from .errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
 from .io.harness_results import FINISHED, GENERAL
@@ -20,7 +20,7 @@ from .io.results_check import check_results
 from .metric import Floats, MetricSet, Sums
 from .reprs import listed, one_line
 from .signature import Signature
-from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Verdicts, bootstrap, values
+from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Verdicts, bootstrap, bootstrap_of, values
 from .version import RESULTS_FORMAT
 
 
@@ -32,17 +32,22 @@ class Resampling:
         resamples: number of resamples; 0 for no intervals and no tests.
         seed: seed of numpy's default generator.
         confidence: share of the resamples inside an interval.
+        bootstrap: ``multinomial`` or ``poisson`` (which adds up over machines, :mod:`scapo_eval.poisson`); None:
+            ``poisson`` above 200,000 images.
     """
 
     resamples: int = DEFAULT_RESAMPLES
     seed: int = DEFAULT_SEED
     confidence: float = CONFIDENCE
+    bootstrap: Bootstrap | None = None
 
     def __post_init__(self) -> None:
         for name in ("resamples", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
+        if self.bootstrap is not None:
+            check_choice("bootstrap", self.bootstrap, get_args(Bootstrap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,12 @@ class Run:
         if self.finished is not None:
             return
         drawn = self.resampling
-        signature = self.signature.drawn(resamples=drawn.resamples, seed=drawn.seed, confidence=drawn.confidence)
+        signature = self.signature.drawn(
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+            bootstrap=drawn.bootstrap or bootstrap_of(self.n_images),
+        )
         object.__setattr__(self, "signature", signature)
 
     def __repr__(self) -> str:
@@ -125,6 +135,7 @@ class Run:
             resamples=drawn.resamples,
             seed=drawn.seed,
             confidence=drawn.confidence,
+            kind=drawn.bootstrap,
         )
         return {
             name: MetricValue(value, intervals[name].low, intervals[name].high, self.printed.get(name))

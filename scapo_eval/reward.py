@@ -428,12 +428,13 @@ class SubsentenceReward:
         """The rewards of n responses; see :meth:`batch`."""
         return self.batch(image_ids, responses).results()
 
-    def batch(self, image_ids: Sequence[object], responses: Sequence[object]) -> RewardColumns:
+    def batch(self, image_ids: Sequence[object], responses: Sequence[object], *, whole: bool = True) -> RewardColumns:
         """The rewards of n responses as columns.
 
         Args:
             image_ids: n image ids in any spelling.
             responses: n strings.
+            whole: whether these are all there are; a part of a larger batch may be without a good row.
 
         Raises:
             InputError: the faulty row with its index and value (several: InputErrors), unless
@@ -444,7 +445,7 @@ class SubsentenceReward:
         if len(image_ids) != len(responses):
             raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
         rows, texts, errors = self._checked(image_ids, responses)
-        hopeless = len(errors) == len(texts) and len({str(image) for image in image_ids}) > 1
+        hopeless = whole and len(errors) == len(texts) and len({str(image) for image in image_ids}) > 1
         if errors and (self.on_error == "raise" or hopeless):
             raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
         if errors:

@@ -7,20 +7,21 @@ and only sums are kept.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .claims import CLAIMS, Claims
-from .counts import CountBuilder, CountTable
+from .counts import CountBuilder, CountTable, summed_by
 from .errors import InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
 from .io.files import FaultList
+from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short
 from .unfinished import without_unfinished
@@ -87,6 +88,8 @@ class ScoredBlock:
         evidence: what was found in the captions, as the scorer keeps it.
         unknown_images: captions left out because a truth does not know their image.
         unfinished: captions whose last sentence was dropped.
+        images: (captions,) row of each caption's image in the first truth.
+        n_captions: number of captions.
     """
 
     captions: Captions
@@ -95,13 +98,15 @@ class ScoredBlock:
     evidence: Any = None
     unknown_images: int = 0
     unfinished: int = 0
+    images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    n_captions: int = 0
 
     __repr__ = fields_in_short
 
-    def without_evidence(self) -> ScoredBlock:
-        """Only what sums need, for the way between processes: no texts and no mentions."""
-        captions = replace(self.captions, captions=[], objects=[])
-        return replace(self, captions=captions, evidence=None)
+    def summed(self) -> ScoredBlock:
+        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        images, counts = summed_by(self.images, self.counts)
+        return replace(self, captions=self.captions.for_checks(), images=images, counts=counts, evidence=None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ class Scorer(ABC):
                 faults.add(UnknownImage(reason, path=name, line=captions.numbers[k]))
             captions = captions.only(known)
             rows = [r[known] for r in rows]
-        return replace(self.count(captions, rows), unknown_images=unknown_images)
+        counted = self.count(captions, rows)
+        return replace(counted, images=rows[0], n_captions=len(counted.counts), unknown_images=unknown_images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,7 @@ class Tally:
         unknown_images: captions of unknown images left out.
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         unfinished: captions whose last sentence was dropped; None where none was to be.
+        bad_files: files that could not be read and were left out, each with its fault.
     """
 
     table: CountTable
@@ -167,6 +174,7 @@ class Tally:
     unknown_images: int
     mentioned: NDArray[np.int64]
     unfinished: int | None = None
+    bad_files: Sequence[InputError] = ()
 
     __repr__ = fields_in_short
 
@@ -177,9 +185,19 @@ class Tally:
 
     @property
     def other_counts(self) -> dict[str, int]:
-        """For a run: ``skipped`` and ``unknown_images``, and ``unfinished`` where such sentences are dropped."""
+        """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
         found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
-        return found if self.unfinished is None else {**found, "unfinished": self.unfinished}
+        if self.unfinished is not None:
+            found["unfinished"] = self.unfinished
+        return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+
+    @property
+    def bad_file_notes(self) -> list[str]:
+        """One sentence that names the files left out, where there are any."""
+        if not self.bad_files:
+            return []
+        shown = "; ".join(map(str, self.bad_files[:20])) + ("; ..." if len(self.bad_files) > 20 else "")
+        return [f"{len(self.bad_files):,} files could not be read and are left out: {shown}"]
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -188,6 +206,78 @@ class Tally:
 
 
 OnBlock = Callable[[ScoredBlock], None]
+
+Outcome = tuple[ScoredBlock, list[InputError]]
+"""A scored block and its faults, by line."""
+
+
+class Sums:
+    """What is kept of scored blocks, all of it additive: sums of parts of a file add up to those of the file.
+
+    Attributes:
+        counts: per image.
+        totals: ``scored``, ``skipped`` (faulty records left out), ``unknown_images`` and ``unfinished`` captions.
+        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        faults: what is not left out.
+        checks: of ids and models.
+    """
+
+    def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
+        self.counts = CountBuilder(scorer.columns)
+        self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished"), 0)
+        self.mentioned: NDArray[np.int64] | None = None
+        self.faults = FaultList()
+        self.checks = FileChecks(source)
+        self._known = scorer.truths[0].oracle.image_ids
+        self._options = options
+        self._source = source
+
+    @property
+    def on_error(self) -> OnError | None:
+        """What becomes of a record that the reader finds unreadable; None: it raises."""
+        return self.add_fault if self._options.skip_bad else None
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes one block; call in the order of the file."""
+        block, errors = outcome
+        for error in errors:
+            self.add_fault(error)
+        self.counts.add_known(self._known, *summed_by(block.images, block.counts))
+        self.checks.add(block.captions)
+        self.totals["scored"] += block.n_captions
+        self.totals["unknown_images"] += block.unknown_images
+        self.totals["unfinished"] += block.unfinished
+        self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
+
+    def add_fault(self, error: InputError) -> None:
+        """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
+        if self._options.skip_bad and not isinstance(error, UnknownImage):
+            self.totals["skipped"] += 1
+        else:
+            self.faults.add(error)
+
+    def tally(self, bad_files: Sequence[InputError] = ()) -> Tally:
+        """The sums of a whole file.
+
+        Args:
+            bad_files: files that were left out.
+
+        Raises:
+            InputErrors, InputError: faults by file and line, or nothing is left to score.
+        """
+        self.faults.raise_if_any()
+        self.checks.check()
+        if not self.totals["scored"] or self.mentioned is None:
+            raise InputError("no caption is left to score", path=self._source)
+        return Tally(
+            self.counts.table(),
+            self.totals["scored"],
+            self.totals["skipped"],
+            self.totals["unknown_images"],
+            self.mentioned,
+            self.totals["unfinished"] if self._options.drop_unfinished else None,
+            bad_files,
+        )
 
 
 def tally(
@@ -211,46 +301,24 @@ def tally(
 
     Raises:
         InputErrors, InputError: faults by file and line.
+        ScapoError: a process was killed.
     """
-    skipped: list[InputError] = []
-    faults = FaultList()
-    builder, checks = CountBuilder(scorer.columns), FileChecks(source)
-    mentioned: NDArray[np.int64] | None = None
-    n_records = unknown_images = unfinished = 0
-    blocks = read(skipped.append if options.skip_bad else None)
-    work = _Work(scorer, options.drop_unfinished, on_block is not None)
-    outcomes = _scored_blocks(work, blocks, options.workers or 1)
+    sums = Sums(scorer, options, source)
+    work = Work(scorer, options.drop_unfinished, on_block is not None)
+    outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
     with closing(outcomes):
-        for size, (block, errors) in outcomes:
-            for error in errors:
-                if options.skip_bad and not isinstance(error, UnknownImage):
-                    skipped.append(error)
-                else:
-                    faults.add(error)
-            builder.add(block.captions.image_ids, block.counts)
-            checks.add(block.captions)
-            n_records += len(block.counts)
-            unknown_images += block.unknown_images
-            unfinished += block.unfinished
-            mentioned = block.mentioned if mentioned is None else mentioned + block.mentioned
-            if on_block is not None and not faults.errors:
-                on_block(block)
+        for size, outcome in outcomes:
+            sums.add(outcome)
+            if on_block is not None and not sums.faults.total:
+                on_block(outcome[0])
             if on_progress is not None:
                 on_progress(size)
-    faults.raise_if_any()
-    checks.check()
-    if not n_records or mentioned is None:
-        raise InputError("no caption is left to score", path=source)
-    dropped = unfinished if options.drop_unfinished else None
-    return Tally(builder.table(), n_records, len(skipped), unknown_images, mentioned, dropped)
-
-
-Outcome = tuple[ScoredBlock, list[InputError]]
+    return sums.tally()
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What is done with every block.
+class Work:
+    """What is done with every block; picklable, for other processes and machines.
 
     Attributes:
         scorer: what is counted.
@@ -260,9 +328,10 @@ class _Work:
 
     scorer: Scorer
     drop_unfinished: bool
-    evidence: bool
+    evidence: bool = False
 
     def __call__(self, block: Block) -> Outcome:
+        """Counts of a block, and its faults by line."""
         errors: list[InputError] = []
         faults = FaultList(errors.append)
         captions = block.parse(faults)
@@ -276,34 +345,35 @@ class _Work:
         return scored, sorted(errors, key=lambda error: error.line or 0)
 
 
-_work: _Work
+_work: Work
 
 
-def _start_worker(work: _Work) -> None:
+def _start_worker(work: Mapped[Work]) -> None:
     import signal
 
     global _work
-    _work = work
+    _work = work.value
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
 
 
 def _score_block(block: Block) -> Outcome:
     scored, errors = _work(block)
-    return scored if _work.evidence else scored.without_evidence(), errors
+    return scored if _work.evidence else scored.summed(), errors
 
 
-def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
+def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
     """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
     if workers <= 1:
         for block in blocks:
             yield block.size, work(block)
         return
     from collections import deque
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import Future
 
-    pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(work,))
+    from .processes import process_pool
+
     pending: deque[tuple[int, Future[Outcome]]] = deque()
-    try:
+    with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
         for block in blocks:
             pending.append((block.size, pool.submit(_score_block, block)))
             if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
@@ -311,8 +381,6 @@ def _scored_blocks(work: _Work, blocks: Iterable[Block], workers: int) -> Genera
                 yield size, future.result()
         for size, future in pending:
             yield size, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:

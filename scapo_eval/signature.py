@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from .reprs import one_line
@@ -13,12 +14,15 @@ from .version import __version__
 HASH_DIGITS = 8
 
 SAMPLE = frozenset(
-    {"n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty", "model", "file"}
+    {
+        *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"),
+        *("model", "file", "bad_files"),
+    }
 )
 """Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
 images that they share."""
 
-DRAWN = frozenset({"bs", "seed", "ci", "drawn"})
+DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn"})
 """Fields of the intervals, which are drawn anew with every comparison."""
 
 IMPLIED = {"claims": "all", "unparsed": "wrong"}
@@ -31,9 +35,11 @@ def digest(parts: Iterable[str | bytes]) -> str:
     Lone surrogates, which JSON can carry into ids, are hashed as they are (``surrogatepass``).
     """
     state = hashlib.sha256()
-    for part in parts:
-        state.update(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
-        state.update(b"\n")
+    for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one
+        if kind is bytes:
+            state.update(b"\n".join([*run, b""]))  # type: ignore[list-item]
+        else:
+            state.update("\n".join([*run, ""]).encode("utf-8", "surrogatepass"))  # type: ignore[list-item]
     return state.hexdigest()[:HASH_DIGITS]
 
 
@@ -80,8 +86,10 @@ class Signature:
     def __hash__(self) -> int:
         return hash((self.metric_set, frozenset(self.fields.items())))
 
-    def drawn(self, *, resamples: int, seed: int, confidence: float = 0.95) -> Signature:
-        """With the fields of the intervals: ``bs`` resamples, ``seed``, and where unusual ``ci`` and ``drawn``.
+    def drawn(
+        self, *, resamples: int, seed: int, confidence: float = 0.95, bootstrap: str = "multinomial"
+    ) -> Signature:
+        """With the fields of the intervals: ``bs`` resamples, ``seed``; ``ci``, ``bootstrap``, ``drawn`` where unusual.
 
         ``drawn`` is the version that drew the intervals, where it is not the one that made the counts.
         """
@@ -89,6 +97,8 @@ class Signature:
         fields |= {"bs": str(resamples), "seed": str(seed)}
         if confidence != 0.95:
             fields["ci"] = f"{confidence:g}"
+        if bootstrap != "multinomial" and resamples:
+            fields["bootstrap"] = bootstrap
         made = self.fields.get("v", __version__)
         fields["v"] = made
         return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})

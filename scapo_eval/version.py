@@ -1,6 +1,6 @@
 """Which version this is, and the version of the files that it writes."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 RESULTS_FORMAT = "scapo-results/1"
 """What every results file names as its ``format``."""

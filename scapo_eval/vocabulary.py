@@ -10,12 +10,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .errors import InputError, InputErrors, short_repr
-from .io.files import display_name, read_bytes
+from .io.files import display_name, read_bytes, shipped_folder
 from .io.yaml_text import load_yaml
 from .reprs import fields_in_short, one_line
 from .rules import IgnoreRule, parse_lists, parse_rules, text_of, texts
@@ -213,7 +212,7 @@ class Vocabulary:
 
 def shipped_vocabularies() -> dict[str, Any]:
     """Name -> readable resource of the vocabularies that come with the project."""
-    folder = _vocabulary_folder()
+    folder = shipped_folder("vocab")
     files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
     found = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
     found.pop(SHARED_RULES, None)
@@ -226,13 +225,8 @@ def _shipped(name: str) -> Vocabulary:
     return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
 
 
-def _vocabulary_folder() -> Any:
-    packaged = resources.files(__package__) / "vocab"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parent.parent / "vocab"
-
-
 def _shared_rules(name: str) -> bytes:
-    return bytes((_vocabulary_folder() / name).read_bytes())
+    return bytes((shipped_folder("vocab") / name).read_bytes())
 
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")

@@ -28,13 +28,15 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
-from torch.distributed.tensor import DTensor
 
 from scapo_eval.errors import InputError
 from scapo_eval.io.files import atomic_write, dump_json, read_json
+
+from .lora import adapter_weights, merged_weights, save_adapter_config
 
 logger = logging.getLogger(__name__)
 
@@ -139,10 +141,11 @@ class Checkpoints:
 
 
 def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes all weights in Hugging Face format, for ``AutoModelForImageTextToText`` and vLLM. Every rank calls it.
+    """Writes all weights, adapters merged, in Hugging Face format. Every rank calls it.
 
-    Processor, tokenizer, chat template and generation config are the source's files, byte by byte: saving them anew
-    would lose what this environment cannot load (a video processor without torchvision).
+    ``AutoModelForImageTextToText`` and vLLM read it. Processor, tokenizer, chat template and generation config are the
+    source's files, byte by byte: saving them anew would lose what this environment cannot load (a video processor
+    without torchvision).
 
     Args:
         model: the Hugging Face model, its parameters sharded (DTensor) or plain.
@@ -155,31 +158,69 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
     """
     weights: dict[str, Tensor] = {}
     persistent = model.state_dict().keys()
-    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
-        if name in persistent:
-            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            if _rank() == 0:
-                kind = dtype if whole.is_floating_point() else whole.dtype
-                weights[name] = whole.detach().to("cpu", kind).contiguous()
+    buffers = (
+        (name, each.to(dtype if each.is_floating_point() else each.dtype))
+        for name, each in model.named_buffers()
+        if name in persistent
+    )
+    for name, tensor in chain(merged_weights(model, dtype), buffers):
+        if _rank() == 0:
+            weights[name] = tensor.to("cpu").contiguous()
 
+    def write(part: Path) -> dict[str, bytes]:
+        model.save_pretrained(part, state_dict=weights)
+        for path in source.iterdir():
+            if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
+                shutil.copyfile(path, part / path.name)
+        if (source / _TEMPLATES).is_dir():
+            shutil.copytree(source / _TEMPLATES, part / _TEMPLATES)
+        return {"config.json": _with_dtype(part / "config.json", dtype)}
+
+    _write_folder(folder, write)
+
+
+def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Writes the adapters alone in peft's format. Every rank calls it.
+
+    Args:
+        model: the Hugging Face model, with adapters.
+        base: path or name of the model that they belong to, as it is written beside them.
+        revision: its branch, tag or commit; empty: none.
+        folder: see :func:`export`.
+        dtype: number format of the weights in the file.
+
+    Raises:
+        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+    """
+    weights = {name: each.to("cpu", dtype).contiguous() for name, each in adapter_weights(model).items()}
+
+    def write(part: Path) -> dict[str, bytes]:
+        save_file(weights, part / "adapter_model.safetensors", {"format": "pt"})
+        save_adapter_config(model, base, revision, part)
+        return {}
+
+    _write_folder(folder, write)
+
+
+def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) -> None:
+    """Replaces a folder when the new one is complete; ``write`` fills it on the first rank and gives its last files.
+
+    Raises:
+        InputError: on every rank, if that could not write.
+    """
     part = folder.with_name(folder.name + _PART)
 
-    def write() -> None:
+    def fill() -> None:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
-            model.save_pretrained(part, state_dict=weights)
-            for path in source.iterdir():
-                if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
-                    shutil.copyfile(path, part / path.name)
-            if (source / _TEMPLATES).is_dir():
-                shutil.copytree(source / _TEMPLATES, part / _TEMPLATES)
+            files = write(part)
         except SafetensorError as error:
             raise OSError(str(error)) from None
-        _publish(part, folder, {"config.json": _with_dtype(part / "config.json", dtype)})
+        _publish(part, folder, files)
 
     try:
-        _on_first_rank(write)
+        _on_first_rank(fill)
     except OSError as error:
         _on_first_rank(partial(shutil.rmtree, part), ignore_errors=True)
         raise InputError(f"cannot be written: {error}", path=str(folder)) from None
@@ -365,4 +406,4 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-__all__ = ["Checkpoints", "export"]
+__all__ = ["Checkpoints", "export", "export_adapter"]

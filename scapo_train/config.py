@@ -113,11 +113,31 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters in place of full training (:mod:`scapo_train.lora`).
+
+    The model's weights are frozen in ``model.dtype``, and its reference is the model without the adapters
+    (``model.reference`` is without effect).
+
+    Attributes:
+        rank: width of the adapters; 0: none, all weights of the language model are trained.
+        alpha: what an adapter adds is multiplied with ``alpha / rank``.
+        dropout: share of an adapter's inputs that an update sets to 0.
+        targets: names of the linear layers with an adapter, such as ``q_proj``; empty: all of the language model.
+    """
+
+    rank: int = 0
+    alpha: int = 32
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Data:
     """Prompts and truth.
 
     Attributes:
-        train: JSON Lines of ``{"image", "image_id", "prompt"}``.
+        train: JSON Lines of ``{"image", "image_id", "prompt"}``; several ``images`` and ``messages`` in their place.
         images: folder that image names are relative to; empty: the folder of the file that names them.
         oracle: truth file in any format that ``scapo-eval`` reads.
         vocabulary: name of a shipped vocabulary, or a file.
@@ -264,6 +284,23 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Preference:
+    """Losses on pairs of responses (:mod:`scapo_train.preference`); without effect on rollouts and their credit.
+
+    Attributes:
+        loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference_loss`).
+        beta: strength of the implicit KL term.
+        symmetric: weight of SymMPO's symmetric pairs.
+        consistency: weight of the consistency of their margins.
+    """
+
+    loss: Literal["dpo", "mdpo", "symmpo"] = "dpo"
+    beta: float = 0.1
+    symmetric: float = 0.5
+    consistency: float = 1e-4
+
+
+@dataclass(frozen=True)
 class Optim:
     """The optimizer and how a batch is cut for it.
 
@@ -325,10 +362,12 @@ class Config:
 
     run: Run = field(default_factory=Run)
     model: Model = field(default_factory=Model)
+    lora: Lora = field(default_factory=Lora)
     data: Data = field(default_factory=Data)
     rollout: Rollout = field(default_factory=Rollout)
     credit: Credit = field(default_factory=Credit)
     loss: Loss = field(default_factory=Loss)
+    preference: Preference = field(default_factory=Preference)
     optim: Optim = field(default_factory=Optim)
     alarms: Alarms = field(default_factory=Alarms)
 
@@ -552,6 +591,10 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         found.append("run.keep_best needs data.evaluation and run.evaluate_every")
+    if config.lora.dropout >= 1:
+        found.append(f"lora.dropout is a share of inputs, less than 1, got {config.lora.dropout}")
+    if config.lora.rank and not config.lora.alpha:
+        found.append("lora.alpha must be greater than 0: adapters would add nothing")
     if config.loss.engine_correction and config.rollout.engine == "transformers":
         found.append('loss.engine_correction is of an engine that is not the policy: rollout.engine = "vllm"')
     unheard = [name for name in config.run.stop_on if name not in ALARMS]

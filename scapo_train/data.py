@@ -7,7 +7,7 @@ ranks, sees the same prompts in the same steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +26,34 @@ from scapo_eval.oracle import PresenceOracle
 
 _log = logging.getLogger(__name__)
 
+_PLACEHOLDER = "<image>"
+"""What other tools write into a text in the place of a picture."""
+
 
 @dataclass(frozen=True)
 class Source:
-    """One line of a prompts file: where the picture lies, its canonical id, and the text."""
+    """One line of a prompts file.
 
-    path: str
+    Attributes:
+        pictures: files of its pictures, in the order of their places in the chat.
+        image_id: canonical id of the image whose truth rewards the responses.
+        messages: the chat, with a part ``{"type": "image"}`` in the place of each picture.
+    """
+
+    pictures: tuple[str, ...]
     image_id: str
-    text: str
+    messages: tuple[dict[str, Any], ...]
+
+    @property
+    def path(self) -> str:
+        """What it is called in messages: its first picture, or its image's id."""
+        return self.pictures[0] if self.pictures else f"image {self.image_id}"
+
+    @staticmethod
+    def of(pictures: Sequence[str], image_id: str, text: str) -> Source:
+        """A prompt with its pictures before its text."""
+        parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+        return Source(tuple(pictures), image_id, ({"role": "user", "content": parts},))
 
 
 @dataclass(frozen=True)
@@ -44,15 +64,13 @@ class Prompt:
         index: position of its line in the prompts file.
         source: the line.
         ids: (P,) token ids, those of the image included.
-        pixels: (patches, dim) of the image, as the processor packs them.
-        grid: (3,) number of patches in time, height and width.
+        inputs: what else the processor made for the model's forward pass, such as ``pixel_values``.
     """
 
     index: int
     source: Source
     ids: Tensor
-    pixels: Tensor
-    grid: Tensor
+    inputs: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -76,8 +94,9 @@ def read_prompts(
     """Reads training prompts.
 
     Args:
-        path: file with JSON Lines of ``{"image", "image_id", "prompt"}``; ``image_id`` may be left out where the
-            image's name says it.
+        path: file with JSON Lines of ``{"image", "image_id", "prompt"}``, or with ``images`` (a list, which may be
+            empty) for ``image`` and ``messages`` (a chat) for ``prompt``; ``image_id`` may be left out where the name
+            of the one image says it.
         images: folder of relative image names; empty: the file's own.
         oracle: truth that must know every image.
         skip_unknown: whether prompts whose image the truth does not know are left out, with a warning.
@@ -89,14 +108,13 @@ def read_prompts(
     faults, found, skipped = FaultList(), list[Source](), 0
     for number, record in iter_records(path):
         try:
-            image, text = (_string(record, key) for key in ("image", "prompt"))
-            image_id = canonical_image_id(record.get("image_id", image))
-            if oracle is not None and image_id not in oracle.index:
+            source = _source(record, root)
+            if oracle is not None and source.image_id not in oracle.index:
                 if skip_unknown:
                     skipped += 1
                     continue
-                oracle.row(image_id)
-            found.append(Source(str(root / image), image_id, text))
+                oracle.row(source.image_id)
+            found.append(source)
         except InputError as error:
             faults.add(InputError(error.reason, path=str(path), line=number))
         except ValueError as error:
@@ -109,13 +127,58 @@ def read_prompts(
     return found
 
 
+@dataclass(frozen=True)
+class Pair:
+    """One line of a file of pairs: a prompt with the preferred response and the other."""
+
+    source: Source
+    chosen: str
+    rejected: str
+
+
+def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
+    """Reads preference pairs in TRL's layout, which ``scapo-eval pairs --format trl`` writes.
+
+    Args:
+        path: file with JSON Lines of ``{"images", "prompt": [turns], "chosen": [turn], "rejected": [turn]}``.
+        images: folder of relative image names; empty: the file's own.
+
+    Raises:
+        InputErrors: faulty lines, each with its number.
+    """
+    root = Path(images) if images else Path(path).parent
+    faults, found = FaultList(), list[Pair]()
+    for number, record in iter_records(path):
+        try:
+            sides = [_answer(record, key) for key in ("chosen", "rejected")]
+            chat = {"images": record.get("images"), "messages": record.get("prompt"), "image_id": 0}
+            found.append(Pair(_source(chat, root), *sides))
+        except InputError as error:
+            faults.add(InputError(error.reason, path=str(path), line=number))
+    faults.raise_if_any()
+    if not found:
+        raise InputError("no pairs found", path=str(path))
+    return found
+
+
+def _answer(record: Any, key: str) -> str:
+    """The text of a line's one answer."""
+    turns = record.get(key) if isinstance(record, dict) else None
+    if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict) and turns[0].get("content"):
+        content = turns[0]["content"]
+        if isinstance(content, str):
+            return content
+    reason = f"'{key}' must be one turn of the assistant: write pairs by scapo-eval pairs --format trl"
+    raise InputError(reason)
+
+
 def check_pictures(sources: Sequence[Source]) -> None:
     """Refuses prompts of which not one has its picture.
 
     Raises:
         InputError: no picture was found.
     """
-    if not any(Path(source.path).is_file() for source in sources):
+    if not any(all(Path(picture).is_file() for picture in source.pictures) for source in sources):
         reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
         raise InputError(reason, path=sources[0].path)
 
@@ -128,6 +191,72 @@ def _string(record: Any, key: str) -> str:
         found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
         raise InputError(f"'{key}' must be a string that is not empty (found: {found})")
     return value
+
+
+def _source(record: Any, root: Path) -> Source:
+    """A line of a prompts file, whose images are named from a folder on."""
+    images = _images(record)
+    pictures = tuple(str(root / image) for image in images)
+    if "messages" in record:
+        messages = _chat(record, len(pictures))
+    else:
+        messages = Source.of(pictures, "", _text(_string(record, "prompt"), "'prompt'")).messages
+    if len(images) != 1 and "image_id" not in record:
+        raise InputError("'image_id' must say whose truth rewards it: there is not one image")
+    return Source(pictures, canonical_image_id(record["image_id"] if "image_id" in record else images[0]), messages)
+
+
+def _images(record: Any) -> list[str]:
+    """The names of a line's images."""
+    if not isinstance(record, dict) or "images" not in record:
+        return [_string(record, "image")]
+    names = record["images"]
+    if "image" in record or not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise InputError("'images' must be a list of strings, in place of 'image'")
+    return names
+
+
+def _text(text: str, where: str) -> str:
+    if _PLACEHOLDER in text:
+        way = 'leave it out (pictures come before the text), or give "messages" with a part {"type": "image"} there'
+        raise InputError(f"{where} holds a literal {_PLACEHOLDER}, which no model here reads as its picture: {way}")
+    return text
+
+
+def _chat(record: dict[str, Any], pictures: int) -> tuple[dict[str, Any], ...]:
+    """A line's chat in one form: lists of parts, with as many places for pictures as there are."""
+    messages = record["messages"]
+    if "prompt" in record or not isinstance(messages, list) or not messages:
+        raise InputError("'messages' must be a list of turns, in place of 'prompt'")
+    found = []
+    for k, message in enumerate(messages, 1):
+        where = f"'messages' {k}"
+        role, content = (message.get(key) if isinstance(message, dict) else None for key in ("role", "content"))
+        if role not in ("system", "user", "assistant"):
+            raise InputError(f"{where}: 'role' must be system, user or assistant")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(parts, list) or not parts:
+            raise InputError(f"{where}: 'content' must be a string or a list of parts")
+        found.append({"role": role, "content": [_part(part, where) for part in parts]})
+    if found[-1]["role"] != "user":
+        raise InputError("'messages' must end with a turn of the user, which the response answers")
+    places = sum(part["type"] == "image" for message in found for part in message["content"])
+    if not places and pictures:
+        first = next(message for message in found if message["role"] == "user")
+        first["content"] = [*({"type": "image"} for _ in range(pictures)), *first["content"]]
+    elif places != pictures:
+        raise InputError(f"'messages' have places for {places} pictures, but there are {pictures}")
+    return tuple(found)
+
+
+def _part(part: Any, where: str) -> dict[str, str]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "image" and len(part) == 1:
+        return {"type": "image"}
+    if kind == "text" and isinstance(part.get("text"), str):
+        return {"type": "text", "text": _text(part["text"], where)}
+    forms = '{"type": "text", "text": "..."} or {"type": "image"}'
+    raise InputError(f"{where}: a part must be {forms}, its file named in 'images'")
 
 
 def indices_of_step(step: int, size: int, per_step: int, seed: int) -> list[int]:
@@ -151,12 +280,20 @@ class Prompts:
         processor: the model's processor.
         max_bad: number of prompts (below 1: share of them) whose image may be unreadable, before that is an error.
         longest: number of tokens of the longest prompt that the model takes; None for no limit.
+        look: reads a picture from its file.
     """
 
-    def __init__(self, sources: Sequence[Source], processor: Any, max_bad: float, longest: int | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        processor: Any,
+        max_bad: float,
+        longest: int | None = None,
+        look: Callable[[str], Any] = load,
+    ) -> None:
         self.sources = sources
         self.bad: set[int] = set()
-        self._processor = processor
+        self._processor, self._look = processor, look
         self._max_bad, self._longest = max_bad, longest
         self._worker = ThreadPoolExecutor(1)
         self._next: tuple[tuple[int, ...], Future[tuple[list[Prompt], dict[int, str]]]] | None = None
@@ -197,11 +334,11 @@ class Prompts:
         found, faults = list[Prompt](), dict[int, str]()
         for index in indices:
             source = self.sources[index]
-            content = [{"type": "image"}, {"type": "text", "text": source.text}]
-            turns = [{"role": "user", "content": content}]
+            turns = list(source.messages)
             text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
             try:
-                made = self._processor(text=[text], images=[load(source.path)], return_tensors="pt")
+                pictures = [self._look(picture) for picture in source.pictures]
+                made = self._processor(text=[text], images=pictures or None, return_tensors="pt")
             except MissingExtra:
                 raise
             except ValueError as error:  # ImageFault, or a shape that the processor refuses
@@ -212,8 +349,8 @@ class Prompts:
                 reason = f"its prompt has {made['input_ids'].shape[1]} tokens, but with rollout.max_new_tokens for "
                 reason += f"the response the model has positions for {self._longest}"
                 raise InputError(reason, path=source.path)
-            grid = made["image_grid_thw"][0]
-            found.append(Prompt(index, source, made["input_ids"][0], made["pixel_values"], grid))
+            inputs = {name: each for name, each in made.items() if name not in ("input_ids", "attention_mask")}
+            found.append(Prompt(index, source, made["input_ids"][0], inputs))
         return found, faults
 
 

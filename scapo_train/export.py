@@ -1,4 +1,7 @@
-"""``python -m scapo_train.export RUN --step N``: a checkpoint of a training run in Hugging Face format."""
+"""``python -m scapo_train.export RUN --step N``: a checkpoint of a training run in Hugging Face format.
+
+Adapters (LoRA) are merged into the weights, or written alone (``--adapter``).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 
 from scapo_eval.errors import InputError, ScapoError
 
-from .checkpoint import Checkpoints, export
+from .checkpoint import Checkpoints, export, export_adapter
 from .config import load
 from .distributed import ProcessGroup
 from .log import CONFIG
@@ -22,36 +25,50 @@ BEST = "best"
 
 
 def export_step(
-    run: Path, step: int | None, output: Path | None, dtype: str = "bfloat16", *, best: bool = False
+    run: Path,
+    step: int | None,
+    output: Path | None,
+    dtype: str = "bfloat16",
+    *,
+    best: bool = False,
+    adapter: bool = False,
 ) -> Path:
     """Writes the weights of a checkpoint in Hugging Face format.
 
     Args:
         run: folder of the training run.
         step: step of the checkpoint; None takes the newest.
-        output: folder to write; None: ``model-STEP`` in the training run's.
+        output: folder to write; None: ``model-STEP`` (or ``adapter-STEP``) in the training run's.
         dtype: number format of the weights in the files.
         best: take the best checkpoint by ``run.keep_best``.
+        adapter: write the adapters alone, in peft's format.
 
     Returns:
         The folder written.
 
     Raises:
-        InputError: checkpoint or base model not found, or the folder exists or cannot be written.
+        InputError: checkpoint or base model not found, the folder exists or cannot be written, or there are no
+            adapters.
     """
     config = load(run / CONFIG)
+    if adapter and not config.lora.rank:
+        raise InputError("has no adapters (lora.rank = 0): export it without --adapter", path=str(run))
     checkpoints = Checkpoints(run / (BEST if best else "checkpoints"), 1)
     complete = {int(path.name.removeprefix("step-")): path for path in checkpoints.complete()}
     if not complete or (step is not None and step not in complete):
         found = ", ".join(map(str, complete)) or "none"
         raise InputError(f"checkpoint not found (found: {found})", path=str(checkpoints.folder))
     step = max(complete) if step is None else step
-    output = output or run / f"model-{step:06d}"
+    output = output or run / f"{'adapter' if adapter else 'model'}-{step:06d}"
     if output.exists():
         raise InputError("exists: choose another folder with -o", path=str(output))
-    policy = load_policy(config.model, config.rollout.temperature, ProcessGroup(0, 1, torch.device("cpu")))
+    group = ProcessGroup(0, 1, torch.device("cpu"))
+    policy = load_policy(config.model, config.rollout.temperature, group, lora=config.lora)
     checkpoints.load_weights(complete[step], policy)
-    export(policy.vlm, source_folder(config.model), output, getattr(torch, dtype))
+    if adapter:
+        export_adapter(policy.vlm, config.model.path, config.model.revision, output, getattr(torch, dtype))
+    else:
+        export(policy.vlm, source_folder(config.model), output, getattr(torch, dtype))
     return output
 
 
@@ -61,12 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", help="folder of a training run (run.output)")
     parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")
     parser.add_argument("--best", action="store_true", help="the best checkpoint by run.keep_best")
-    parser.add_argument("-o", "--output", help="folder to write (default: RUN/model-STEP)")
+    parser.add_argument("--adapter", action="store_true", help="the adapters alone, not merged into the weights (LoRA)")
+    parser.add_argument("-o", "--output", help="folder to write (default: RUN/model-STEP, or RUN/adapter-STEP)")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="type of the weights")
     given = parser.parse_args(arguments)
     try:
         output = Path(given.output) if given.output else None
-        print(export_step(Path(given.run), given.step, output, given.dtype, best=given.best))
+        run = Path(given.run)
+        print(export_step(run, given.step, output, given.dtype, best=given.best, adapter=given.adapter))
     except ScapoError as error:
         print(f"scapo_train: {error}", file=sys.stderr)
         return 2

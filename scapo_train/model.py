@@ -1,24 +1,19 @@
-"""The policy: a vision-language model whose images are encoded once, loaded, sharded, and ready for three calls.
+"""The families of models that can be trained, and a policy of one of them: loaded, sharded and ready.
 
-The vision tower is frozen, so rollouts, reference and policy share one encoding of an image (:class:`Vision`), and a
-forward pass takes responses that share their prompt (:mod:`scapo_train.packing`).
-
-For models of :data:`FAMILIES`, which have in transformers ``.model.visual``, ``.model.language_model``,
-``.model.get_rope_index`` and ``.lm_head``.
+A family is a record of :data:`FAMILIES`, with a test that holds it to transformers' own forward pass. The vision tower
+of every family is frozen.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -29,13 +24,15 @@ from torch.distributed.fsdp import (
 )
 
 from scapo_eval.engines.base import check_model
-from scapo_eval.engines.hf import end_tokens, image_tokens
+from scapo_eval.engines.hf import end_tokens
 from scapo_eval.errors import ScapoError
 
-from .config import Model
+from .config import Lora, Model
 from .distributed import ProcessGroup
-from .logprob import TokenStatistics, token_statistics
-from .packing import ATTENTION, Batch, Vision
+from .general import GeneralPolicy
+from .lora import adapters_off, add_adapters, has_adapters
+from .policy import Policy
+from .shared import SharedPolicy
 
 
 @dataclass(frozen=True)
@@ -44,119 +41,39 @@ class Family:
 
     Attributes:
         name: its name.
+        policy: how it is computed: responses share their prompt, or by the general path.
+        language: name of the language model in ``vlm.model``.
     """
 
     name: str
+    policy: type[Policy] = GeneralPolicy
+    language: str = "language_model"
 
 
 FAMILIES: Mapping[str, Family] = {
-    "qwen2_vl": Family("Qwen2-VL"),
-    "qwen2_5_vl": Family("Qwen2.5-VL"),
-    "qwen3_vl": Family("Qwen3-VL"),
-    "qwen3_vl_moe": Family("Qwen3-VL-MoE"),
+    "qwen2_vl": Family("Qwen2-VL", SharedPolicy),
+    "qwen2_5_vl": Family("Qwen2.5-VL", SharedPolicy),
+    "qwen3_vl": Family("Qwen3-VL", SharedPolicy),
+    "qwen3_vl_moe": Family("Qwen3-VL-MoE", SharedPolicy),
+    "llava": Family("LLaVA-1.5"),
+    "llava_next": Family("LLaVA-NeXT"),
+    "llava_onevision": Family("LLaVA-OneVision"),
+    "internvl": Family("InternVL3"),
+    "gemma3": Family("Gemma 3"),
+    "smolvlm": Family("SmolVLM", language="text_model"),
 }
-"""``model_type`` of a config -> its family. ``tests/integration/test_train_model.py`` compares each."""
+"""``model_type`` of a config -> its family. ``tests/integration/test_train_model.py`` compares those that share their
+prompt, ``test_train_families.py`` those of the general path."""
 
 
-class Policy(nn.Module):
-    """A vision-language model with the three calls of a training step.
-
-    ``forward`` (statistics of given tokens), ``decode`` (logits of the next token, with a cache) and
-    ``encode`` (a picture's features; never sharded).
-
-    Args:
-        vlm: the Hugging Face model.
-        ends: token ids that end a response.
-        temperature: sampling temperature.
+def policy_of(vlm: Any, ends: Sequence[int], temperature: float) -> Policy:
+    """A Hugging Face model as its family computes it.
 
     Raises:
         ScapoError: the model is of a kind that is not supported.
     """
-
-    def __init__(self, vlm: Any, ends: Sequence[int], temperature: float) -> None:
-        super().__init__()
-        self.vlm = vlm
-        check_family(vlm.config)
-        self.image_token = int(vlm.config.image_token_id)
-        vlm.model.language_model.set_attn_implementation(ATTENTION)
-        self.ends = sorted(ends)
-        self.never = [token for token in image_tokens(vlm.config) if token not in ends]
-        self.temperature = temperature
-        self.compute = nullcontext  # autocast, where the parameters are not in the dtype of the computation
-
-    def forward(self, batch: Batch) -> TokenStatistics:
-        """Statistics of the batch's N response tokens."""
-        with self.compute():
-            mask, layout = batch.layout.mask, batch.layout
-            hidden = self._hidden(batch.ids, batch.positions, mask, batch.vision, None, layout=layout)[0]
-            weight = self.vlm.lm_head.weight
-            dtype = torch.get_autocast_dtype(weight.device.type) if _autocasting(weight) else hidden.dtype
-        device = hidden.device
-        return token_statistics(
-            hidden.index_select(0, batch.sources).to(dtype),
-            weight.to(dtype),
-            batch.targets,
-            never=torch.tensor(self.never, dtype=torch.long, device=device),
-            ends=torch.tensor(self.ends, device=device),
-            temperature=self.temperature,
-        )
-
-    def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
-        """(B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
-        hidden = self._hidden(ids, positions, mask, vision, cache)
-        logits = self.vlm.lm_head(hidden[:, -1])
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    @torch.no_grad()
-    def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
-        """The features of several pictures.
-
-        Args:
-            pixels: (patches of all, dim) as Qwen's processor packs them.
-            grids: (pictures, 3) patches in time, height and width.
-        """
-        with self.compute():
-            found = self.vlm.model.get_image_features(pixels, grids)
-        sizes = (grids.prod(-1) // self.vlm.config.vision_config.spatial_merge_size**2).tolist()
-        if hasattr(found, "pooler_output"):  # transformers 5
-            embeds, deep = found.pooler_output, getattr(found, "deepstack_features", None) or ()
-        elif len(found) == 2 and isinstance(found[1], (list, tuple)):  # transformers 4, Qwen3-VL
-            embeds, deep = found
-        else:
-            embeds, deep = found, ()
-        layers = [layer.split(sizes) if isinstance(layer, Tensor) else layer for layer in deep]
-        return [Vision(each, tuple(layer[k] for layer in layers)) for k, each in enumerate(embeds)]
-
-    def prompt_positions(self, ids: Tensor, grid: Tensor) -> tuple[Tensor, int]:
-        """The (3, P) positions of a prompt with one picture, and the position after it."""
-        index = self.vlm.model.get_rope_index
-        extra: dict[str, Any] = {}
-        if "mm_token_type_ids" in inspect.signature(index).parameters:
-            # transformers 5: left out, positions would silently be those of plain text
-            extra["mm_token_type_ids"] = (ids == self.image_token).int()[None]
-        positions, delta = index(ids[None], image_grid_thw=grid[None], **extra)
-        return positions[:, 0], len(ids) + int(delta)
-
-    def _hidden(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any, **extra: Any
-    ) -> Tensor:
-        embeds = self.vlm.get_input_embeddings()(ids)
-        if vision:
-            places = ids == self.image_token
-            features = torch.cat([each.embeds for each in vision]).to(embeds.dtype)
-            embeds = embeds.masked_scatter(places[..., None], features)
-            if vision[0].deepstack:
-                deep = zip(*(each.deepstack for each in vision), strict=True)
-                extra |= {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
-        found = self.vlm.model.language_model(
-            inputs_embeds=embeds,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=cache is not None,
-            **extra,
-        )
-        return found.last_hidden_state
+    family = check_family(vlm.config)
+    return family.policy(vlm, ends, temperature, family.language)
 
 
 @contextmanager
@@ -189,11 +106,27 @@ def source_folder(settings: Model) -> Path:
         return Path(snapshot_download(settings.path, revision=revision, local_files_only=True))
 
 
-def load_policy(settings: Model, temperature: float, process_group: ProcessGroup, *, reference: bool = False) -> Policy:
+def load_policy(
+    settings: Model,
+    temperature: float,
+    process_group: ProcessGroup,
+    *,
+    reference: bool = False,
+    lora: Lora = Lora(),  # noqa: B008  frozen
+    seed: int = 0,
+) -> Policy:
     """The policy, or its frozen reference, from a Hugging Face model.
 
-    One process holds plain parameters: float32 or wider for the policy, computed with under autocast. Several shard
-    them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+    One process holds plain parameters: what is trained in float32 or wider, computed with under autocast. Several
+    shard them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+
+    Args:
+        settings: which model, and how it is computed.
+        temperature: sampling temperature.
+        process_group: this process and the others.
+        reference: whether nothing of it is trained.
+        lora: the policy's adapters; with any, only they are trained.
+        seed: seed of the adapters' first values.
 
     Raises:
         ScapoError: it cannot be loaded, or is not a supported model.
@@ -201,56 +134,67 @@ def load_policy(settings: Model, temperature: float, process_group: ProcessGroup
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    plain = torch.promote_types(dtype, torch.float32) if not reference else dtype
+    frozen = reference or lora.rank > 0
+    plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
         check_family(described)
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
-            dtype=plain if process_group.size == 1 else "auto",
+            dtype=plain if process_group.size == 1 or frozen else "auto",
             attn_implementation="sdpa",
         )
-    policy = Policy(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
-    for parameter in vlm.parameters() if reference else vlm.model.visual.parameters():
+    policy = policy_of(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
+    for parameter in vlm.parameters() if frozen else policy.tower:
         parameter.requires_grad_(False)
+    if lora.rank and not reference:
+        add_adapters(vlm, policy.language_model, lora, seed)
     if reference:
-        vlm.model.visual = None  # it sees through the policy's tower, which is frozen
+        policy.drop_tower()  # the policy's is the same: it is frozen
     elif settings.gradient_checkpointing:
         # transformers 4 knows the second name only
         enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
         enable({"use_reentrant": False})
     if process_group.size > 1:
         _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
-        if not reference:
+        if not frozen:
             policy.to(plain)
-    if vlm.model.visual is not None:
-        vlm.model.visual.to(dtype)
+    for parameter in policy.tower:
+        parameter.data = parameter.data.to(dtype)
     if not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
-    if process_group.size == 1 and plain != dtype:
-        policy.compute = lambda: torch.autocast(process_group.device.type, dtype)  # type: ignore[assignment]
+    if process_group.size == 1 and any(each.dtype != dtype for each in policy.parameters() if each.requires_grad):
+        policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
 
 
 @contextmanager
-def on_device(reference: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
-    """Brings an unsharded reference from pinned host memory to the device, and frees it there again."""
+def as_reference(model: Policy, settings: Model, process_group: ProcessGroup) -> Iterator[None]:
+    """Makes the reference ready for passes without gradient.
+
+    A policy with adapters is its own reference, without them. An unsharded model in pinned host memory is brought to
+    the device, and freed there again.
+    """
+    if has_adapters(model):
+        with adapters_off(model):
+            yield
+        return
     if settings.reference != "cpu" or process_group.size > 1 or process_group.device.type == "cpu":
         yield
         return
-    host = [parameter.data for parameter in reference.parameters()]
-    for k, parameter in enumerate(reference.parameters()):
+    host = [parameter.data for parameter in model.parameters()]
+    for k, parameter in enumerate(model.parameters()):
         host[k] = host[k] if host[k].is_pinned() else host[k].pin_memory()
         parameter.data = host[k].to(process_group.device, non_blocking=True)
-    for name, buffer in list(reference.named_buffers()):
+    for name, buffer in list(model.named_buffers()):
         if buffer.device != process_group.device:
-            owner = reference.get_submodule(name.rpartition(".")[0])
+            owner = model.get_submodule(name.rpartition(".")[0])
             setattr(owner, name.rpartition(".")[2], buffer.to(process_group.device))
     try:
         yield
     finally:
-        for parameter, data in zip(reference.parameters(), host, strict=True):
+        for parameter, data in zip(model.parameters(), host, strict=True):
             parameter.data = data
 
 
@@ -275,14 +219,13 @@ def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, o
 
     mesh = init_device_mesh(process_group.device.type, (process_group.size,))
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.promote_types(dtype, torch.float32))
-    visual = policy.vlm.model.visual
-    ignored = set() if visual is None else set(visual.parameters())
+    ignored = set(policy.tower)
     settings: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": precision,
         "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
     }
-    for layer in policy.vlm.model.language_model.layers:
+    for layer in policy.language_model.layers:
         fully_shard(layer, **settings)
     fully_shard(policy, ignored_params=ignored, **settings)
     register_fsdp_forward_method(policy, "decode")
@@ -301,7 +244,7 @@ def check_family(config: Any) -> Family:
     other = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})
     if not hasattr(config, "vision_config"):
         reason = "it has no vision tower, and pictures need one"
-    elif other:
+    elif other and (kind not in FAMILIES or FAMILIES[kind].policy is SharedPolicy):
         reason = f"its layers of {', '.join(other)} cannot have responses share a prompt: probabilities would be wrong"
     elif kind not in FAMILIES:
         reason = "its log-probabilities were not compared with those of transformers"
@@ -309,7 +252,3 @@ def check_family(config: Any) -> Family:
         return FAMILIES[kind]
     known = ", ".join(family.name for family in FAMILIES.values())
     raise ScapoError(f"models of the kind {kind} cannot be trained: {reason}; supported are {known}")
-
-
-def _autocasting(tensor: Tensor) -> bool:
-    return torch.is_autocast_enabled(tensor.device.type)

@@ -94,6 +94,11 @@ class Batch:
     sources: Tensor
     targets: Tensor
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of the forward pass."""
+        return self.ids.numel()
+
 
 def batch_of(rows: Sequence[Row], device: torch.device) -> Batch:
     """Lays rows out as tensors."""

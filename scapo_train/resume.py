@@ -16,9 +16,11 @@ _log = logging.getLogger(__name__)
 DECISIVE = {
     "run": ("seed",),
     "model": ("path", "revision", "min_pixels", "max_pixels"),
+    "lora": None,
     "data": ("train", "oracle", "vocabulary", "prompts_per_step"),
     "rollout": ("group", "temperature", "max_new_tokens"),
     "credit": None,
+    "preference": None,
     "loss": (
         "clip_low", "clip_high", "kl", "kl_estimator", "normaliser", "mean_per_micro_batch", "engine_correction",
     ),

@@ -7,44 +7,19 @@ seed, the step and the prompt alone, not on the batch or the number of ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scapo_eval.errors import ScapoError
 
 from .data import Prompt, Response, seeded
-from .model import Policy, gathered
-from .packing import Row, Vision
+from .model import gathered
+from .policy import EncodedPrompt, Policy
 
 _AT_ONCE = 2**22
 """Probabilities that are summed up at once."""
-
-_BLOCK = 64
-"""Tokens by which the cache grows."""
-
-
-@dataclass(frozen=True)
-class EncodedPrompt:
-    """A prompt and its image features, ready for the model.
-
-    Attributes:
-        prompt: tokens and pixels.
-        positions: (3, P) rotary positions of the tokens.
-        following: position after the last one.
-        vision: features of the image.
-    """
-
-    prompt: Prompt
-    positions: Tensor
-    following: int
-    vision: Vision
-
-    def row(self, responses: Sequence[Sequence[int]]) -> Row:
-        """The prompt with responses, for a forward pass."""
-        return Row(self.prompt.ids, self.positions, self.following, self.vision, responses)
 
 
 class Sampler(Protocol):
@@ -60,16 +35,10 @@ class Sampler(Protocol):
         """Frees what it holds."""
 
 
-def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, pictures: int = 16) -> list[EncodedPrompt]:
-    """Encodes the pictures of prompts, some at a time."""
-    found: list[EncodedPrompt] = []
-    for start in range(0, len(prompts), pictures):
-        chunk = prompts[start : start + pictures]
-        pixels = torch.cat([prompt.pixels for prompt in chunk]).to(device)
-        visions = policy.encode(pixels, torch.stack([prompt.grid for prompt in chunk]).to(device))
-        for prompt, vision in zip(chunk, visions, strict=True):
-            found.append(EncodedPrompt(prompt, *policy.prompt_positions(prompt.ids, prompt.grid), vision))
-    return found
+def encode(policy: Policy, prompts: Sequence[Prompt], device: torch.device, at_once: int = 16) -> list[EncodedPrompt]:
+    """Makes prompts ready for the model, pictures and all, some at a time."""
+    starts = range(0, len(prompts), at_once)
+    return [encoded for k in starts for encoded in policy.prepare(prompts[k : k + at_once], device)]
 
 
 class PolicySampler:
@@ -86,7 +55,7 @@ class PolicySampler:
         self._policy = policy
         self._device = device
         self._max_new_tokens = max_new_tokens
-        self._prompts_per_batch = prompts_per_batch
+        self._prompts_per_batch = prompts_per_batch if policy.packs else 1
 
     def sync(self) -> None:
         """Nothing to do: the weights are the policy's."""
@@ -116,27 +85,10 @@ class PolicySampler:
         self, prompts: Sequence[EncodedPrompt], noise: Sequence[torch.Generator], group: int, temperature: float
     ) -> list[Response]:
         policy, device, rows = self._policy, self._device, len(prompts) * group
-        longest = max(len(encoded.prompt.ids) for encoded in prompts)
-        room = longest + self._max_new_tokens
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-        positions = torch.zeros(3, len(prompts), longest, dtype=torch.long)
-        written = torch.zeros(len(prompts), room, dtype=torch.bool)
-        for k, encoded in enumerate(prompts):  # padded at the front, so that responses stand under one another
-            pad = longest - len(encoded.prompt.ids)
-            ids[k, pad:], positions[:, k, pad:], written[k, pad:] = encoded.prompt.ids, encoded.positions, True
-        written[:, longest:] = True
-        written = written.to(device)
-        causal = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()
-        # a padded place sees itself: a row of the softmax without any key would be not a number
-        mask = (written[:, None, None, :longest] & causal) | torch.eye(longest, dtype=torch.bool, device=device)
-        cache = _Cache(group)
-        vision = [encoded.vision for encoded in prompts]
-        logits = policy.decode(ids.to(device), positions.to(device), mask, vision, cache)
+        decoding = policy.decoding(prompts, group, self._max_new_tokens, device)
+        logits = decoding.start()
         if not bool(torch.isfinite(logits).all()):
             raise ScapoError("the policy's logits are not finite: damaged weights, or model.dtype is too narrow")
-        logits, written = logits.repeat_interleave(group, 0), written.repeat_interleave(group, 0)
-        following = torch.tensor([encoded.following for encoded in prompts], device=device).repeat_interleave(group)
-
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)
         alive = torch.arange(rows, device=device)  # the responses that the rows of the batch belong to
@@ -154,50 +106,10 @@ class PolicySampler:
                 break
             if going <= len(alive) // 2:  # the rest would compute for nothing
                 keep = (~finished[alive]).nonzero()[:, 0]
-                cache.keep(keep)
-                alive, drawn, written, following = alive[keep], drawn[keep], written[keep], following[keep]
-            at = (following + t).expand(3, 1, -1).transpose(1, 2)
-            logits = policy.decode(drawn[:, None], at, written[:, None, None, : longest + t + 1], (), cache)
+                decoding.keep(keep)
+                alive, drawn = alive[keep], drawn[keep]
+            logits = decoding.step(drawn)
         return [_response(row, end) for row, end in zip(tokens.tolist(), _first(tokens, ends), strict=True)]
-
-
-class _Cache:
-    """Keys and values of every layer, in tensors that grow by blocks: no copy per token.
-
-    The prompts are read first, a row each, and are there ``group`` times from then on.
-
-    Args:
-        group: number of rows of each prompt.
-    """
-
-    def __init__(self, group: int) -> None:
-        self._group = group
-        self._layers: list[tuple[Tensor, Tensor]] = []
-        self._lengths: list[int] = []
-
-    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Takes a layer's (rows, heads, tokens, dim), gives all that the tokens see; called by transformers."""
-        if layer_idx == len(self._layers):
-            self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
-            self._lengths.append(key.shape[2])
-            return key, value
-        keys, values = self._layers[layer_idx]
-        before = self._lengths[layer_idx]
-        after = self._lengths[layer_idx] = before + key.shape[2]
-        if after > keys.shape[2]:
-            keys, values = (nn.functional.pad(each, (0, 0, 0, _BLOCK)) for each in (keys, values))
-            self._layers[layer_idx] = keys, values
-        keys[:, :, before:after] = key
-        values[:, :, before:after] = value
-        return keys[:, :, :after], values[:, :, :after]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens so far; called by transformers."""
-        return self._lengths[layer_idx] if self._lengths else 0
-
-    def keep(self, rows: Tensor) -> None:
-        """Drops all other rows."""
-        self._layers = [(keys[rows], values[rows]) for keys, values in self._layers]
 
 
 def _drawn(logits: Tensor, chances: Tensor, temperature: float) -> Tensor:

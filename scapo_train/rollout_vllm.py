@@ -19,7 +19,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from scapo_eval.engines.images import ImageFault, load
 from scapo_eval.engines.vllm_offline import faults
@@ -28,8 +27,9 @@ from scapo_eval.errors import InputError, MissingExtra, ScapoError
 from .config import Config
 from .data import Prompts, Response, read_prompts, seed_of
 from .distributed import ProcessGroup
-from .model import Policy
-from .rollout import EncodedPrompt, PolicySampler, encode
+from .lora import merged_weights
+from .policy import EncodedPrompt, Policy
+from .rollout import PolicySampler, encode
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +46,16 @@ _BIAS = -100.0
 
 
 class Request(NamedTuple):
-    """A prompt as another rank needs it: the file of its picture, its tokens, its seed."""
+    """A prompt as another rank needs it: the files of its pictures, its tokens, its seed."""
 
-    path: str
+    pictures: tuple[str, ...]
     ids: list[int]
     seed: int
+
+    @property
+    def path(self) -> str | None:
+        """What it is called in messages."""
+        return self.pictures[0] if self.pictures else None
 
 
 class VllmSampler:
@@ -74,7 +79,8 @@ class VllmSampler:
         self._dtype: torch.dtype = getattr(torch, model.dtype)
         self._max_new_tokens = rollout.max_new_tokens
         self._neighbors = _neighbors(process_group, rollout.tensor_parallel)
-        self._longest = _longest(policy, processor, rollout.max_new_tokens)
+        pictures = max(len(source.pictures) for source in read_prompts(config.data.train, config.data.images))
+        self._longest = _longest(policy, processor, rollout.max_new_tokens, pictures)
         self._vllm = _imported()
         pixels = {"min_pixels": model.min_pixels, "max_pixels": model.max_pixels}
         try:
@@ -90,7 +96,7 @@ class VllmSampler:
                 gpu_memory_utilization=rollout.gpu_memory,
                 max_model_len=self._longest,
                 enable_sleep_mode=True,
-                limit_mm_per_prompt={"image": 1, "video": 0},
+                limit_mm_per_prompt={"image": pictures, "video": 0},
                 mm_processor_kwargs={name: value for name, value in pixels.items() if value} or None,
                 mm_processor_cache_gb=0,  # a picture comes once in an epoch
                 generation_config="vllm",  # not the sampling settings that a checkpoint ships
@@ -163,7 +169,7 @@ class VllmSampler:
         """Responses to this rank's prompts; vLLM is awake."""
         own = [
             Request(
-                encoded.prompt.source.path,
+                encoded.prompt.source.pictures,
                 encoded.prompt.ids.tolist(),
                 seed_of(seed, encoded.prompt.index) >> 1,  # vLLM adds the number of the response to it
             )
@@ -198,12 +204,14 @@ class VllmSampler:
             reason = f"a prompt of {len(request.ids)} tokens; with a response vLLM has room for {self._longest}"
             raise InputError(reason, path=request.path)
         try:
-            picture = load(request.path)
+            pictures = [load(picture) for picture in request.pictures]
         except ImageFault as error:
             raise InputError(f"can no longer be read: {error}", path=request.path) from None
-        token = self._policy.image_token
+        if not pictures:
+            return {"prompt_token_ids": request.ids}
+        token = self._policy.vlm.config.image_token_id
         ids = [each for k, each in enumerate(request.ids) if each != token or k == 0 or request.ids[k - 1] != token]
-        return {"prompt_token_ids": ids, "multi_modal_data": {"image": picture}}
+        return {"prompt_token_ids": ids, "multi_modal_data": {"image": pictures[0] if len(pictures) == 1 else pictures}}
 
     def _settings(self, request: Request, number: int, temperature: float, max_tokens: int) -> Any:
         return self._vllm.SamplingParams(
@@ -264,10 +272,8 @@ class VllmSampler:
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """All weights of the policy by their names in a checkpoint, each whole and on its own; every rank calls it."""
-    for name, parameter in policy.vlm.named_parameters():
-        weight = parameter.detach().to(dtype)  # before it is gathered: half the traffic
-        yield name, weight.full_tensor() if isinstance(weight, DTensor) else weight
+    """The policy's weights as vLLM takes them, see :func:`~scapo_train.lora.merged_weights`."""
+    return merged_weights(policy.vlm, dtype)
 
 
 def _imported() -> Any:
@@ -290,12 +296,12 @@ def _neighbors(process_group: ProcessGroup, size: int) -> Any:
     return dist.new_subgroups(size)[0]
 
 
-def _longest(policy: Policy, processor: Any, max_new_tokens: int) -> int:
-    """Tokens of the longest sequence: the largest picture, the text, the response; at most the model's context."""
+def _longest(policy: Policy, processor: Any, max_new_tokens: int, pictures: int = 1) -> int:
+    """Tokens of the longest sequence: the largest pictures, the text, the response; at most the model's context."""
     images = processor.image_processor
     picture = images.size["longest_edge"] // (images.patch_size * images.merge_size) ** 2
     context = policy.vlm.config.get_text_config().max_position_embeddings
-    return int(min(context, picture + TEXT_TOKENS + max_new_tokens))
+    return int(min(context, pictures * picture + TEXT_TOKENS + max_new_tokens))
 
 
 def _responses(request: Request, output: Any) -> list[Response]:

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,11 @@ from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
-from .model import Policy, load_policy, loading, source_folder
+from .model import load_policy, loading, source_folder
 from .plan.hardware import matrix_rate
+from .policy import EncodedPrompt, Policy
 from .resume import check_changes, check_not_deleted
-from .rollout import EncodedPrompt, PolicySampler, Sampler, encode
+from .rollout import PolicySampler, Sampler, encode
 from .update import Updater, UpdateResult, check_finite, optimizer_of
 from .watch import Interrupted
 
@@ -97,12 +99,9 @@ class Trainer:
         with loading(config.model.path):
             self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        self.policy = load_policy(config.model, config.rollout.temperature, process_group)
-        self.reference = (
-            load_policy(config.model, config.rollout.temperature, process_group, reference=True)
-            if config.loss.kl
-            else None
-        )
+        load = partial(load_policy, config.model, config.rollout.temperature, process_group)
+        self.policy = load(lora=config.lora, seed=config.run.seed)
+        self.reference = (self.policy if config.lora.rank else load(reference=True)) if config.loss.kl else None
         positions = getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
         self._longest = positions - config.rollout.max_new_tokens if positions else None
         self.prompts = Prompts(sources, self.processor, data.max_bad, self._longest)
@@ -406,6 +405,9 @@ def _sampler(config: Config, policy: Policy, processor: Any, process_group: Proc
     if config.rollout.engine == "transformers":
         rollout = config.rollout
         return PolicySampler(policy, process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+    if not policy.packs:
+        reason = f'rollout.engine = "vllm" is not for models of the kind {policy.vlm.config.model_type}'
+        raise InputError(f'{reason}: set it to "transformers"')
     from .rollout_vllm import VllmSampler
 
     return VllmSampler(config, policy, processor, process_group)

@@ -17,12 +17,11 @@ from scapo_eval.errors import ScapoError
 
 from .config import Config, Optim
 from .credit import CreditedBatch, token_weights
-from .data import Response
+from .data import Response, seed_of
 from .distributed import ProcessGroup
 from .loss import engine_ratio, token_loss
-from .model import Policy, on_device
-from .packing import Batch, Row, batch_of
-from .rollout import EncodedPrompt
+from .model import as_reference
+from .policy import Batch, EncodedPrompt, Policy, Row
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +81,8 @@ class Updater:
     Args:
         config: settings of the training run.
         policy: the model that is trained.
-        reference: the frozen model of the KL term; None where the loss has none.
+        reference: the frozen model of the KL term (a policy with adapters itself, which is the model without them);
+            None where the loss has none.
         optimizer: of the policy's trainable parameters.
         process_group: this process and the others of the training run.
         steps: number of steps of the training run, for the learning rate's schedule.
@@ -132,7 +132,7 @@ class Updater:
         packed: list[list[tuple[Row, list[int]]]] = []
         length = 0
         for row in rows:
-            if not packed or length + row[0].length > budget:
+            if not packed or not self._policy.packs or length + row[0].length > budget:
                 packed.append([])
                 length = 0
             packed[-1].append(row)
@@ -144,12 +144,10 @@ class Updater:
             given = [responses[i].logprobs for i in owners]
             known = [each for each in given if each is not None]
             sampled = torch.from_numpy(np.concatenate(known)).to(device) if len(known) == len(owners) else None
-            found.append(MicroBatch(batch_of([row for row, _ in rows], device), owners, sampled))
+            found.append(MicroBatch(self._policy.batch([row for row, _ in rows], device), owners, sampled))
         missing = self._process_group.max(len(found)) - len(found)
         if missing:  # a rank that has less to do takes part in the others' collectives, with weight 0
-            end = self._policy.ends[:1]
-            idle = batch_of([Row(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
-            found += [MicroBatch(idle, []) for _ in range(missing)]
+            found += [MicroBatch(self._policy.idle_batch(device), []) for _ in range(missing)]
         return found
 
     @torch.no_grad()
@@ -160,7 +158,7 @@ class Updater:
             for micro in micro_batches:
                 micro.old = self._policy(micro.batch).logprob
         if self._reference is not None:
-            with on_device(self._reference, self.config.model, self._process_group):
+            with as_reference(self._reference, self.config.model, self._process_group):
                 for micro in micro_batches:
                     micro.reference = self._reference(micro.batch).logprob
 
@@ -173,6 +171,8 @@ class Updater:
             step: number of steps that are done, for the learning rate and messages.
         """
         self._policy.train()
+        if self.config.lora.dropout:  # the one thing that draws from torch's own generator
+            torch.manual_seed(seed_of(self.config.run.seed, step, self._process_group.rank))
         lengths = np.array([len(each) for each in credited.advantages], dtype=np.int64)
         sums = torch.zeros(6, dtype=torch.float64, device=self._process_group.device)
         norms, losses, skipped = list[float](), list[float](), 0
@@ -189,7 +189,7 @@ class Updater:
                 norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                 (loss,) = self._process_group.sum(loss)
                 if math.isfinite(loss) and math.isfinite(float(norm)):
-                    self._set_learning_rate(step)
+                    set_learning_rate(self._optimizer, learning_rate(self.config.optim, step, self._steps))
                     self._optimizer.step()
                     norms.append(float(norm))
                     losses.append(loss)
@@ -261,20 +261,16 @@ class Updater:
 
     def flops(self, mini_batches: Sequence[Sequence[MicroBatch]]) -> float:
         """Floating-point operations of this rank's matrix products by weights in an update, recomputation left out."""
-        vlm = self._policy.vlm
-        layers = sum(parameter.numel() for parameter in vlm.model.language_model.layers.parameters())
-        output = vlm.lm_head.weight.numel()
-        busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
-        products = sum(batch.ids.numel() * layers + batch.targets.numel() * output for batch in busy)
-        return 6.0 * products * self.config.optim.inner_epochs
 
-    def _set_learning_rate(self, step: int) -> None:
-        rate = learning_rate(self.config.optim, step, self._steps)
-        for group in self._optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+        def flops(parameter: Tensor) -> float:
+            """Per token: forward, gradient of the input and, where it is trained, of the weight."""
+            return (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
+
+        layers = sum(map(flops, self._policy.language_model.layers.parameters()))
+        output = flops(self._policy.vlm.lm_head.weight)
+        busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
+        together = sum(batch.tokens * layers + batch.targets.numel() * output for batch in busy)
+        return together * self.config.optim.inner_epochs
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
@@ -285,6 +281,15 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
         return optim.lr
     progress = (step - optim.warmup) / max(1, steps - optim.warmup)
     return optim.lr * (1 - progress if optim.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the rate of the next step."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):  # torchao compiles its step with the rate as an input
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def optimizer_of(config: Config, policy: Policy) -> torch.optim.Optimizer:
@@ -326,12 +331,8 @@ def _split_group(
 ) -> list[list[int]]:
     """The responses of a group by rows, none with more tokens than the budget where that can be."""
     found: list[list[int]] = []
-    length = 0
     for i in owners:
-        more = len(responses[i].ids) - 1
-        if not found or length + more > budget:
+        if not found or encoded.row([responses[j].ids for j in (*found[-1], i)]).length > budget:
             found.append([])
-            length = len(encoded.prompt.ids)
         found[-1].append(i)
-        length += more
     return found

@@ -298,8 +298,8 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     import transformers
 
     from scapo_eval.engines.hf import load_processor
-    from scapo_train.model import Policy
     from scapo_train.packing import Row, Vision, batch_of
+    from scapo_train.shared import SharedPolicy
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -328,7 +328,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
         "min_pixels": SIDE**2, "max_pixels": SIDE**2,
     })  # fmt: skip
     model = transformers.Qwen2_5_VLForConditionalGeneration(config)
-    processor, policy = load_processor(str(folder)), Policy(model, [words.eos_token_id], temperature=1.0)
+    processor, policy = load_processor(str(folder)), SharedPolicy(model, [words.eos_token_id], temperature=1.0)
     pictures, shown = zip(*(draw(rng) for _ in range(pool)), strict=True)
     made = processor.image_processor(images=list(pictures), return_tensors="pt")
     pixels, grids = made["pixel_values"].unflatten(0, (pool, -1)), made["image_grid_thw"]
@@ -344,7 +344,7 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     for asked_of_it in (*DESCRIBE, *map(ASKED.format, LABELS)):
         inputs = processor(text=[turn(processor, asked_of_it, True)], images=[pictures[0]], return_tensors="pt")
         tokens = inputs["input_ids"][0]
-        prompts[asked_of_it] = (tokens, *policy.prompt_positions(tokens, grids[0]))
+        prompts[asked_of_it] = (tokens, *policy.prompt_positions(tokens, grids[:1]))
     tongue = [each for each in policy.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(tongue)
     for step in range(steps):

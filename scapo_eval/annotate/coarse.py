@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engines import Sampling
 from ..errors import InputError
@@ -68,6 +69,7 @@ def coarse(
     sampling: Sampling | None = None,
     report: Callable[[Forecast], None] = lambda forecast: None,
     only_first: bool = False,
+    rows: NDArray[np.bool_] | None = None,
 ) -> Outcome:
     """Asks about every cell that no verdict has settled; see :func:`~scapo_eval.annotate.passes.run_pass`.
 
@@ -78,22 +80,25 @@ def coarse(
         sampling: sampling settings of the judge; None takes the defaults.
         report: called with a forecast of cost and time after every block.
         only_first: make only the first few calls, for their forecast.
+        rows: (images,) the images to ask about; None: all.
     """
-    calls, total = _open_calls(store, prompts)
+    calls, total = _open_calls(store, prompts, rows)
     return run_pass(
         store, session, calls, total, sampling=sampling or Sampling(), report=report,
         only_first=only_first,
     )  # fmt: skip
 
 
-def calls_left(store: Store, prompts: Sequence[Prompt]) -> int:
-    """Number of calls that a coarse pass would make."""
-    return _open_calls(store, prompts)[1]
+def calls_left(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None = None) -> int:
+    """Number of calls that a coarse pass would make about all images, or those of ``rows``."""
+    return _open_calls(store, prompts, rows)[1]
 
 
-def _open_calls(store: Store, prompts: Sequence[Prompt]) -> tuple[Iterator[Call], int]:
+def _open_calls(store: Store, prompts: Sequence[Prompt], rows: NDArray[np.bool_] | None) -> tuple[Iterator[Call], int]:
     coarse_or_none = np.array([*(provenance.kind == "coarse" for provenance in store.provenances), True])
     open_cells = (store.matrix == UNKNOWN) & coarse_or_none[store.provenance_ids]
+    if rows is not None:
+        open_cells &= rows[:, None]
     columns = [tuple(store.vocabulary.label_ids[label] for label in prompt.labels) for prompt in prompts]
     wanted = np.stack([open_cells[:, list(each)].any(axis=1) for each in columns], axis=1)
     cells = (

@@ -29,7 +29,7 @@ UNREAD = "unread.jsonl"
 PASSES = "passes.jsonl"
 
 FIRST_BLOCK, BLOCK = 64, 8192
-"""Calls in the first block, from which the first forecast is made, and in every later block."""
+"""Calls in the first block, from which the first forecast is made, and in every later block (or an engine's chunk)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def run_pass(
     loads: dict[int, bool] = {}
     kept: dict[str, Prompt] = {}
     done = 0
-    for block in _blocks(calls):
+    for block in _blocks(calls, max(BLOCK, getattr(session.engine, "chunk", 0))):
         fit = [call for call in block if _loads(store, call.row, loads, outcome)]
         for call in fit:
             if call.prompt.id not in kept:
@@ -184,12 +184,12 @@ def run_pass(
     return outcome
 
 
-def _blocks(calls: Iterable[Call]) -> Iterator[list[Call]]:
+def _blocks(calls: Iterable[Call], largest: int) -> Iterator[list[Call]]:
     stream = iter(calls)
     size = FIRST_BLOCK
     while block := list(islice(stream, size)):
         yield block
-        size = BLOCK
+        size = largest
 
 
 def _loads(store: Store, row: int, loads: dict[int, bool], outcome: Outcome) -> bool:

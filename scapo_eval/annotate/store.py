@@ -325,6 +325,24 @@ class Store:
         """(images,) bool, false for excluded images."""
         return np.array([image not in self._excluded for image in self.image_ids])
 
+    def absorb(self, other: Store) -> None:
+        """Appends all verdicts, prompts and exclusions of another run of the same images and vocabulary.
+
+        Args:
+            other: the run.
+        """
+        self._must_write()
+        ids = np.array([self._provenance_id(each) for each in other._provenances], dtype=np.uint32)
+        for part in other._versions:
+            records = part.copy()
+            records["source"] = ids[part["source"]]
+            self._append(self._log, records.tobytes())
+            self._take(records)
+        for image, reason in other.excluded.items():
+            self.exclude(image, reason)
+        for prompt, document in other.prompts.items():
+            self.keep_prompt(prompt, document)
+
     def compact(self) -> None:
         """Folds the log into the archive; every version of every cell stays.
 

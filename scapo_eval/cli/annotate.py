@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -17,13 +18,15 @@ from ..annotate.passes import UNREAD, Forecast, Outcome, journal_of, judge_of
 from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template
 from ..annotate.qc.summary import read_summary, summary_path
+from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
 from ..annotate.store import UNKNOWN, Store
 from ..engines import Engine
 from ..inference.runner import Session
+from ..inference.shards import Shard
 from ..inference.sources import find_images
 from ..vocabulary import Vocabulary
 from .echo import echo
-from .engine_options import EngineSettings, completion_progress, engine_options
+from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT
 from .groups import Group
 from .main import SOME_FAILED
@@ -113,6 +116,11 @@ def sample_command(
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
 @click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
 @click.option("--prompt", metavar="FILE", help="Your own text, for example the published one ({object} is the label).")
+@shard_option
+@click.option(
+    "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers as fast as this one."
+)
+@click.option("--price-hour", type=click.FloatRange(0), metavar="X", help="Price of an hour of one server.")
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def coarse_command(
@@ -123,6 +131,9 @@ def coarse_command(
     limit: int | None,
     labels_per_call: int,
     prompt: str | None,
+    shard: Shard | None,
+    servers: int,
+    price_hour: float | None,
     price_in: float | None,
     price_out: float | None,
     forecast: bool,
@@ -136,7 +147,10 @@ def coarse_command(
     found = find_images(images, images_root, limit)
     template = Template.read(prompt, "coarse") if prompt else None
     coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
+    run = shard.path(run) if shard else run
     with open_or_create(run, found, labels) as store:
+        keep_shard(store, shard)
+        rows = rows_of(store, shard)
         if labels.info != store.vocabulary.info:
             settings.warn(
                 f"definitions of {vocabulary} have changed; the run keeps its own copy ({run}/vocabulary.json)"
@@ -146,16 +160,19 @@ def coarse_command(
         prompts = coarse_prompts(store.vocabulary, labels_per_call, template)
         if template:
             _warn_of_prompts(prompts, store.vocabulary, settings)
-        total = calls_left(store, prompts)
+        total = calls_left(store, prompts, rows)
         _say(settings, f"{run}: {_sizes(store)}")
         if not total:  # no engine is needed
             return _finish(store, Outcome(), settings)
 
         def work(session: Session, report: Callable[[Forecast], None]) -> Outcome:
             _warn_of_other_judges(store, session.engine, settings)
-            return coarse(store, session, prompts, sampling=settings.sampling, report=report, only_first=forecast)
+            return coarse(
+                store, session, prompts, sampling=settings.sampling, report=report, only_first=forecast, rows=rows
+            )
 
-        return _pass(store, settings, "coarse", lambda engine: total, (price_in, price_out, forecast), work)
+        prices = Prices(price_in, price_out, price_hour, servers)
+        return _pass(store, settings, "coarse", lambda engine: total, prices, forecast, work)
 
 
 @command.command("refine")
@@ -220,7 +237,7 @@ def refine_command(
         def count(engine: Engine) -> int:
             return int(needed_calls(store, refinement, judge_of(engine)).sum())
 
-        return _pass(store, settings, "refine", count, (price_in, price_out, forecast), work)
+        return _pass(store, settings, "refine", count, Prices(price_in, price_out), forecast, work)
 
 
 def _pass(
@@ -228,18 +245,18 @@ def _pass(
     settings: EngineSettings,
     name: str,
     count: Callable[[Engine], int],
-    prices: tuple[float | None, float | None, bool],
+    prices: Prices,
+    only_forecast: bool,
     work: Callable[[Session, Callable[[Forecast], None]], Outcome],
 ) -> int:
     """Runs one pass of an engine over cells, with forecasts; returns the exit code."""
-    price_in, price_out, only_forecast = prices
     said = 0.0
 
     def report(forecast: Forecast) -> None:
         nonlocal said
         if not said or time.monotonic() - said >= _FORECAST_EVERY:
             said = time.monotonic()
-            _say(settings, _forecast_text(forecast, price_in, price_out))
+            _say(settings, _forecast_text(forecast, prices))
 
     with ExitStack() as stack:
         journal = stack.enter_context(journal_of(store, settings.warn))
@@ -260,7 +277,23 @@ def _pass(
     return _finish(store, outcome, settings)
 
 
-def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a pass costs, and who shares it.
+
+    Attributes:
+        tokens_in, tokens_out: price of a million prompt tokens, and of a million completion tokens.
+        hour: price of an hour of one server.
+        servers: number of servers that share the work.
+    """
+
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+    hour: float | None = None
+    servers: int = 1
+
+
+def _forecast_text(forecast: Forecast, prices: Prices) -> str:
     parts = [f"{forecast.done:,} of {forecast.total:,} calls"]
     if forecast.made and forecast.seconds > 0:
         parts.append(f"{forecast.made / forecast.seconds:,.1f}/s")
@@ -268,12 +301,16 @@ def _forecast_text(forecast: Forecast, price_in: float | None, price_out: float 
         parts.append(f"{forecast.prompt_tokens:,.0f} + {forecast.completion_tokens:,.1f} tokens a call")
     if forecast.left and forecast.seconds_left is not None:
         parts.append(f"{_duration(forecast.seconds_left)} left")
+        if prices.servers > 1:
+            parts.append(f"{_duration(forecast.seconds_left / prices.servers)} on {prices.servers:,} servers")
+        if prices.hour is not None:
+            parts.append(f"{forecast.seconds_left / 3600 * prices.hour:,.2f} for the servers' hours")
         if forecast.prompt_tokens:
             tokens = (forecast.left * forecast.prompt_tokens, forecast.left * forecast.completion_tokens)
             parts.append(f"{tokens[0] / 1e6:,.2f} M + {tokens[1] / 1e6:,.2f} M tokens to come")
-    if price_in is not None or price_out is not None:
-        prices = price_in or 0.0, price_out or 0.0
-        spent, whole = forecast.cost(forecast.done, *prices), forecast.cost(forecast.total, *prices)
+    if prices.tokens_in is not None or prices.tokens_out is not None:
+        tokens = prices.tokens_in or 0.0, prices.tokens_out or 0.0
+        spent, whole = forecast.cost(forecast.done, *tokens), forecast.cost(forecast.total, *tokens)
         parts.append(
             f"cost {spent:,.2f} of {whole:,.2f}"
             if forecast.prompt_tokens
@@ -296,7 +333,8 @@ def _finish(store: Store, outcome: Outcome, settings: EngineSettings) -> int:
     parts += [f"{len(outcome.excluded):,} images cannot be loaded"] if outcome.excluded else []
     if outcome.calls or outcome.excluded:
         _say(settings, f"{store.folder}: {'; '.join(parts)}")
-    still = len(store.open_cells())
+    own = rows_of(store, shard_of(store.folder) if (store.folder / SHARD).exists() else None)
+    still = int(own[store.open_cells()[:, 0]].sum())
     if still:
         _say(settings, f"{store.folder / UNREAD}: lists open cells; {still:,} in all")
     if store.excluded:

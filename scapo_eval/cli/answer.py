@@ -7,9 +7,10 @@ import click
 from ..inference.answer import answer, images_to_describe, read_descriptions, read_questions
 from ..inference.describe import describe
 from ..inference.runner import Session
+from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
 from ..prompts import DESCRIBE_IN_DETAIL
-from .engine_options import EngineSettings, completion_progress, engine_options, finish
+from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
 from .files import INPUT, OUTPUT
 
 DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
@@ -24,6 +25,7 @@ DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
     "--descriptions", type=INPUT, metavar="FILE", help="Answer with these descriptions (captions JSON Lines)."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions.")
+@shard_option
 @engine_options(max_tokens=1024)
 def command(
     questions: tuple[str, ...],
@@ -32,6 +34,7 @@ def command(
     self_describe: bool,
     descriptions: str | None,
     limit: int | None,
+    shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
     """Answers questions; amber, phd, pope, yesno and judge read the output.
@@ -43,7 +46,9 @@ def command(
     """
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
-    asked = read_questions(questions, ImageFolder(images_root))[:limit]
+    every = read_questions(questions, ImageFolder(images_root))[:limit]
+    # by image: its description is made once, and a server finds the image's prefix in its cache
+    output, asked, share = shared(shard, output, every, lambda each: each.image_id or str(each.id))
     known = read_descriptions(descriptions) if descriptions else None
     code = 0
     with settings.journal(output) as journal:
@@ -51,16 +56,19 @@ def command(
         try:
             if self_describe:
                 found = images_to_describe(asked)
+                images = images_to_describe(every)
+                images_share = shard.share(images, lambda image: image.image_id) if shard else None
+                describing = Session(engine, journal, share=images_share)
                 path = f"{output}{DESCRIPTIONS_SUFFIX}"
-                with completion_progress(settings, "describe", len(found)) as advance:
+                with completion_progress(settings, "describe", len(found)) as describing.advance:
                     described = describe(
-                        found, Session(engine, journal, advance=advance), path, prompt=DESCRIBE_IN_DETAIL,
-                        sampling=settings.sampling, model=settings.model,
+                        found, describing, path, prompt=DESCRIBE_IN_DETAIL, sampling=settings.sampling,
+                        model=settings.model,
                     )  # fmt: skip
                 code = finish(described, "descriptions", path, settings)
                 known = read_descriptions(path) if found and described.failed < described.requests else {}
             with completion_progress(settings, "answer", len(asked)) as advance:
-                session = Session(engine, journal, advance=advance)
+                session = Session(engine, journal, advance=advance, share=share)
                 tally = answer(
                     asked, session, output, descriptions=known, sampling=settings.sampling, model=settings.model
                 )

@@ -6,8 +6,9 @@ import click
 
 from ..inference.describe import PRESETS, describe
 from ..inference.runner import Session
+from ..inference.shards import Shard
 from ..inference.sources import find_images
-from .engine_options import EngineSettings, completion_progress, engine_options, finish
+from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
 from .files import INPUT, OUTPUT
 
 
@@ -24,6 +25,7 @@ from .files import INPUT, OUTPUT
 )
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Descriptions per image.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
+@shard_option
 @engine_options(max_tokens=1024)
 def command(
     images: tuple[str, ...],
@@ -32,6 +34,7 @@ def command(
     prompt: str,
     samples: int,
     limit: int | None,
+    shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
     """Describes images; the captions go straight into scapo-eval.
@@ -43,13 +46,14 @@ def command(
     if samples > 1 and settings.sampling.temperature == 0:
         raise click.UsageError("several samples of one image need --temperature above 0: greedy ones are all the same")
     found = find_images(images, images_root, limit)
+    output, found, share = shared(shard, output, found, lambda image: image.image_id)
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             with completion_progress(settings, "describe", len(found) * samples) as advance:
                 tally = describe(
                     found,
-                    Session(engine, journal, advance=advance, warn=settings.warn),
+                    Session(engine, journal, advance=advance, warn=settings.warn, share=share),
                     output,
                     prompt=PRESETS.get(prompt, prompt),
                     sampling=settings.sampling,

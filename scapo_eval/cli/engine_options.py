@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -19,7 +19,8 @@ from rich.console import Console
 from ..engines import ENGINES, Engine, Sampling
 from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
-from ..inference.runner import FAILED_SUFFIX, Tally
+from ..inference.runner import Tally
+from ..inference.shards import FAILED_SUFFIX, Shard, Share
 from .echo import echo
 from .main import SOME_FAILED
 from .options import Command, with_options
@@ -40,6 +41,7 @@ class EngineSettings:
     timeout: float
     tries: int
     batch_size: int
+    replicas: int
     revision: str | None
     dtype: str
     device: str
@@ -112,12 +114,13 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
         ),
         option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
         option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
-        option("--revision", metavar="REV", help="vllm, transformers: revision of a hub's model."),
+        option("--replicas", type=click.IntRange(1), default=1, help="ray: copies of the model on the cluster."),
+        option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a hub's model."),
         option(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
             default="auto",
-            help="vllm, transformers: type of the weights.",
+            help="vllm, ray, transformers: type of the weights.",
         ),
         option("--device", default="auto", help="transformers: cpu, cuda, cuda:1..."),
         option("--max-pixels", type=click.IntRange(1), help="transformers: shrink larger pictures (Qwen)."),
@@ -125,7 +128,7 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             "--engine-option",
             multiple=True,
             metavar="KEY=JSON",
-            help="openai: a further field of every request (null removes one); vllm: an argument of vllm.LLM.",
+            help="openai: a further field of every request (null removes one); vllm, ray: an argument of vLLM.",
         ),
         option("--temperature", type=click.FloatRange(0), help="0, the default, is greedy."),
         option(
@@ -158,6 +161,45 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
     return decorate
 
 
+class _ShardType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        """``3/64``."""
+        try:
+            return value if isinstance(value, Shard) else Shard.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+shard_option = click.option(
+    "--shard",
+    type=_ShardType(),
+    metavar="I/N",
+    help="Only this part of the work, into FILE with .I-of-N in its name; scapo-eval merge puts the parts together.",
+)
+"""``--shard 3/64``; the command receives ``shard: Shard | None``."""
+
+Item = TypeVar("Item")
+
+
+def shared(
+    shard: Shard | None, output: str, items: list[Item], key: Callable[[Item], str]
+) -> tuple[str, list[Item], Share[Item] | None]:
+    """Output, items and share of a shard; without one, everything.
+
+    Args:
+        shard: the shard.
+        output: name of the whole output.
+        items: all items.
+        key: content of an item, see :meth:`~scapo_eval.inference.shards.Shard.share`.
+    """
+    if shard is None:
+        return output, items, None
+    share = shard.share(items, key)
+    return shard.path(output), share.items, share
+
+
 def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str) -> Engine:
     """Creates an engine, importing its library.
 
@@ -183,10 +225,17 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
         from ..engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, extra=extra)
+    if engine == "ray":
+        from ..engines.ray_vllm import RayVllmEngine
+
+        return RayVllmEngine(
+            model, revision=settings.revision, dtype=settings.dtype, seed=settings.seed, replicas=settings.replicas,
+            extra=extra,
+        )  # fmt: skip
     from ..engines.hf import TransformersEngine
 
     if extra:
-        raise click.UsageError("--engine-option is for the engines openai and vllm")
+        raise click.UsageError("--engine-option is for the engines openai, vllm and ray")
     return TransformersEngine(
         model, revision=settings.revision, dtype=settings.dtype, device=settings.device, batch_size=settings.batch_size,
         max_pixels=settings.max_pixels,

@@ -16,8 +16,17 @@ from ..inference.judge_facts import Against, Prompts, judge_facts, read_referenc
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
 from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
+from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
-from .engine_options import EngineSettings, completion_progress, engine_options, finish, make_engine
+from .engine_options import (
+    EngineSettings,
+    completion_progress,
+    engine_options,
+    finish,
+    make_engine,
+    shard_option,
+    shared,
+)
 from .files import INPUT, OUTPUT
 from .groups import Group
 from .options import Command
@@ -77,21 +86,26 @@ def two_engines(
     help="Another instruction, or a whole prompt with {image_content}, {question}, {gt_answer}, {response}.",
 )  # fmt: skip
 @retry_option
+@shard_option
 @engine_options(max_tokens=512)
-def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, settings: EngineSettings) -> int:
+def mmhal(
+    answers: str, output: str, prompt_file: str | None, retry: bool, shard: Shard | None, settings: EngineSettings
+) -> int:
     """Rates answers to MMHal-Bench from 0 to 6; the judge reads texts only.
 
     ANSWERS are records with question, gt_answer, image_content and response (or model_answer), as scapo-eval answer
     writes them for MMHal-Bench's file. --model is the judge.
     """
     found = read_answers_to_judge(answers, needed=("question", "gt_answer"))
+    output, found, share = shared(shard, output, found, lambda each: each.response)
     task = _text_of(prompt_file) if prompt_file else MMHAL_TASK
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             with completion_progress(settings, "judge", len(found)) as advance:
+                session = Session(engine, journal, advance=advance, retry=retry, share=share)
                 tally = judge_mmhal(
-                    found, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    found, session, output, judge=settings.model,
                     task=task, sampling=settings.sampling,
                 )  # fmt: skip
         finally:
@@ -108,6 +122,7 @@ def mmhal(answers: str, output: str, prompt_file: str | None, retry: bool, setti
 @verifier_options
 @click.option("--setting", metavar="NAME", help="Name of the generation setting (detailed, conversation...).")
 @retry_option
+@shard_option
 @engine_options(max_tokens=1024)
 def faithscore(
     answers: str,
@@ -118,6 +133,7 @@ def faithscore(
     verifier_url: str | None,
     setting: str | None,
     retry: bool,
+    shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
     """Splits answers into atomic facts and has each checked against the image.
@@ -126,6 +142,7 @@ def faithscore(
     which must read images, says whether each fact holds.
     """
     found = read_answers_to_judge(answers)
+    output, found, share = shared(shard, output, found, lambda each: each.image or each.id)
     folder = ImageFolder(images_root)
     with (
         settings.journal(output) as journal,
@@ -134,7 +151,7 @@ def faithscore(
     ):
         tally = judge_faithscore(
             found,
-            Session(engine, journal, advance=advance, retry=retry),
+            Session(engine, journal, advance=advance, retry=retry, share=share),
             Session(verifier, journal, advance=advance, retry=retry),
             folder,
             output,
@@ -157,9 +174,16 @@ def faithscore(
 )  # fmt: skip
 @click.option("--drop-unfinished", is_flag=True, help="Drop a caption's last sentence first where it has no end.")
 @retry_option
+@shard_option
 @engine_options(max_tokens=512)
 def objhal(
-    captions: str, output: str, prompt_file: str | None, drop_unfinished: bool, retry: bool, settings: EngineSettings
+    captions: str,
+    output: str,
+    prompt_file: str | None,
+    drop_unfinished: bool,
+    retry: bool,
+    shard: Shard | None,
+    settings: EngineSettings,
 ) -> int:
     """Lists the objects that captions name; the judge reads texts only.
 
@@ -168,12 +192,14 @@ def objhal(
     """
     task = _text_of(prompt_file) if prompt_file else OBJECTS_TASK
     found = read_captions(captions)
+    output, found, share = shared(shard, output, found, lambda each: each.caption)
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
             with completion_progress(settings, "judge", None) as advance:
+                session = Session(engine, journal, advance=advance, retry=retry, share=share)
                 tally = judge_objects(
-                    found, Session(engine, journal, advance=advance, retry=retry), output, judge=settings.model,
+                    found, session, output, judge=settings.model,
                     task=task, sampling=settings.sampling, drop_unfinished=drop_unfinished,
                 )  # fmt: skip
         finally:
@@ -200,6 +226,7 @@ def objhal(
 )  # fmt: skip
 @verifier_options
 @retry_option
+@shard_option
 @engine_options(max_tokens=4096)
 def facts(
     captions: str,
@@ -212,6 +239,7 @@ def facts(
     verifier_engine: str | None,
     verifier_url: str | None,
     retry: bool,
+    shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
     """Takes descriptions apart into claims, verifies them, and compares them with reference claims.
@@ -225,6 +253,7 @@ def facts(
     if against != "image" and not references:
         raise click.UsageError(f"--against {against} needs --references")
     found = read_answers_to_judge(captions)
+    output, found, share = shared(shard, output, found, lambda each: each.image or each.id)
     known = read_references(references) if references else None
     texts = Prompts.read(prompts) if prompts else Prompts()
     folder = ImageFolder(images_root)
@@ -235,7 +264,7 @@ def facts(
     ):
         tally = judge_facts(
             found,
-            Session(engine, journal, advance=advance, retry=retry),
+            Session(engine, journal, advance=advance, retry=retry, share=share),
             Session(verifier, journal, advance=advance, retry=retry),
             output,
             judge=settings.model,

@@ -34,8 +34,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
         "answer": "Have a model answer a benchmark's questions, plain or with its own descriptions.",
         "judge": "Have a model rate MMHal-Bench answers, verify facts and claims, list objects.",
+        "merge": "Put the shards of describe, answer, judge and annotate coarse (--shard 3/64) together.",
     },
     "Look": {
+        "example": "Write the shipped example: two systems' captions and their truth.",
         "show": "Captions with colored mentions, verdicts and missed objects: one image's, or the worst.",
         "report": "One HTML page to look at, or the paper's tables in LaTeX, Markdown, CSV.",
         "plot": "Frontier, labels and training curves as PNG, SVG or PDF.",

@@ -159,8 +159,9 @@ def command(
     """Makes one HTML page (or a table) of INPUTS.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
-    'objects'), verdicts on claims (judge facts) and folders of training runs, in any mixture, recognized by content.
-    The first system of each benchmark is its baseline.
+    'objects'), verdicts on claims (judge facts), ratings (judge mmhal), yes/no answers with labels (answer, plain or
+    --describe) and folders of training runs, in any mixture, recognized by content. The first system of each benchmark
+    is its baseline.
     """
     if (metrics or intervals) and form == "html":
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
@@ -175,7 +176,7 @@ def command(
 
         addresses: dict[str, str] = {}
         if images:
-            pictures = html.image_files(images, (image for run in report.captions for image in run.image_ids))
+            pictures = html.image_files(images, report.image_ids())
             addresses = html.thumbnails(pictures) if thumbnails else html.addresses(pictures, output)
         made = html.page(report, title=title, images=addresses)
     else:

@@ -1,6 +1,6 @@
-"""Engines run a model: any OpenAI-compatible server, vLLM in this process, or transformers in this process.
+"""Engines run a model: any OpenAI-compatible server, vLLM or transformers in this process, or vLLM on a Ray cluster.
 
-All three take a :class:`Request` and return a :class:`Completion`; the heavy libraries are imported when an engine is
+All take a :class:`Request` and return a :class:`Completion`; the heavy libraries are imported when an engine is
 created.
 """
 
@@ -10,5 +10,5 @@ from .base import Completion, Engine, Request, Sampling, Turn
 
 __all__ = ["ENGINES", "Completion", "Engine", "Request", "Sampling", "Turn"]
 
-ENGINES = ("openai", "vllm", "transformers")
-"""Names on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`."""
+ENGINES = ("openai", "vllm", "transformers", "ray")
+"""Names on the command line: :mod:`.openai_http`, :mod:`.vllm_offline`, :mod:`.hf`, :mod:`.ray_vllm`."""

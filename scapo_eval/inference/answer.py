@@ -206,7 +206,7 @@ def answer(
             yield row, error
 
     session.ask(wanted for each in asked if (wanted := request(each)) is not None)
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     write_card(
         output,
         session,

@@ -60,7 +60,7 @@ def describe(
             yield row, completion.error
 
     session.ask(request for _, request in requests())
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     identical = _identical(session, requests(), samples) if samples > 1 and sampling.temperature != 0 else 0
     if 2 * identical >= len(images) > 0 and identical:
         session.warn(

@@ -188,7 +188,7 @@ def judge_mmhal(
                 session.tally.add_unread(f"rating not found in the verdict on {each.id}")
             yield row, None
 
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     write_card(
         output, session, started=started, sampling=sampling, prompts={"mmhal": task}, images=[], judge=judge,
         prompt_hash=digest([turn.text for turn in prompts.mmhal_turns({}, task)]),
@@ -339,7 +339,7 @@ def judge_faithscore(
             tally.add(Completion(text="-", error=error))
             yield _known(row), error
 
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     texts = {"label": prompts.LABEL_TASK, "facts": prompts.FACTS_TASK, "verify": prompts.VERIFY}
     write_card(
         output, replace(session, tally=tally), started=started, sampling=sampling, prompts=texts,

@@ -286,7 +286,7 @@ def judge_facts(
     """
     prompts, sampling, started = prompts or Prompts(), sampling or Sampling(), now()
     cases = [_Case(each, _references_of(each, references), None, {}, {}) for each in answers]
-    if references is not None and cases and not any(case.references for case in cases):
+    if references is not None and cases and not session.share and not any(case.references for case in cases):
         raise InputError("none of the descriptions' images has reference claims")
 
     def ask(step: str, asked: list[_Case], wanted: list[Request], read: list[Callable[[str], Any]]) -> None:
@@ -398,5 +398,5 @@ def _written(
             tally.add(Completion(text="-", error=case.error))
             yield {**row, **told, "against": _evidence_of(case, against)}, case.error
 
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     return tally

@@ -138,7 +138,7 @@ def judge_objects(
                 row["unread"] = completion.text
             yield {**row, "judge_model": judge, "judge_prompt": prompt_hash}, completion.error
 
-    write_rows(output, rows())
+    write_rows(output, rows(), session.share)
     write_card(
         output, session, started=started, sampling=sampling, prompts={"objects": task},
         images=[each.image_id for each in captions], judge=judge, prompt_hash=prompt_hash,

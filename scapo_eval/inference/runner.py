@@ -17,9 +17,7 @@ from ..engines import images as pictures
 from ..io.files import atomic_write, dump_json
 from ..signature import digest
 from .journal import Journal
-
-CARD_SUFFIX = ".run.json"
-FAILED_SUFFIX = ".failed.jsonl"
+from .shards import CARD_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, Share
 
 _KEPT_FINGERPRINTS = 1 << 16
 
@@ -112,6 +110,7 @@ class Session:
         advance: called with the number of further completions, new or from the journal, to show progress.
         warn: called with a message about completions that look wrong.
         retry: whether a verdict that earlier runs could not read is asked for again.
+        share: the shard's part of the work, where it is spread over machines.
     """
 
     engine: Engine
@@ -120,6 +119,7 @@ class Session:
     advance: Advance = lambda number: None
     warn: Callable[[str], None] = lambda text: None
     retry: bool = False
+    share: Share[Any] | None = None
     _identity: bytes = b""
     _fingerprint: pictures.Cache[str] = field(
         default_factory=lambda: pictures.Cache(pictures.fingerprint, _KEPT_FINGERPRINTS)
@@ -239,16 +239,21 @@ def _rate(number: int, seconds: float) -> float | None:
     return round(number / seconds, 2) if seconds > 0 and number else None
 
 
-def write_rows(output: str | Path, rows: Iterable[tuple[dict[str, Any], str | None]]) -> None:
+def write_rows(
+    output: str | Path, rows: Iterable[tuple[dict[str, Any], str | None]], share: Share[Any] | None = None
+) -> None:
     """Writes ``output`` and, where items failed, ``OUTPUT.failed.jsonl``: one row per item, in input order.
 
     Args:
         output: path of the file, which appears when it is complete.
         rows: each item's row, and its error (None where it did not fail).
+        share: the shard's part of the work, for ``OUTPUT.shard.json``; None: this is all of it.
     """
     failed: list[dict[str, Any]] = []
+    made: list[bool] = []
     with atomic_write(output) as stream:
         for row, error in rows:
+            made.append(error is None)
             if error is None:
                 stream.write(dump_json(row) + b"\n")
             else:
@@ -259,3 +264,7 @@ def write_rows(output: str | Path, rows: Iterable[tuple[dict[str, Any], str | No
             stream.writelines(dump_json(row) + b"\n" for row in failed)
     else:
         beside.unlink(missing_ok=True)
+    if share is not None:
+        share.write(output, made)
+    else:
+        Path(f"{output}{SHARD_SUFFIX}").unlink(missing_ok=True)

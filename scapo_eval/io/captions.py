@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from .files import (
     FaultList,
     display_name,
     dump_json,
+    is_stream,
     iter_line_blocks,
     json_fault,
     json_type,
@@ -36,6 +38,7 @@ from .files import (
     split_lines,
 )
 from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .parquet import open_parquet
 from .records import Readable, Records
 
 BLOCK_BYTES = 1 << 20
@@ -46,6 +49,12 @@ ARRAY_BLOCK = 2048
 
 PARSED_BLOCK = 1024
 """Captions per block of another tool's file: one pass of the matcher."""
+
+ARROW_BLOCK = 4096
+"""Captions per block of Arrow columns: a few passes of the matcher, some MB."""
+
+READ = ("image_id", "caption", "id", "model")
+"""Columns of a table that are read; others stay in the file."""
 
 OWN_LAYOUTS = ("captions", "coco-results")
 """Layouts whose lines, or whose one JSON array, the fast reader takes."""
@@ -61,13 +70,20 @@ class Block:
         name: the file's display name.
         first: 1-based number of the first line, or of the first element of a JSON array.
         data: the lines, or the elements written as lines.
+        place: path and offset of the lines in a plain file, which is all that travels then; None: nowhere else.
     """
 
     name: str
     first: int
     data: bytes
+    place: tuple[str, int] | None = None
 
     __repr__ = fields_in_short
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.place is None:
+            return Block, (self.name, self.first, self.data)
+        return _block_at, (self.name, self.first, *self.place, len(self.data))
 
     @property
     def size(self) -> int:
@@ -82,6 +98,15 @@ class Block:
         except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
             records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
         return captions_of(self.name, zip(numbers, records, strict=True), faults)
+
+
+def _block_at(name: str, first: int, path: str, offset: int, size: int) -> Block:
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        data = stream.read(size)
+    if len(data) < size:
+        raise InputError("was cut off while it was read", path=name)
+    return Block(name, first, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +160,14 @@ class Captions:
         keep = np.flatnonzero(mask).tolist()
         return Captions(*([values[k] for k in keep] for values in map(self.__getattribute__, self.__slots__)))
 
+    def for_checks(self) -> Captions:
+        """Only what :class:`FileChecks` looks at."""
+        if self.ids.count(None) < len(self.ids):
+            return Captions(numbers=self.numbers, ids=self.ids, models=self.models)
+        models = list(dict.fromkeys(self.models))
+        numbers = [self.numbers[self.models.index(model)] for model in models]
+        return Captions(numbers=numbers, ids=[None] * len(models), models=models)
+
     def place(self, k: int) -> dict[str, Any]:
         """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
         place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
@@ -160,13 +193,80 @@ class ParsedBlock:
         return self.captions
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowBlock:
+    """Some captions in Arrow's columns.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first row.
+        batch: a pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and what else of READ there is.
+    """
+
+    name: str
+    first: int
+    batch: Any
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return int(self.batch.nbytes)
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the rows; faulty ones go to ``faults`` and are left out."""
+        n = self.batch.num_rows
+        values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
+        for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
+            if name in values:
+                values[name] = [v if type(v) in kinds and v != "" else None for v in values[name]]
+        try:
+            if set(map(type, values["caption"])) != {str}:
+                raise TypeError
+            canonical = {raw: canonical_image_id(raw) for raw in set(values["image_id"])}
+        except (KeyError, TypeError, ValueError):  # a fault: look at every row
+            rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+            return captions_of(self.name, enumerate(rows, self.first), faults)
+        none: list[Any] = [None] * n
+        return Captions(
+            image_ids=[canonical[raw] for raw in values["image_id"]],
+            captions=values["caption"],
+            numbers=list(range(self.first, self.first + n)),
+            ids=values.get("id", none),
+            objects=none,
+            models=values.get("model", none),
+        )
+
+
+def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
+    """A record batch or table of any size in blocks."""
+    for k in range(0, batch.num_rows, ARROW_BLOCK):
+        yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
+
+
+def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[ArrowBlock]:
+    """The own captions of a parquet file, or of one of its row groups, in blocks and in order.
+
+    Raises:
+        InputError: the file is damaged or cannot be read.
+    """
+    with open_parquet(path) as file:
+        first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
+        columns = [name for name in READ if name in file.schema_arrow.names]
+        groups = range(file.num_row_groups) if row_group is None else [row_group]
+        for batch in file.iter_batches(ARROW_BLOCK, groups, columns):
+            yield ArrowBlock(display_name(path), first, batch)
+            first += batch.num_rows
+
+
 def caption_blocks(
     path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
-) -> Iterator[Block | RecordBlock | ParsedBlock]:
+) -> Iterator[Block | RecordBlock | ArrowBlock | ParsedBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
-    Own JSON Lines (and COCO results) travel unparsed; anything else that ``scapo-eval import`` recognizes is
-    converted here.
+    Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
+    recognizes is converted here.
 
     Args:
         path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
@@ -192,7 +292,16 @@ def caption_blocks(
             f"captions, convert them: scapo-eval import {source.rows.path} --as captions -o captions.jsonl",
             path=source.rows.path,
         )
-    yield from _converted_blocks(source, on_error, warn)
+    if is_own_parquet(source) and not is_stream(path):
+        yield from parquet_blocks(path)
+    else:
+        yield from _converted_blocks(source, on_error, warn)
+
+
+def is_own_parquet(source: Source) -> bool:
+    """Whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks` reads."""
+    own = source.format.name == "captions" and "objects" not in source.rows.first
+    return own and source.rows.container == "parquet"
 
 
 def _is_own(head: bytes) -> bool:
@@ -250,12 +359,24 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
     blocks = chain([head], blocks)
     if head[1].lstrip()[:1] != b"[":
-        yield from (Block(name, first, data) for first, data in blocks)
+        offset = _offset(path, *head)
+        for first, data in blocks:
+            yield Block(name, first, data, None if offset is None else (str(path), offset))
+            offset = None if offset is None else offset + len(data)
         return
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)
     values = parse_array(name, lines)
     for k in range(0, len(values), ARRAY_BLOCK):
         yield Block(name, k + 1, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
+
+
+def _offset(path: str | Path, first: int, data: bytes) -> int | None:
+    """Where the first lines stand in a plain file, behind a byte-order mark; None where they do not, as in a gzip."""
+    if first != 1 or not Path(path).is_file():
+        return None
+    with open(path, "rb") as stream:
+        start = stream.read(len(data) + 3)
+    return next((offset for offset in (0, 3) if start[offset : offset + len(data)] == data), None)
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -367,12 +488,22 @@ class FileChecks:
             if model is not None and model not in self._models:
                 self._models[model] = captions.numbers[captions.models.index(model)]
 
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """(ids,) hash of every ``id`` so far."""
+        return np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model so far."""
+        return tuple(self._models)
+
     def check(self) -> None:
         """Raises InputErrors that name the second line of every doubled id, or InputError for several models."""
         if len(self._models) > 1:
             second = list(self._models.values())[1]
             raise mixed_models(self._name, second, self._models, split_by_import(self._name))
-        hashes = np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
+        hashes = self.hashes
         order = np.argsort(hashes, kind="stable")
         doubled = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
         faults = sorted((self._numbers[order[k + 1]], self._numbers[order[k]]) for k in doubled.tolist())

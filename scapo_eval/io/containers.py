@@ -28,6 +28,7 @@ from .files import (
     read_bytes,
     read_json,
 )
+from .parquet import MAGIC, open_parquet
 from .records import Readable, Records
 
 Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
@@ -96,8 +97,8 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
     head = first_bytes(path)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container
-    if head[:4] == b"PAR1":
-        container, rows = "parquet", _parquet(path, name)
+    if head[:4] == MAGIC:
+        container, rows = "parquet", _parquet(path)
     elif head[:4] == b"PK\x03\x04":
         container, rows = "xlsx workbook", _workbook(path, name, warn)
     elif head[:4] == b"\xd0\xcf\x11\xe0":
@@ -245,27 +246,10 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match.group(1), 16))
 
 
-def _parquet(path: str | Path, name: str) -> Iterator[Row]:
-    try:
-        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise MissingExtra("formats", f"{name} (a parquet file)") from None
-    data = read_bytes(path)
+def _parquet(path: str | Path) -> Iterator[Row]:
     number = 0
-    with decoding("parquet file", path):
-        table = pyarrow.parquet.ParquetFile(io.BytesIO(data))
-        check_parquet(table.metadata, len(data), name)
-        for batch in table.iter_batches(batch_size=4096):
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=4096):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record
-
-
-def check_parquet(metadata: Any, packed: int, name: str) -> None:
-    """Refuses a parquet file that would unpack to more than the limit; a cell takes a byte at least.
-
-    Raises:
-        InputError: it is too large.
-    """
-    groups = sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
-    check_decoded(max(groups, metadata.num_rows * metadata.num_columns), packed, name)

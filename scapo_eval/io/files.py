@@ -18,13 +18,14 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import orjson
 
-from ..errors import InputError, InputErrors, ScapoError
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError
 from .records import Readable, Records
 
 MAX_LINE = 16 * 2**20
@@ -117,7 +118,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     if str(path) == STDIN and sys.stdin is None:
         raise InputError("standard input is closed", path=name)
     try:
-        raw: BinaryIO = sys.stdin.buffer if str(path) == STDIN else open(path, "rb")  # noqa: SIM115
+        raw: BinaryIO = sys.stdin.buffer if str(path) == STDIN else _open(path)
     except OSError as error:
         raise InputError(_os_reason(error), path=name) from None
     except ValueError:
@@ -131,6 +132,47 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         if str(path) != STDIN:
             raw.close()
+
+
+def _open(path: str | Path) -> BinaryIO:
+    return open_remote(str(path)) if is_remote(path) else open(path, "rb")
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    return isinstance(path, str) and "://" in path
+
+
+def open_remote(uri: str) -> BinaryIO:
+    """Opens a URI on any of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs``, ``file``.
+
+    Raises:
+        InputError: an unknown kind of URI, or the path on it is not known.
+        OSError: it cannot be read.
+        MissingExtra: pyarrow is not installed.
+    """
+    system, path = file_system(uri)
+    stream: BinaryIO = system.open_input_file(path)
+    return stream
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """Pyarrow's file system of a URI, and the path on it.
+
+    Raises:
+        InputError: an unknown kind of URI.
+        MissingExtra: pyarrow is not installed.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+    except ImportError:
+        raise MissingExtra("formats", f"{uri} (a URI)") from None
+    try:
+        found: tuple[Any, str] = FileSystem.from_uri(uri)
+    except (ArrowException, ValueError) as error:
+        raise InputError(f"not a URI that can be read ({error})", path=uri) from None
+    return found
 
 
 def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
@@ -198,7 +240,7 @@ class _ZstdFrames(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fills the buffer; EOFError in the middle of a frame."""
         while not self._content:
-            data = self._frame.unused_data or self._source.read(2**14)
+            data = self._frame.unused_data or self._source.read(2**10)  # may unpack to 2**25
             if self._frame.eof:
                 if not data:
                     return 0
@@ -366,7 +408,7 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
 
 def is_stream(path: Readable) -> bool:
     """Whether a source can be read only once: standard input, a named pipe."""
-    return not isinstance(path, Records) and (str(path) == STDIN or Path(path).is_fifo())
+    return not isinstance(path, Records) and (str(path) == STDIN or (not is_remote(path) and Path(path).is_fifo()))
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -522,6 +564,11 @@ class FaultList:
         """The first faults that were collected; one that occurs in several lines is there once, with its count."""
         return [self._said(error) for error in self._first]
 
+    @property
+    def records(self) -> list[int]:
+        """How many records each of :attr:`errors` stands for."""
+        return [self._lines[error.path, error.reason][2] for error in self._first]
+
     def add(self, error: InputError) -> None:
         """Takes a fault."""
         self.total += 1
@@ -547,8 +594,7 @@ class FaultList:
     def raise_if_any(self) -> None:
         """Raises InputErrors when faults were collected."""
         if self._first:
-            said = sum(self._lines[error.path, error.reason][2] for error in self._first)
-            raise InputErrors(self.errors, self.total, said)
+            raise InputErrors(self.errors, self.total, sum(self.records))
 
 
 def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False) -> list[Any]:
@@ -683,8 +729,8 @@ def dump_json(value: Any) -> bytes:
 
 
 def input_size(path: str) -> int | None:
-    """Bytes of a plain file; None for standard input and compressed files, whose progress has no end."""
-    if path == STDIN or path.endswith((".gz", ".zst")):
+    """Bytes of a plain file; None for standard input, URIs and compressed files, whose progress has no end."""
+    if path == STDIN or is_remote(path) or path.endswith((".gz", ".zst")):
         return None
     try:
         return Path(path).stat().st_size
@@ -692,3 +738,9 @@ def input_size(path: str) -> int | None:
         raise InputError(
             "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror), path=path
         ) from None
+
+
+def shipped_folder(name: str) -> Any:
+    """A folder of data that comes with the project: inside the installed package, beside it in a checkout."""
+    packaged = resources.files("scapo_eval") / name
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / name

@@ -108,11 +108,11 @@ def columns_of_matrix(
         raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)
     if not len(image_ids):
         raise InputError("the truth has no images", path=source)
-    if matrix.dtype.kind not in "iub" or not np.isin(matrix, (-1, 0, 1)).all():
+    if matrix.dtype.kind not in "iub" or (matrix.size and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1):
         raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=source)
     plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
     try:
-        ids = tuple(canonical_image_id(image.item() if isinstance(image, np.generic) else image) for image in plain)
+        ids = tuple(map(canonical_image_id, plain))
     except ValueError as error:
         raise InputError(f"image id {error}", path=source) from None
     refuse_duplicates("image", ids, source)

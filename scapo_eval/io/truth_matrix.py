@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, MissingExtra, short_repr
-from .containers import check_archive, check_parquet
+from .containers import check_archive
 from .files import atomic_write, decoding, dump_json, parse_json
+from .parquet import check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix
 from .truth_table import read_frame
 
@@ -88,7 +89,7 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
     """
     pa, pq = _pyarrow("reading a parquet matrix")
     with decoding("parquet file", source):
-        check_parquet(pq.ParquetFile(pa.BufferReader(data)).metadata, len(data), source)
+        check_parquet(pq.ParquetFile(pa.BufferReader(data)).metadata, len(data), source, whole=True)
         table = pq.read_table(pa.BufferReader(data))
         names = table.column_names
         if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):

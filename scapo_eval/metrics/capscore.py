@@ -161,6 +161,12 @@ class CaptionScorer(Scorer):
 
     __repr__ = fields_in_short
 
+    @classmethod
+    def of(cls, truth: Truth, dagger: Truth | None, options: ScoringOptions) -> CaptionScorer:
+        """Scores against one truth or two."""
+        truths = (truth, dagger) if dagger else (truth,)
+        return cls(truths, options.on_unknown_image == "skip", options.claims)
+
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
         """One matcher per truth."""
@@ -262,7 +268,8 @@ def score_file(
     source = display_name(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
-    scorer = _scorer(oracle, vocabulary, options, dagger)
+    truth = Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
+    scorer = CaptionScorer.of(truth, dagger, options)
     damage: list[str] = []
     found = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
@@ -272,7 +279,7 @@ def score_file(
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return _scores(found, scorer, name or source, resampling, damage)
+    return scores_of(found, scorer, name or source, resampling, damage)
 
 
 def worst_captions(
@@ -345,17 +352,18 @@ def score_captions(
     )
 
 
-def _scorer(
-    oracle: PresenceOracle, vocabulary: Vocabulary, options: ScoringOptions, dagger: Truth | None
-) -> CaptionScorer:
-    truth = Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
-    truths = (truth, dagger) if dagger else (truth,)
-    return CaptionScorer(truths, options.on_unknown_image == "skip", options.claims)
-
-
-def _scores(
+def scores_of(
     found: Tally, scorer: CaptionScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
 ) -> CaptionScores:
+    """The metrics of sums.
+
+    Args:
+        found: sums over the captions.
+        scorer: what counted them.
+        name: of the system.
+        resampling: of the intervals.
+        damage: sentences on what was read all the same.
+    """
     first, *rest = scorer.truths
     signature = Signature.of(
         "capscore",
@@ -369,9 +377,10 @@ def _scores(
         n=found.n_records,
         ids=digest(found.table.image_ids),
         skip=found.left_out,
+        bad_files=len(found.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *truth_notes(first, found.mentioned), *further)
+    notes = (*damage, *found.bad_file_notes, *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,
         signature=signature,

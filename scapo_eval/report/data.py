@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..benchmark import SUMMARIES, benchmark
 from ..columns import MentionColumns
-from ..counts import CountTable
+from ..counts import CountBuilder, CountTable
 from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
 from ..io.files import iter_records
@@ -27,13 +26,14 @@ from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics
 from ..metrics.facts import Description
-from ..metrics.labels import LabelCounts
+from ..metrics.labels import LabelCounts, wilson
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Results, Run
 from ..reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..scoring import ScoredBlock, ScoringOptions
 from ..stats import resampled_totals
 from ..vocabulary import Vocabulary, tokenize_alias
+from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 """Files of a training run's folder that a report reads, see docs/report.md."""
@@ -55,7 +55,9 @@ class CaptionEvidence:
         image_ids: image id of each caption.
         texts: text of each caption.
         lines: line number of each caption in its file.
-        mentions: the captions' mentions that count as claims, as columns.
+        found: every mention of the captions, as columns.
+        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.claims.USES`.
+        counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
     """
 
@@ -64,13 +66,20 @@ class CaptionEvidence:
     image_ids: list[str]
     texts: list[str]
     lines: list[int]
-    mentions: MentionColumns
+    found: MentionColumns
+    uses: NDArray[np.uint8]
+    counts: NDArray[np.bool_]
     rewards: RewardColumns
 
     @property
     def name(self) -> str:
         """Name of the system."""
         return self.scores.name
+
+    @cached_property
+    def mentions(self) -> MentionColumns:
+        """The captions' mentions that count as claims."""
+        return self.found if self.counts.all() else self.found.only(self.counts)
 
     @cached_property
     def states(self) -> NDArray[np.int8]:
@@ -94,6 +103,22 @@ class CaptionEvidence:
     def words(self) -> list[list[str]]:
         """The words of each caption (separated by white space), case-folded."""
         return [text.casefold().split() for text in self.texts]
+
+    @cached_property
+    def hallucinated(self) -> CountTable:
+        """Per image: ``captions``, and for every label (by its position) the captions that hallucinate it."""
+        wrong = self.claimed & (self.states == 0)
+        return self._per_image(tuple(map(str, range(wrong.shape[1]))), wrong)
+
+    @cached_property
+    def lengths(self) -> CountTable:
+        """Per image: ``captions`` and their ``words``."""
+        return self._per_image(("words",), np.array([len(words) for words in self.words]).reshape(-1, 1))
+
+    def _per_image(self, columns: tuple[str, ...], rows: NDArray[Any]) -> CountTable:
+        builder = CountBuilder(("captions", *columns))
+        builder.add(self.image_ids, np.hstack([np.ones((len(rows), 1), dtype=np.int64), rows]))
+        return builder.table()
 
 
 @dataclass(frozen=True)
@@ -159,6 +184,7 @@ class Report:
         groups: runs of one benchmark each; the first is the baseline.
         captions: systems whose captions are at hand; the first is the baseline.
         claims: systems whose claims were judged, with the verdicts.
+        answers: systems whose answers to questions are at hand, with what is true of them.
         training_logs: logs of training runs.
         trails: prefixes of system names; systems that share one are checkpoints of one run, in order.
         vocabulary: marks training samples, where known.
@@ -168,10 +194,16 @@ class Report:
     groups: tuple[Results, ...] = ()
     captions: tuple[CaptionEvidence, ...] = ()
     claims: tuple[ClaimEvidence, ...] = ()
+    answers: tuple[AnswerEvidence, ...] = ()
     training_logs: tuple[TrainingLog, ...] = ()
     trails: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     truth: Truth | None = None
+
+    def image_ids(self) -> set[str]:
+        """The images of which a page could show pictures."""
+        asked = {answer.image for each in self.answers for answer in each.answers}
+        return {image for run in self.captions for image in run.image_ids} | {image for image in asked if image}
 
 
 def caption_evidence(
@@ -210,8 +242,10 @@ def caption_evidence(
     )
     config = RewardConfig(claims=options.claims)
     reward = SubsentenceReward(vocabulary, truth[0].oracle, config, any_fingerprint=options.any_fingerprint)
-    mentions = reward.matcher.find_batch(texts)
-    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, mentions, reward.batch(image_ids, texts))
+    found, counts = reward.matcher.find_all(texts)
+    _, uses = reward.matcher.find_all_uses(texts)
+    rewards = reward.batch(image_ids, texts)
+    return CaptionEvidence(scores, truth[0], image_ids, texts, lines, found, uses, counts, rewards)
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
@@ -310,16 +344,23 @@ class Plane:
     """One frontier plot; the first point is the baseline.
 
     Attributes:
+        metric_set: the benchmark that it belongs to.
+        x, y: the metrics of the axes.
         title: title of the plot.
         points: the systems that have both metrics.
         trails: positions in ``points`` of one training run's checkpoints, in order.
         arrows: positions in ``points`` that an arrow from the baseline leads to.
+        note: what must be said where the systems were not scored on the same images, otherwise empty.
     """
 
+    metric_set: str
+    x: str
+    y: str
     title: str
     points: tuple[Point, ...]
     trails: tuple[tuple[int, ...], ...]
     arrows: tuple[int, ...]
+    note: str = ""
 
 
 def planes(report: Report) -> list[Plane]:
@@ -332,17 +373,29 @@ def planes(report: Report) -> list[Plane]:
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
                 if points:
-                    found.append(_plane(title, points, report.trails, apart))
+                    note = shared_images([frozenset(run.table.image_ids) for run in group.runs])
+                    found.append(Plane(name, x, y, title, tuple(points), *_ways(points, report.trails, apart), note))
     return found
 
 
-def _plane(title: str, points: list[Point], prefixes: Sequence[str], apart: Set[str]) -> Plane:
-    """A plane; no arrow leads to systems ``apart``, which share too few images with the baseline."""
+def shared_images(images: Sequence[Set[str]]) -> str:
+    """What a picture of systems on different images must say; empty where all have the same ones."""
+    if all(each == images[0] for each in images):
+        return ""
+    least = min(len(a & b) for k, a in enumerate(images) for b in images[:k])
+    shared = f"only {least:,} image{'' if least == 1 else 's'}" if least else "no image"
+    return f"Not all systems were scored on the same images: some share {shared}."
+
+
+def _ways(
+    points: Sequence[Point], prefixes: Sequence[str], apart: Set[str]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Trails and arrows; no arrow leads to systems ``apart``, which share too few images with the baseline."""
     trails = [tuple(k for k, p in enumerate(points) if p.name.startswith(prefix)) for prefix in prefixes]
     trails = [trail for trail in trails if len(trail) > 1]
     passed = {k for trail in trails for k in trail[:-1]}  # a training run gets one arrow, to its last checkpoint
     arrows = (k for k in range(1, len(points)) if k not in passed and points[k].name not in apart)
-    return Plane(title, tuple(points), tuple(trails), tuple(arrows))
+    return tuple(trails), tuple(arrows)
 
 
 def _point(run: Run, x: str, y: str) -> Point | None:
@@ -353,7 +406,8 @@ def _point(run: Run, x: str, y: str) -> Point | None:
     hal, cover = map(float, rates(run.table))
     if math.isnan(hal) or math.isnan(cover):
         return None
-    resampled = resampled_totals(run.table, resamples=run.resampling.resamples, seed=run.resampling.seed)
+    how = run.resampling
+    resampled = resampled_totals(run.table, resamples=how.resamples, seed=how.seed, kind=how.bootstrap)
     drawn = np.stack(rates(resampled), axis=1)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     ellipse = confidence_ellipse(drawn, (hal, cover)) if len(drawn) > 2 else np.zeros((0, 2))
@@ -400,23 +454,94 @@ def iso_curve(level: float, points: int = 49) -> list[tuple[float, float]]:
 # Labels
 
 
-def alias_rows(run: CaptionEvidence) -> list[tuple[str, int, int, int, int]]:
-    """``(surface form, label, mentions, hallucinated, unknown)``, most frequent first."""
-    seen: Counter[tuple[str, int]] = Counter()
-    wrong: Counter[tuple[str, int]] = Counter()
-    unknown: Counter[tuple[str, int]] = Counter()
+@dataclass(frozen=True, slots=True)
+class SurfaceForm:
+    """One word (or phrase) by which captions name a label, case-folded.
+
+    Attributes:
+        surface: the word.
+        label: position of the label in the vocabulary.
+        mentions: how often it occurs.
+        hallucinated: of these, in images without the label.
+        unknown: of these, in images where the truth does not know it.
+        unclaimed: of these, where the caption does something else than to claim it (denies it, guesses, likens...).
+    """
+
+    surface: str
+    label: int
+    mentions: int
+    hallucinated: int
+    unknown: int
+    unclaimed: int
+
+
+def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
+    """The surface forms of a system's claims, most frequent first."""
+    totals: dict[tuple[str, int], list[int]] = {}
     m = run.mentions
-    caption = m.caption
-    state = run.states[caption, m.label_id].tolist()
-    for k, start, end, label, verdict in zip(
-        caption.tolist(), m.start.tolist(), m.end.tolist(), m.label_id.tolist(), state, strict=True
-    ):
-        key = (" ".join(run.texts[k][start:end].casefold().split()), label)
-        seen[key] += 1
-        wrong[key] += verdict == 0
-        unknown[key] += verdict == -1
-    ordered = sorted(seen, key=lambda key: (-seen[key], key))
-    return [(*key, seen[key], wrong[key], unknown[key]) for key in ordered]
+    state = run.states[m.caption, m.label_id].tolist()
+    columns = (m.caption.tolist(), m.start.tolist(), m.end.tolist(), m.label_id.tolist(), run.uses[run.counts].tolist())
+    for caption, start, end, label, use, verdict in zip(*columns, state, strict=True):
+        key = (" ".join(run.texts[caption][start:end].casefold().split()), label)
+        total = totals.setdefault(key, [0, 0, 0, 0])
+        total[0] += 1
+        total[1] += verdict == 0
+        total[2] += verdict == -1
+        total[3] += use != 0
+    ordered = sorted(totals, key=lambda key: (-totals[key][0], key))
+    return [SurfaceForm(*key, *totals[key]) for key in ordered]
+
+
+SUSPECT_FROM = 5
+"""Number of hallucinated mentions from which a surface form may be suspected."""
+SUSPECT_RATIO = 2.0
+"""How many times the rate of its label's other surface forms its own rate must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectForm:
+    """A surface form that looks like a fault of the matcher, over all systems.
+
+    Attributes:
+        surface: the word.
+        label: position of the label in the vocabulary.
+        hallucinated, known: its hallucinated mentions, of those that the truth knows.
+        others_hallucinated, others_known: the same of the label's other surface forms.
+    """
+
+    surface: str
+    label: int
+    hallucinated: int
+    known: int
+    others_hallucinated: int
+    others_known: int
+
+
+def suspect_forms(systems: Sequence[Sequence[SurfaceForm]]) -> list[SuspectForm]:
+    """The surface forms that are wrong far more often than their label's others, most often hallucinated first.
+
+    A model that sees things names them by any word; a word that is wrong alone points at the matcher (a "guest" in a
+    brochure is nobody in the picture). Suspected is a form with SUSPECT_FROM hallucinated mentions, SUSPECT_RATIO times
+    the rate of the others, and 95 % intervals (Wilson) of the two rates apart; a label with one form has none.
+
+    Args:
+        systems: the surface forms of each system.
+    """
+    totals: dict[tuple[str, int], list[int]] = {}
+    of_label: dict[int, list[int]] = {}
+    for form in (form for forms in systems for form in forms):
+        for total in (totals.setdefault((form.surface, form.label), [0, 0]), of_label.setdefault(form.label, [0, 0])):
+            total[0] += form.hallucinated
+            total[1] += form.mentions - form.unknown
+    found = []
+    for (surface, label), (wrong, known) in totals.items():
+        others = (of_label[label][0] - wrong, of_label[label][1] - known)
+        if wrong < SUSPECT_FROM or not others[1] or wrong / known < SUSPECT_RATIO * others[0] / others[1]:
+            continue
+        low, high = wilson(wrong, known)[0], wilson(*others)[1]
+        if low is not None and high is not None and low > high:
+            found.append(SuspectForm(surface, label, wrong, known, *others))
+    return sorted(found, key=lambda form: (-form.hallucinated, form.surface))
 
 
 # Guards
@@ -476,6 +601,8 @@ def marked(
     matcher: AliasMatcher | None,
     rewards: RewardColumns | None = None,
     mentions: MentionColumns | None = None,
+    uses: NDArray[np.uint8] | None = None,
+    counts: NDArray[np.bool_] | None = None,
 ) -> dict[str, list[Any]]:
     """Texts with their marks as flat columns, offsets in UTF-16 units as browsers count.
 
@@ -484,15 +611,17 @@ def marked(
         states: (n, labels) truth of each text's image; None without a truth.
         matcher: finds the mentions and the ignore phrases; None marks nothing.
         rewards: rewards of the texts' pieces; None leaves the pieces out.
-        mentions: the mentions that count as claims; None takes all that the matcher finds.
+        mentions: the texts' mentions; None takes all that the matcher finds.
+        uses: (mentions,) what its text does with each, a position in USES; None leaves them out.
+        counts: (mentions,) whether it counts as a claim; None: every one does.
 
     Returns:
         ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
-        an ignore phrase), ``verdict``; ``pieces`` (how many per text), ``piece_length``, ``reward`` (in
-        thousandths).
+        an ignore phrase), ``verdict`` (IGNORED for a mention that does not count), ``use``; ``pieces`` (how many per
+        text), ``piece_length``, ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
-        name: [] for name in ("marks", "gap", "length", "label", "verdict", "pieces", "piece_length", "reward")
+        name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")
     }
     verdict_of = {1: SUPPORTED, 0: HALLUCINATED, -1: UNKNOWN}
     if mentions is None and matcher is not None:
@@ -500,28 +629,33 @@ def marked(
     ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
     for k, text in enumerate(texts):
         at = _utf16_offsets(text)
-        found: list[tuple[int, int, int, int]] = []
+        found: list[tuple[int, int, int, int, int]] = []
         if matcher is not None and mentions is not None:
             rows = mentions.row(k)
             labels = mentions.label_id[rows].tolist()
             known = [UNKNOWN] * len(labels) if states is None else [verdict_of[v] for v in states[k, labels].tolist()]
-            found = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), labels, known, strict=True))
+            if counts is not None:
+                known = [state if counted else IGNORED for state, counted in zip(known, counts[rows], strict=True)]
+            use = [0] * len(labels) if uses is None else uses[rows].tolist()
+            spans = (mentions.start[rows].tolist(), mentions.end[rows].tolist())
+            found = list(zip(*spans, labels, known, use, strict=True))
             if ignored is not None and (not text.isascii() or ignored.search(text.lower())):
-                found = sorted(found + [(a, b, -1, IGNORED) for a, b in matcher.find_ignored(text)])
+                found = sorted(found + [(a, b, -1, IGNORED, 0) for a, b in matcher.find_ignored(text)])
         columns["marks"].append(len(found))
         before = 0
-        for start, end, label, verdict in found:
+        for start, end, label, verdict, use_of in found:
             first, last = (start, end) if at is None else (at[start], at[end])
             columns["gap"].append(first - before)
             columns["length"].append(last - first)
             columns["label"].append(label)
             columns["verdict"].append(verdict)
+            columns["use"].append(use_of)
             before = last
         if rewards is not None:
             own = slice(int(rewards.indptr[k]), int(rewards.indptr[k + 1]))
-            spans = zip(rewards.start[own].tolist(), rewards.end[own].tolist(), strict=True)
+            pieces = zip(rewards.start[own].tolist(), rewards.end[own].tolist(), strict=True)
             columns["pieces"].append(own.stop - own.start)
-            columns["piece_length"] += [b - a if at is None else at[b] - at[a] for a, b in spans]
+            columns["piece_length"] += [b - a if at is None else at[b] - at[a] for a, b in pieces]
             columns["reward"] += [round(1000 * value) for value in rewards.reward[own].tolist()]
         else:
             columns["pieces"].append(0)

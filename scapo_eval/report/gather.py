@@ -18,6 +18,7 @@ from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
+from .answers import answers_in, read_answer_evidence
 from .data import METRICS_FILE, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
@@ -51,7 +52,8 @@ class Settings:
 
 
 def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, warn: Warn = warn_user) -> Report:
-    """Reads every input: a training run's folder, a results file, verdicts on claims, or captions.
+    """Reads every input: a training run's folder, a results file, verdicts on claims, answers with labels or ratings,
+    or captions.
 
     Args:
         inputs: paths; systems come in the order given, the first of each benchmark is its baseline.
@@ -66,10 +68,11 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
     files = [path for path in inputs if path not in folders]
     saved = {path for path in files if path != STDIN and is_results_file(path)}
     judged = {path for path in files if path not in saved and holds_claims(path)}
+    answered = {path: name for path in files if path not in saved | judged and (name := answers_in(path))}
     for path in folders:
         if not (Path(path) / METRICS_FILE).is_file():
             raise InputError(f"not a training run's folder: {METRICS_FILE} not found in it", path=path)
-    captions_at_hand = len(saved) + len(judged) < len(files)
+    captions_at_hand = len(saved) + len(judged) + len(answered) < len(files)
     labels = Vocabulary.load(settings.vocabulary) if captions_at_hand or folders else None
     oracle = PresenceOracle.load(settings.truth) if settings.truth and labels else None
     any_fingerprint = settings.scoring.any_fingerprint
@@ -90,6 +93,8 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
             claims.append(ClaimEvidence(name, tuple(read_descriptions(path, warn=warn))))
             runs.append(facts_run(name, claims[-1].descriptions, settings.resampling))
             continue
+        if path in answered:
+            continue
         assert labels is not None
         with progress(names[path], input_size(path)) as advance:
             evidence = caption_evidence(
@@ -104,6 +109,14 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
             )
         captions.append(evidence)
         runs.append(evidence.scores)
+    answers = []
+    for benchmark_name in dict.fromkeys(answered.values()):
+        own = {
+            settings.names.get(names[path], names[path]): path for path in files if answered.get(path) == benchmark_name
+        }
+        for run, each in read_answer_evidence(benchmark_name, own, settings.resampling, warn):
+            runs.append(run)
+            answers.append(each)
     for old, new in settings.names.items():
         if new not in (run.name for run in runs):
             known = ", ".join(run.name for run in runs)
@@ -123,6 +136,7 @@ def gather(inputs: Sequence[str], settings: Settings, *, progress: Progress, war
         ),
         captions=tuple(captions),
         claims=tuple(claims),
+        answers=tuple(answers),
         training_logs=_distinct_names([read_training_log(path) for path in folders]),
         trails=settings.trails,
         vocabulary=labels,

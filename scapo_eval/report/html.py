@@ -1,7 +1,7 @@
 """One self-contained HTML page: the scores as plain HTML at the top, everything else from packed columns.
 
 jinja2 writes the head (autoescaped), so that it is there before any script runs. Captions and numbers
-follow as gzip in base64, which the page's own script unpacks; it puts text into the page only as text
+follow as gzip in base85, which the page's own script unpacks; it puts text into the page only as text
 nodes, never as markup. A Content-Security-Policy forbids every request, and all scripts but this one.
 Equal input gives equal bytes.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterable, Mapping
-from importlib.resources import files
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,15 +21,30 @@ from urllib.parse import quote
 import numpy as np
 
 from .. import __version__
+from ..claims import USES
 from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.files import dump_json
 from ..matcher import AliasMatcher
+from ..metric import MetricSet
 from ..metrics.facts import claim_rows
 from ..metrics.labels import label_rows, together
-from ..names import metric_name
-from ..render import MANY_METRICS, is_better, number, on_shared_images, stars
+from ..names import benchmark_name, metric_meaning, metric_name
+from ..render import (
+    MANY_METRICS,
+    Cell,
+    Column,
+    headline,
+    is_better,
+    joined,
+    number,
+    on_shared_images,
+    stars,
+)
 from ..results import Results
+from ..vocabulary import Vocabulary
+from . import bundle
+from .answers import columns_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -36,13 +52,18 @@ from .data import (
     ClaimEvidence,
     Plane,
     Report,
+    SurfaceForm,
     TrainingLog,
-    alias_rows,
     guards,
     iso_curve,
     marked,
     planes,
+    surface_forms,
+    suspect_forms,
 )
+from .overview import overview
+from .quantities import Quantity, by_group, quantity
+from .sentences import spoken_metrics
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 200
@@ -50,6 +71,7 @@ CLAIMS_SHOWN = 200
 SAYS_LESS = 0.2
 """Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
+_ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
@@ -68,16 +90,19 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         import jinja2
     except ImportError:
         raise MissingExtra("report", "an HTML report") from None
-    here = files(__package__)
-    script, style = (here.joinpath(name).read_text("utf-8") for name in ("page.js", "page.css"))
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.DictLoader(bundle.texts(".html")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    template = environment.from_string(here.joinpath("page.html").read_text("utf-8"))
     images = images or {}
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
-    text = template.render(
+    arguments = overview(report)
+    script, style = bundle.script(), bundle.style()
+    text = environment.get_template("page").render(
         title=title,
         version=__version__,
         script=script,
@@ -92,17 +117,21 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
                 "form-action 'none'",
             )
         ),
+        arguments=arguments,
+        joined=_joined(report.groups),
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
         claims=[_claims(each) for each in report.claims],
+        answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
         guards=_guard_rows(report),
         guard_names=GUARDS,
         runs=report.training_logs,
         percent=percent,
         payloads={
-            "charts": _packed(_charts(report, drawn)),
+            "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
             "captions": _packed(_captions(report.captions)),
+            "answers": _packed(columns_of(report.answers)),
             "pictures": _packed(dict(images)),
         },
     )
@@ -114,7 +143,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _packed(value: Any) -> str:
-    return base64.b64encode(gzip.compress(dump_json(value), 7, mtime=0)).decode()
+    """JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means markup."""
+    return base64.b85encode(gzip.compress(dump_json(value), 9, mtime=0)).decode().replace("<", ",")
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
@@ -146,17 +176,21 @@ def _group(group: Results) -> dict[str, Any]:
             apart = on_shared_images(row, sizes, lambda value: number(value, plain)).replace("->", "→")
             made["difference"] = "; ".join(filter(None, (change + mark, apart)))
             better = is_better(row, metric.higher_is_better.get(name))
-            made["tone"] = "" if better is None else "good" if better else "bad"
+            made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
-    arrows: dict[bool | None, str] = {True: " ↑", False: " ↓"}
+    headings = [
+        (n, metric_name(n) + _ARROWS.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        for n in names
+    ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
     shared = sorted({row["n_images"] for row in found["comparisons"]})
     return {
-        "name": metric.name,
+        "name": benchmark_name(metric.name),
+        "set": metric.name,
         "counted": metric.counted,
-        "tall": len(names) > MANY_METRICS,
-        "metrics": [(n, metric_name(n) + arrows.get(metric.higher_is_better.get(n), "")) for n in names],
+        "metrics": headings,
+        "headline": [h for h in headings if len(names) <= MANY_METRICS or h[0] in spoken_metrics(metric)],
         "systems": [
             {
                 "name": system["name"],
@@ -175,6 +209,58 @@ def _group(group: Results) -> dict[str, Any]:
         "shared": "–".join(f"{n:,}" for n in dict.fromkeys((*shared[:1], *shared[-1:]))),
         "holm": any("p_holm" in row for row in found["comparisons"]),
         "resamples": f"{group.runs[0].resampling.resamples:,}",
+    }
+
+
+def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
+    """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
+    if len(groups) < 2:
+        return None
+    shown = [
+        (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
+        for group in groups
+        for name in headline(group.metric_set)
+        if any(run.values[name] is not None for run in group.runs)
+    ]
+    table = joined(groups, [(each.name, name, column) for each, name, column in shown], "System", differences=True)
+
+    firsts = {each.name: name for each, name, _ in reversed(shown)}  # benchmark -> its first metric
+    baselines = {group.metric_set.name: group.runs[0].name for group in groups if len(group.runs) > 1}
+
+    def cell(system: str, metric_set: MetricSet, name: str, found: Cell) -> dict[str, str]:
+        if found.value is None:
+            return {"value": ""}
+        plain, higher = name in metric_set.plain_numbers, metric_set.higher_is_better.get(name)
+        tone = "untested"
+        if found.difference and found.stars and higher is not None:
+            tone = "better" if (found.difference > 0) == higher else "worse"
+        of_baseline = baselines.get(metric_set.name) == system and firsts[metric_set.name] == name
+        change = "baseline" if of_baseline else ""
+        if found.difference is not None:
+            change = number(found.difference, plain, sign=True).replace("-", "−") + found.stars
+        return {"value": number(found.value, plain), "difference": change, "tone": tone}
+
+    return {
+        "benchmarks": [
+            {
+                "set": group.metric_set.name,
+                "name": benchmark_name(group.metric_set.name),
+                "span": sum(each is group.metric_set for each, _, _ in shown),
+            }
+            for group in groups
+        ],
+        "columns": [
+            {
+                "name": metric_name(name) + _ARROWS.get(each.higher_is_better.get(name), ""),
+                "meaning": metric_meaning(each.name, name),
+            }
+            for each, name, _ in shown
+        ],
+        "rows": [
+            {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}
+            for name, cells in table.rows
+        ],
+        "notes": [note for note in table.notes if not note.startswith("*")],  # the page explains stars itself
     }
 
 
@@ -204,20 +290,35 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
 
 
 def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: its guards, its scores, and whether it only says less than the baseline."""
+    """One row per system with captions: its guards, its scores, and whether it says less than the baseline.
+
+    ``says_less`` is empty, or what the test of the Cap. Score says of it: a loss only where that is tested worse.
+    """
     rows: list[dict[str, Any]] = []
+    tones = {
+        row["system"]: is_better(row, True)
+        for group in report.groups
+        for row in group.comparisons
+        if group.metric_set.name == "capscore" and row["metric"] == "cap_score"
+    }
     for run in report.captions:
         values = guards(run)
-        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": values, "changes": {}}
+        row: dict[str, Any] = {
+            "name": run.name,
+            "scores": run.scores.values,
+            "values": values,
+            "changes": {},
+            "says_less": "",
+        }
         if rows:
             base = rows[0]["values"]
             for name in ("words", "objects"):
                 row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
             hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
             less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
-            row["says_less"] = bool(less) and hal is not None and before is not None and hal < before
-        else:
-            row["says_less"] = False
+            if less and hal is not None and before is not None and hal < before:
+                better = tones.get(run.name)
+                row["says_less"] = "untested" if better is None else "better" if better else "worse"
         rows.append(row)
     return rows
 
@@ -226,6 +327,7 @@ def _guard_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
+    surfaces = [surface_forms(run) for run in report.captions]
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
@@ -233,24 +335,33 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
             {
+                "set": plane.metric_set,
                 "title": plane.title,
+                "axes": [_axis(plane.metric_set, name) for name in (plane.x, plane.y)],
                 "points": [[p.name, p.x, p.y, p.score, _rounded(p.ellipse.tolist())] for p in plane.points],
                 "trails": plane.trails,
-                "arrows": plane.arrows,
             }
             for plane in drawn
         ],
-        "labels": [_label_table(run) for run in report.captions],
+        "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
+        "suspects": [astuple(form) for form in suspect_forms(surfaces)],
+        "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
+        "answered": len(report.answers),
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "training": [_training(run, report) for run in report.training_logs],
+        "quantities": _quantities(report.training_logs),
     }
+
+
+def _axis(metric_set: str, name: str) -> dict[str, str]:
+    return {"name": metric_name(name), "meaning": metric_meaning(metric_set, name)}
 
 
 def _rounded(points: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(value, 5) for value in point] for point in points]
 
 
-def _label_table(run: CaptionEvidence) -> dict[str, Any]:
+def _label_table(run: CaptionEvidence, forms: Sequence[SurfaceForm]) -> dict[str, Any]:
     labels = run.truth.vocabulary.labels
     rows = label_rows(run.labels)
     most, counts, pairs = together(run.labels)
@@ -258,7 +369,7 @@ def _label_table(run: CaptionEvidence) -> dict[str, Any]:
     return {
         "label": [labels[k] for k in used],
         **{name: [values[k] for k in used] for name, values in rows.items()},
-        "aliases": [[surface, labels[label], *numbers] for surface, label, *numbers in alias_rows(run)],
+        "forms": [astuple(form) for form in forms],
         "together": [[labels[k] for k in most], counts],
         "beside": [[labels[a], labels[b], n] for a, b, n in pairs],
     }
@@ -268,6 +379,12 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     """Number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
+
+
+def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
+    """What the runs log, in groups, and how each is shown."""
+    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
+    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
 
 
 def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
@@ -297,29 +414,60 @@ def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
 
 
 def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
-    """Columns of every caption; images in the order in which they first occur."""
+    """Columns of every caption; images in the order in which they first occur.
+
+    ``texts`` holds the captions image by image, then system by system: captions of one image share phrases, and so they
+    lie within gzip's window. ``image`` and ``line`` are steps from the one before, ``form`` a mark's label and length
+    as a position in ``forms``.
+    """
     runs = list(runs)
     images = {image: k for k, image in enumerate(dict.fromkeys(i for run in runs for i in run.image_ids))}
     labels = runs[0].truth.vocabulary.labels if runs else ()
     present: list[list[int]] = [[] for _ in images]
+    texts: list[list[str]] = [[] for _ in images]
+    systems = []
     for run in runs:
         for image in dict.fromkeys(run.image_ids):
             states = run.truth.states[run.truth.oracle.index[image]]
             present[images[image]] = np.flatnonzero(states == 1).tolist()
-    return {
-        "labels": labels,
-        "images": list(images),
-        "present": present,
-        "systems": [
+        matcher = AliasMatcher(run.truth.vocabulary)
+        columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)
+        for image, text in zip(run.image_ids, columns.pop("text"), strict=True):
+            texts[images[image]].append(text)
+        pairs = list(zip(columns.pop("label"), columns.pop("length"), strict=True))
+        forms = {pair: k for k, (pair, _) in enumerate(Counter(pairs).most_common())}
+        systems.append(
             {
                 "name": run.name,
-                "image": [images[image] for image in run.image_ids],
-                "line": run.lines,
-                **marked(run.texts, run.states, AliasMatcher(run.truth.vocabulary), run.rewards, run.mentions),
+                "image": _steps([images[image] for image in run.image_ids]),
+                "line": _steps(run.lines),
+                "forms": list(forms),
+                "form": [forms[pair] for pair in pairs],
+                **columns,
             }
-            for run in runs
-        ],
+        )
+    return {
+        "labels": labels,
+        "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
+        "uses": USES,
+        "images": list(images),
+        "present": present,
+        "texts": [text for of_image in texts for text in of_image],
+        "systems": systems,
     }
+
+
+def _steps(values: Sequence[int]) -> list[int]:
+    """The difference of each value from the one before."""
+    return [b - a for a, b in zip((0, *values), values)]  # noqa: B905
+
+
+def _aliases(vocabulary: Vocabulary) -> list[list[str]]:
+    """The aliases of each label, in the order of the labels."""
+    found: dict[str, list[str]] = {label: [] for label in vocabulary.labels}
+    for alias, label in vocabulary.aliases.items():
+        found[label].append(alias)
+    return list(found.values())
 
 
 # Pictures

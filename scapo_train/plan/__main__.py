@@ -25,7 +25,7 @@ from scapo_eval.text import printable
 
 from ..config import load
 from .hardware import GIB, GPUS, parse_gpus
-from .job import Assumptions, Job, Workload
+from .job import Assumptions, Job, Share, Workload
 from .memory import MOMENTS
 from .planner import Plan, plan, remedies
 from .shapes import shape_of
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     option("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    option("--lora", type=int, metavar="RANK", help="adapters of this rank: lora.rank=RANK")
     option("--image", default="640x480", metavar="WxH", help="pixels of a picture (%(default)s)")
     option("--prompt-tokens", type=int, default=work.prompt_tokens, help="of its text, with the template (%(default)s)")
     option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise InputError(f"--{name.replace('_', '-')} must be at least 1")
         if not 0 < given.efficiency <= 1:
             raise InputError("--efficiency must be above 0 and at most 1")
-        config = load(given.config, given.set)
+        config = load(given.config, given.set + ([f"lora.rank={given.lora}"] if given.lora is not None else []))
         if not config.model.path:
             raise InputError("model.path is not set: --set model.path=...", path=given.config)
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
@@ -99,7 +100,7 @@ def _text(job: Job, found: Plan) -> str:
     kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
     verdict = "it fits" if found.fits else "IT DOES NOT FIT"
     lines = [
-        f"{job.config.model.path}: {job.shape.total:,} parameters, {job.shape.trained:,} trained",
+        f"{job.config.model.path}: {job.shape.total:,} parameters, {Share(job).trained:,} trained",
         f"{job.count} x {job.kind}; {data.prompts_per_step} prompts x {job.config.rollout.group} responses a step; "
         f"{work.image[0]}x{work.image[1]} pixels: {job.image_tokens} tokens; "
         f"responses of {work.response_tokens} on average",

@@ -9,6 +9,7 @@ from functools import partial
 from scapo_eval.errors import InputError, ScapoError
 
 from ..config import Config
+from ..lora import targets
 from .hardware import GIB, GPUS, Gpu
 from .shapes import Shape
 
@@ -108,7 +109,8 @@ class Job:
         assume: efficiencies that the seconds are computed from.
 
     Raises:
-        ScapoError: these GPUs cannot share this work at all, or the dtype is not one to train with.
+        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, or the model does not
+            have a layer that ``lora.targets`` names.
     """
 
     config: Config
@@ -119,6 +121,7 @@ class Job:
     assume: Assumptions = Assumptions()
 
     def __post_init__(self) -> None:
+        targets(self.config.lora, self.shape.linear)
         prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
         if self.config.model.dtype == "float64":
             raise ScapoError("model.dtype = float64 is for comparing computations: a plan knows bfloat16 and float32")
@@ -166,7 +169,10 @@ class Share:
         autocast: whether float32 weights are cast for each matrix product (on one GPU).
         sharded: whether the weights are spread over GPUs (FSDP).
         repeats_keys: whether attention copies keys and values for each of its query heads.
-        kl: whether there is a reference model.
+        kl: whether there is a KL term.
+        lora: whether the model is frozen and adapters are trained, which need no reference model.
+        adapters: number of parameters of adapters.
+        trained: number of parameters that the optimizer changes.
         prompts: prompts of a step.
         responses: responses of a step.
         mean_response: tokens of a response on average.
@@ -182,6 +188,9 @@ class Share:
         self.sharded = self.count > 1
         self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
         self.kl = config.loss.kl > 0
+        self.lora = config.lora.rank > 0
+        self.adapters = self.shape.adapters(config.lora)
+        self.trained = self.adapters if self.lora else self.shape.language
         self.prompts = math.ceil(config.data.prompts_per_step / self.count)
         self.responses = self.prompts * config.rollout.group
         self.image_tokens, self.prompt_tokens = job.image_tokens, job.prompt_tokens

@@ -39,13 +39,15 @@ class Memory(Share):
 
     def _resting(self) -> dict[str, float]:
         """What is there at any moment of a step."""
-        trained = self.shape.trained / self.count
+        language, trained = self.shape.language / self.count, self.trained / self.count
+        reference = self.kl and not self.lora and self.config.model.reference == "device"
         eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
         return {
-            "weights, float32": 4 * trained,
+            "weights, frozen": self.value_bytes * language if self.lora else 0,
+            "adapters, float32" if self.lora else "weights, float32": 4 * trained,
             "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
             "vision tower": self.value_bytes * self.shape.tower,
-            "reference": self.value_bytes * trained if self.kl and self.config.model.reference == "device" else 0,
+            "reference": self.value_bytes * language if reference else 0,
         }
 
     def _at_vision(self) -> dict[str, float]:
@@ -74,9 +76,9 @@ class Memory(Share):
         if self.sharded:
             copies: float = self.value_bytes * (self.shape.root + GATHERED * self.shape.layer)
         else:
-            on_host = self.kl and self.config.model.reference == "cpu"
+            on_host = self.kl and not self.lora and self.config.model.reference == "cpu"
             copies = max(
-                self.value_bytes * self.shape.trained if on_host else 0,
+                self.value_bytes * self.shape.language if on_host else 0,
                 self._whole_copy() if self.config.updates_per_batch > 1 else 0,
             )
         return {"working copies": copies, **self._forward()}
@@ -87,34 +89,37 @@ class Memory(Share):
         The optimizer's step takes nothing more: it is fused.
         """
         found = max((self._update_of(each) for each in self.passes), key=lambda kinds: sum(kinds.values()))
-        return {"gradients": 4 * self.shape.trained / self.count, **found}
+        return {"gradients": 4 * self.trained / self.count, **found}
 
     def _update_of(self, batch: Pass) -> dict[str, float]:
         shape, b, checkpointing = self.shape, self.value_bytes, self.config.model.gradient_checkpointing
-        stream = 4 if self.autocast else b
+        stream = 4 if self.autocast and not self.lora else b
         layer, chunk = self._saved(batch), self._chunk(batch)
         kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
         norm = 25 * batch.tokens * shape.hidden
         backward = batch.tokens * (2 * b * shape.inner + 2.5 * shape.hidden)
-        output = b * shape.embedding  # the output layer in the dtype of the computation, or its gradient in it
+        # the output layer in the dtype of the computation, or its gradient in it
+        output, gradient = (0, 0) if self.lora else (b * shape.embedding, 4 * shape.embedding)
+        trained_layer = self.adapters / shape.layers if self.lora else shape.layer
+        trained_root = 0 if self.lora else shape.root
         if self.sharded:
-            copies: float = b * (shape.root + GATHERED * shape.layer)
+            copies: float = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
             lasting, own = copies, 0.0
             waiting: float = output  # gradients of the root's parameters wait, unsharded, for the last of them
-            reduced = (b + 4 + 4 / self.count) * shape.layer  # a layer's, as it is, in float32, and reduced
-            last = (b + 4 + 4 / self.count) * shape.root + output * shape.tied
+            reduced = (b + 4 + 4 / self.count) * trained_layer  # a layer's, as it is, in float32, and reduced
+            last = (b + 4 + 4 / self.count) * trained_root + output * shape.tied
         else:
             copies = self._whole_copy()
             own = output if self.autocast else 0.0
             lasting = 0.0 if checkpointing else copies  # autocast frees its copies after the forward pass
-            waiting = 4 * shape.embedding * shape.tied
-            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast else 0.0
-            last = 4 * shape.embedding * (1 + shape.tied)
+            waiting = gradient * shape.tied
+            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
+            last = gradient * (1 + shape.tied)
         if checkpointing:
-            backward += layer + (b * shape.layer if self.autocast else 0)
+            backward += layer + (b * trained_layer if self.autocast else 0)
         moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
             (copies + own, kept, 12 * chunk),
-            (lasting + own, kept, 4 * shape.embedding + (output if b < 4 else 0) + (4 + b) * chunk),
+            (lasting + own, kept, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
             (lasting + reduced + waiting, kept + max(norm, backward), 0),
             (last, 0, 0),
         ]
@@ -125,8 +130,10 @@ class Memory(Share):
         """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""
         shape = self.shape
         if self.sharded:
-            return self.value_bytes * shape.trained
-        return self.value_bytes * (shape.trained - shape.embedding * (not shape.tied)) if self.autocast else 0
+            return self.value_bytes * (shape.language + self.adapters)
+        if self.lora:
+            return self.value_bytes * self.adapters if self.autocast else 0
+        return self.value_bytes * (shape.language - shape.embedding * (not shape.tied)) if self.autocast else 0
 
     def _saved(self, batch: Pass) -> float:
         """Bytes that a decoder layer's forward pass keeps for its backward pass."""
@@ -135,9 +142,16 @@ class Memory(Share):
         # two norms: the input in float32, its normed form and the output; under autocast the residual stream is
         # float32, too, and each linear layer casts its input for itself
         norms = 2 * (4 + 4) + 5 * b if self.autocast else 2 * (4 + 2 * b)
+        normed = 4 + b
+        if self.lora:  # frozen norms keep no normed form, and the residual stream is in the dtype of the computation
+            norms, normed = 2 * (4 + b), 4
         per_token = norms * shape.hidden + 3 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
         if shape.qk_norm:
-            per_token += (4 + b) * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
+            per_token += normed * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
+        adapted = shape.adapted(self.config.lora).values()
+        per_token += b * self.config.lora.rank * len(adapted)
+        if self.config.lora.dropout:  # a mask and an input of each adapter's own
+            per_token += (b + 1) * sum(inputs for inputs, _ in adapted)
         return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
 
     def _read_by_responses(self, batch: Pass) -> float:
@@ -155,8 +169,8 @@ class Memory(Share):
         return dict([max(found, key=lambda each: each[1])])
 
     def _mlp(self, tokens: float) -> float:
-        """Bytes of a forward pass without gradient in an MLP."""
-        return tokens * self.value_bytes * (3 * self.shape.inner + 4.5 * self.shape.hidden)
+        """Bytes of a forward pass without gradient in an MLP; what an adapter adds is a copy of its own."""
+        return tokens * self.value_bytes * ((3 + self.lora) * self.shape.inner + 4.5 * self.shape.hidden)
 
     def _chunk(self, batch: Pass) -> float:
         """Elements of the logits that exist at once."""

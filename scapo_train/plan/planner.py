@@ -67,7 +67,7 @@ def plan(job: Job) -> Plan:
         peak=max(sums.values()),
         needed=max(total + CONTEXT + FRAGMENTATION * own[moment] for moment, total in sums.items()),
         available=job.gpu.memory,
-        mfu=3 * time.forward_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
+        mfu=time.update_flops / (seconds["update"] / job.config.optim.inner_epochs) / job.gpu.flops,
         notes=notes(share),
     )
 
@@ -90,7 +90,7 @@ def notes(share: Share) -> list[str]:
         )
     if share.count > GPUS_PER_MACHINE:
         found.append(f"more than {GPUS_PER_MACHINE} GPUs: {NETWORK / 1e9:.0f} GB/s a GPU between machines is assumed")
-    if share.sharded and share.config.model.reference == "cpu" and share.kl:
+    if share.sharded and share.config.model.reference == "cpu" and share.kl and not share.lora:
         found.append("the reference's shards are copied from the host for every micro-batch")
     return found
 
@@ -131,7 +131,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
-    if config.loss.kl and config.model.reference == "device":
+    if config.loss.kl and not config.lora.rank and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
     while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:

@@ -18,9 +18,17 @@ class Seconds(Share):
         inner = self.mean_response - 1
         tokens = self.rows * self.prompt_tokens + self.responses * inner
         scores = self.rows * self.prompt_tokens**2 / 2 + self.responses * inner * (self.prompt_tokens + inner)
-        linear = 2 * tokens * shape.layer * shape.layers
+        linear = 2 * tokens * (shape.layer * shape.layers + self.adapters)
         attention = 4 * scores * shape.heads * shape.head_dim * shape.layers
         return linear + attention + 2 * self.responses * self.mean_response * shape.embedding
+
+    @property
+    def update_flops(self) -> float:
+        """FLOPs of forward and backward pass, recomputation left out; frozen weights have no gradient."""
+        shape = self.shape
+        tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
+        weights = 2 * tokens * shape.layer * shape.layers + 2 * self.responses * self.mean_response * shape.embedding
+        return 3 * self.forward_flops - (weights if self.lora else 0)
 
     def seconds(self) -> dict[str, float]:
         """Seconds per step by phase."""
@@ -28,15 +36,15 @@ class Seconds(Share):
         rate, bandwidth = gpu.flops * assume.efficiency, gpu.bandwidth * assume.bandwidth
         rate /= 1 if self.value_bytes == 2 else 2  # TF32 at best
         micros = math.ceil(self.responses / self.passes[1].responses)
-        gather = self.value_bytes * shape.trained / self._link()
-        reduce = 4 * shape.trained / self._link()
+        gather = self.value_bytes * shape.language / self._link()
+        reduce = 4 * self.trained / self._link()
         forward = self.forward_flops
         head = 2 * self.responses * self.mean_response * shape.embedding
         again = forward - head if config.model.gradient_checkpointing else 0
         passes = int(self.kl) + int(config.updates_per_batch > 1)
-        update = max((3 * forward + again + head) / rate, micros * (2 * gather + reduce))
+        update = max((self.update_flops + again + head) / rate, micros * (2 * gather + reduce))
         weights = 28 if config.optim.optimizer == "adamw" else 16  # bytes that a step reads and writes per weight
-        step = weights * shape.trained / self.count / bandwidth
+        step = weights * self.trained / self.count / bandwidth
         epochs = config.optim.inner_epochs
         return {
             "vision": 2 * shape.tower * 4 * self.prompts * self.image_tokens / rate,
@@ -48,7 +56,7 @@ class Seconds(Share):
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
-        weights = shape.trained - shape.embedding * (not shape.tied)
+        weights = shape.language - shape.embedding * (not shape.tied)
         prefill = 2 * self.prompts * self.prompt_tokens * shape.layer * shape.layers / rate
         steps = min(assume.longest * self.mean_response, rollout.max_new_tokens)
 

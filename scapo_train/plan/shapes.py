@@ -18,7 +18,9 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConf
 
 from scapo_eval.errors import InputError, ScapoError
 
-from ..model import Policy
+from ..config import Lora
+from ..lora import linear_layers, targets
+from ..model import policy_of
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -166,7 +168,8 @@ class Shape:
         tower: parameters of the frozen vision tower, its merger included.
         layer: parameters of one decoder layer.
         layers: number of decoder layers.
-        root: parameters of everything else that is trained: embedding, output layer, last norm.
+        linear: inputs and outputs of the linear layers of a decoder layer, by name.
+        root: parameters of everything else beside the tower: embedding, output layer, last norm.
         embedding: parameters of the embedding (vocabulary x hidden).
         tied: whether the embedding is the output layer as well.
         vocabulary: number of tokens that the model knows.
@@ -183,6 +186,7 @@ class Shape:
     tower: int
     layer: int
     layers: int
+    linear: dict[str, tuple[int, int]]
     root: int
     embedding: int
     tied: bool
@@ -197,14 +201,28 @@ class Shape:
     token_side: int
 
     @property
-    def trained(self) -> int:
-        """Parameters that the optimizer changes."""
+    def language(self) -> int:
+        """Parameters of the language model, which full training changes."""
         return self.layer * self.layers + self.root
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return self.trained + self.tower
+        return self.language + self.tower
+
+    def adapted(self, lora: Lora) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of those of a decoder layer's linear layers that get an adapter.
+
+        Raises:
+            InputError: ``lora.targets`` names one that is not there.
+        """
+        if not lora.rank:
+            return {}
+        return {name: self.linear[name] for name in targets(lora, self.linear)}
+
+    def adapters(self, lora: Lora) -> int:
+        """Parameters of all adapters."""
+        return self.layers * lora.rank * sum(map(sum, self.adapted(lora).values()))
 
 
 def shape_of(path: str) -> Shape:
@@ -222,18 +240,22 @@ def shape_of(path: str) -> Shape:
             vlm = AutoModelForImageTextToText.from_config(config)
     except (TypeError, ValueError) as error:
         raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None
-    Policy(vlm, [], 1.0)  # says what is missing
+    policy = policy_of(vlm, [], 1.0)  # says what is missing
+    if not policy.packs:
+        raise ScapoError(f"{path}: a plan knows families whose responses share their prompt, not the general path")
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     if getattr(text, "num_experts", None):
         raise ScapoError(f"{path} is a mixture of experts, which is not supported")
     layers = vlm.model.language_model.layers
     attention = layers[0].self_attn
+    linear = linear_layers(policy.language_model)
     tower = sum(each.numel() for each in vlm.model.visual.parameters())
     layer = sum(each.numel() for each in layers[0].parameters())
     return Shape(
         tower=tower,
         layer=layer,
         layers=len(layers),
+        linear={name: (each.in_features, each.out_features) for name, each in linear.items()},
         root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
         embedding=vlm.get_input_embeddings().weight.numel(),
         tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
 
-from ..model import Policy
 from ..packing import Row, Vision, batch_of
+from ..shared import SharedPolicy
 from .language import PROMPT, caption, tokenizer
 from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
 
@@ -70,7 +70,7 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int) -> None:
     plain = WORLDS["plain"]
     vlm = build(folder, seed)
     processor = load_processor(str(folder))
-    policy = Policy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
+    policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
     see(policy, processor, plain, lessons, random)
     vlm.model.visual.requires_grad_(False)
     speak(policy, processor, plain, lessons.speak, lessons, random)
@@ -118,7 +118,7 @@ def build(folder: Path, seed: int) -> Any:
     return vlm
 
 
-def see(policy: Policy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
+def see(policy: SharedPolicy, processor: Any, world: World, lessons: Lessons, random: np.random.Generator) -> None:
     """Teaches the tower to tell what each cell looks like, by a classifier that is then thrown away."""
     classes = nn.Linear(policy.vlm.config.vision_config.out_hidden_size, len(NOUNS) + len(SCENES) + 1)
     parameters = [*policy.vlm.model.visual.parameters(), *classes.parameters()]
@@ -135,7 +135,7 @@ def see(policy: Policy, processor: Any, world: World, lessons: Lessons, random: 
 
 
 def speak(
-    policy: Policy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
+    policy: SharedPolicy, processor: Any, world: World, steps: int, lessons: Lessons, random: np.random.Generator
 ) -> None:
     """Teaches the language model to write captions about what the tower sees."""
     pool = _encoded(policy, processor, world, lessons.scenes, random)
@@ -159,7 +159,7 @@ def speak(
 
 @torch.no_grad()
 def _encoded(
-    policy: Policy, processor: Any, world: World, number: int, random: np.random.Generator
+    policy: SharedPolicy, processor: Any, world: World, number: int, random: np.random.Generator
 ) -> list[tuple[Scene, Vision]]:
     """Scenes, each with what the tower sees in a picture of it."""
     found: list[tuple[Scene, Vision]] = []
@@ -171,7 +171,7 @@ def _encoded(
 
 
 def _features(
-    policy: Policy, processor: Any, world: World, scenes: list[Scene], random: np.random.Generator
+    policy: SharedPolicy, processor: Any, world: World, scenes: list[Scene], random: np.random.Generator
 ) -> tuple[Tensor, ...]:
     """Per scene the (cells, hidden) features of a new picture of it."""
     made = processor.image_processor(images=[render(world, scene, random) for scene in scenes], return_tensors="pt")
@@ -179,14 +179,14 @@ def _features(
     return tuple(getattr(found, "pooler_output", found))
 
 
-def _prompt(policy: Policy, processor: Any) -> tuple[Tensor, Tensor, int]:
+def _prompt(policy: SharedPolicy, processor: Any) -> tuple[Tensor, Tensor, int]:
     """Ids, positions and what follows of the one prompt, whose pictures all have one size."""
     turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}]
     text = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     blank = np.zeros((CELL * SIDE, CELL * SIDE, 3), dtype=np.uint8)
     made = processor(text=[text], images=[blank], return_tensors="pt")
     ids = made["input_ids"][0]
-    return ids, *policy.prompt_positions(ids, made["image_grid_thw"][0])
+    return ids, *policy.prompt_positions(ids, made["image_grid_thw"])
 
 
 def _updates(parameters: list[Any], steps: int, lr: float) -> Iterator[tuple[int, Callable[[Tensor], None]]]:

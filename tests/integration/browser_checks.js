@@ -1,4 +1,5 @@
 // What test_report_browser.py asks of a page: an object of functions that return plain values.
+// oxlint-disable-next-line no-unused-vars -- read by the function that each test wraps around this text
 const checks = {
   // Every visible text node against what is painted behind it: WCAG 2.2, 1.4.3 wants 4.5, large text 3.
   // Returns how many were checked, and those that fail by tag and class.
@@ -74,6 +75,28 @@ const checks = {
   marks() {
     const titles = (card) => [...card.querySelectorAll("mark:not(.v3)")].map((mark) => mark.title);
     return [...document.querySelectorAll("#detail .caption")].map((card) => [...new Set(titles(card))].sort().join());
+  },
+
+  // Texts of one chart that lie on one another, and cards that do.
+  overlaps() {
+    const out = [];
+    const compare = (nodes) => {
+      const boxes = nodes
+        .map((node) => [node.getBoundingClientRect(), node])
+        .filter(([box, node]) => box.width && node.checkVisibility());
+      boxes.forEach(([a, one], k) => {
+        for (const [b, other] of boxes.slice(0, k))
+          if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5)
+            if (Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+              out.push([one.textContent.slice(0, 30), other.textContent.slice(0, 30)]);
+      });
+    };
+    for (const chart of document.querySelectorAll("svg.chart")) compare([...chart.querySelectorAll("text")]);
+    compare([
+      ...document.querySelectorAll("#overview .claims, #overview .plane, #overview .headline, #overview .note"),
+    ]);
+    compare([...document.querySelectorAll("#overview .claims li > *, #overview .headline > *")]);
+    return out;
   },
 
   // Texts of a picture that stick out of it.

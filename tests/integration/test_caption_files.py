@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.captions import Block, Captions, ParsedBlock, caption_blocks
+from scapo_eval.io.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks
 from scapo_eval.io.files import FaultList
 
 TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
@@ -154,11 +154,12 @@ def test_inline_truth_in_parquet_and_in_a_table(run: Run) -> None:
         assert json.loads(out)["systems"][0]["counts"]["covered"] == 5
 
 
-def test_own_lines_travel_unparsed_and_nothing_else_does(tmp_path: Path) -> None:
+def test_own_lines_travel_unparsed_and_own_parquet_as_columns(tmp_path: Path) -> None:
     for layout, data in LAYOUTS.items():
         (tmp_path / "x").write_bytes(data)
         raw = layout in ("lines", "array", "indented array")
-        assert {type(block) for block in caption_blocks(tmp_path / "x")} == {Block if raw else ParsedBlock}, layout
+        kind = Block if raw else ArrowBlock if layout == "parquet" else ParsedBlock
+        assert {type(block) for block in caption_blocks(tmp_path / "x")} == {kind}, layout
 
 
 @pytest.mark.usefixtures("warm")
@@ -184,7 +185,7 @@ def test_rollouts_may_say_yes_and_captions_may_not(tmp_path: Path) -> None:
     [
         (table("image_id text", [[1, "A dog."]], ","), "unknown layout: table with the keys image_id, text"),
         (parquet({"image_id": [1.0, float("nan")], "caption": ["a", "b"]}), "x:2: 'image_id' must be a number"),
-        (parquet({"image_id": [1, 2], "caption": ["a", None]}), "x:2: 'caption' must be a string, not null"),
+        (parquet({"image_id": [1, 2], "caption": ["a", None]}), "x:2: 'caption' must be a string, found null"),
         (table("image_id caption", [["", "A dog."]], ","), "x:2: 'image_id' is an empty string"),
         (table("image_id caption objects", [[1, "A dog.", "dog"]], ","), "x:2: 'objects' must be a JSON list"),
         (b"image_id,caption\n1,a,b\n", "x:2: 3 cells under 2 columns"),

@@ -95,11 +95,23 @@ def test_the_same_input_gives_the_same_bytes(run: Callable[..., Said], world: Pa
     assert (world / "a.html").read_bytes() == (world / "b.html").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["frontier", "labels", "training"])
-def test_plots_are_written(run: Callable[..., Said], world: Path, kind: str) -> None:
-    done = run("plot", kind, "base.jsonl", "ours.jsonl", "run", "-o", f"{kind}.svg", cwd=world)
+def plots_of_the_docs() -> list[str]:
+    """The commands ``scapo-eval plot`` of docs/report.md."""
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text("utf-8")
+    return [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("scapo-eval plot")]
+
+
+@pytest.mark.parametrize("command", plots_of_the_docs())
+def test_plots_of_the_docs_are_written(run: Callable[..., Said], world: Path, command: str) -> None:
+    (world / "truth.json").write_text(json.dumps({k: ["dog", "cat", "car"][: 1 + k % 3] for k in range(1, 41)}))
+    for name in ("scapo", "grpo"):
+        (world / "runs" / name).mkdir(parents=True, exist_ok=True)
+        (world / "runs" / name / "metrics.jsonl").write_bytes((world / "run" / "metrics.jsonl").read_bytes())
+    arguments = command.split()[1:]
+    done = run(*arguments, cwd=world)
     assert (done.returncode, done.stderr) == (0, "")
-    assert b"<svg" in (world / f"{kind}.svg").read_bytes()
+    start = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[arguments[-1].split(".")[-1]]
+    assert (world / arguments[-1]).read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +129,7 @@ def test_plots_are_written(run: Callable[..., Said], world: Path, kind: str) -> 
         (["report", "results.json", "--format", "csv", "--table", "3"], "give captions files"),
         (["report", "results.json", "-o", "no/such/r.html"], "no/such/r.html: cannot be written"),
         (["plot", "training", "results.json", "-o", "r.png"], "nothing to draw: give the folder"),
+        (["plot", "frontier", "results.json", "--smooth", "5", "-o", "r.png"], "--smooth is for plot training"),
         (["plot", "frontier", "results.json", "-o", "r.jpg"], "must end in .png, .svg, .pdf"),
     ],
 )

@@ -137,6 +137,31 @@ def test_two_ranks_agree_on_the_best_and_on_the_end(lab: Any, monkeypatch: pytes
     assert any(not torch.equal(four[name], whole[name]) for name in whole)
 
 
+def test_adapters_of_two_ranks_are_exported_merged_and_alone(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("peft")
+    small = ("lora.rank=3", "run.steps=2")
+    assert ranks(2, lab.run("two", *small)) == [0, 0]
+    assert main(lab.run("one", *small)) == 0
+    lines = [(lab.folder / run / "metrics.jsonl").read_text().splitlines()[-1] for run in ("one", "two")]
+    one, two = map(json.loads, lines)
+    assert two["kl"] > 0
+    assert json.loads((lab.folder / "two" / "card.json").read_text())["ranks"] == 2
+    assert two == {**two, **{name: pytest.approx(one[name], rel=1e-4) for name in ("kl", "grad_norm", "hal_rate")}}
+    run = lab.folder / "two"
+    assert export.main([str(run), "--step", "2"]) == 0
+    merged, whole = weights(run / "model-000002"), weights(run / "model")
+    assert merged.keys() == whole.keys()
+    assert all(torch.equal(merged[name], whole[name]) for name in whole)
+    assert export.main([str(run), "--step", "2", "--adapter"]) == 0
+    assert {path.name for path in (run / "adapter-000002").iterdir()} == {
+        "adapter_config.json", "adapter_model.safetensors",
+    }  # fmt: skip
+    assert main(lab.run("full", "run.steps=1", "run.export=false")) == 0
+    capsys.readouterr()
+    assert export.main([str(lab.folder / "full"), "--adapter"]) == 2
+    assert "full: has no adapters (lora.rank = 0)" in capsys.readouterr().err
+
+
 def ranks(size: int, arguments: list[str]) -> list[int]:
     """Exit codes of the ranks of a run, forked from this process: torchrun would import torch once for each."""
     with socket.socket() as probe:

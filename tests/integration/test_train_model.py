@@ -20,9 +20,10 @@ from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train.config import Model  # noqa: E402
 from scapo_train.data import Prompt, Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.rollout import EncodedPrompt, PolicySampler, encode  # noqa: E402
+from scapo_train.rollout import PolicySampler, encode  # noqa: E402
+from scapo_train.shared import SharedPolicy, SharedPrompt  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
 PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))
@@ -34,12 +35,12 @@ SAME = 1e-8
 
 @dataclass
 class Case:
-    """A model with prompts of several lengths about pictures of several sizes, and sampled responses."""
+    """A model with prompts of several lengths about none to two pictures of several sizes, and sampled responses."""
 
     path: Path
-    policy: Policy
+    policy: SharedPolicy
     prompts: list[Prompt]
-    encoded: list[EncodedPrompt]
+    encoded: list[SharedPrompt]
     responses: list[Response]
 
     def sampler(self, prompts_per_batch: int = 3) -> PolicySampler:
@@ -55,7 +56,7 @@ class Case:
 
     def pictures(self, tokens: torch.Tensor, k: int) -> dict[str, torch.Tensor]:
         prompt = self.prompts[k]
-        given = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grid[None]}
+        given = {name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw") if name in prompt.inputs}
         if "mm_token_type_ids" in inspect.signature(self.policy.vlm.forward).parameters:
             given["mm_token_type_ids"] = (tokens == self.policy.image_token).int()
         return given
@@ -74,13 +75,20 @@ def case(
     with open(root / "train.jsonl", "w") as stream:
         for k in range(1, 7):
             text = "Describe this image ." + " red" * (5 * k % 11)
-            stream.write(json.dumps({"image": f"images/{k}.png", "image_id": k, "prompt": text}) + "\n")
+            line: dict[str, Any] = {"images": [f"images/{k}.png"], "image_id": k, "prompt": text}
+            if k == 4:  # two pictures, text between them, and a system prompt
+                parts = [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
+                chat = [{"role": "system", "content": "Describe objectively"}, {"role": "user", "content": parts}]
+                line = {"images": ["images/4.png", "images/2.png"], "image_id": k, "messages": chat}
+            if k == 6:
+                line["images"] = []
+            stream.write(json.dumps(line) + "\n")
     policy = load_policy(Model(path=str(path), dtype="float64", gradient_checkpointing=False), 1.0, PROCESS_GROUP)
     exact_norms(policy)
     if "moe" in request.param:  # the grouped kernel of experts has no float64
         policy.vlm.set_experts_implementation("eager")
     prompts = Prompts(read_prompts(root / "train.jsonl"), load_processor(str(path)), 0).take(range(6))
-    encoded = encode(policy, prompts, PROCESS_GROUP.device, pictures=4)
+    encoded = encode(policy, prompts, PROCESS_GROUP.device, at_once=4)
     made = Case(path, policy, prompts, encoded, [])
     made.responses = made.sampler().sample(encoded, 11, GROUP, 1.0)
     return made
@@ -181,7 +189,7 @@ def test_drawn_tokens_have_the_frequencies_of_the_distribution(case: Case) -> No
 
 
 def test_temperature_is_that_of_the_update_too(case: Case) -> None:
-    warm = Policy(case.policy.vlm, case.policy.ends, 0.5)
+    warm = SharedPolicy(case.policy.vlm, case.policy.ends, 0.5)
     row = case.encoded[1].row([case.responses[GROUP].ids])
     with torch.no_grad():
         found = warm(batch_of([row], PROCESS_GROUP.device)).logprob
@@ -191,16 +199,16 @@ def test_temperature_is_that_of_the_update_too(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "reason"),
+    ("config", "reason"),
     [
-        ("text", "llama cannot be trained: it has no vision tower"),
-        ("llava", "llava cannot be trained: its log-probabilities were not compared"),
+        ("LlamaConfig", "llama cannot be trained: it has no vision tower"),
+        ("VipLlavaConfig", "vipllava cannot be trained: its log-probabilities were not compared"),
     ],
 )
-def test_other_kinds_of_models_are_refused(tiny: ModuleType, tmp_path: Path, family: str, reason: str) -> None:
-    path = tiny.build(tmp_path / family, family)
+def test_other_kinds_of_models_are_refused(tmp_path: Path, config: str, reason: str) -> None:
+    getattr(transformers, config)().save_pretrained(tmp_path)
     with pytest.raises(ScapoError, match=f"{reason}.*; supported are Qwen2-VL, Qwen2.5-VL"):
-        load_policy(Model(path=str(path), dtype="float32"), 1.0, PROCESS_GROUP)
+        load_policy(Model(path=str(tmp_path), dtype="float32"), 1.0, PROCESS_GROUP)
 
 
 def test_hybrid_and_windowed_attention_is_refused_by_name_before_weights_are_read(tmp_path: Path) -> None:

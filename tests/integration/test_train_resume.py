@@ -69,6 +69,24 @@ def test_eight_bit_moments_are_saved_as_they_are(lab: Any) -> None:
     assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
 
 
+def test_adapters_are_all_that_is_trained_saved_and_gone_on_with(lab: Any) -> None:
+    pytest.importorskip("peft")
+    small = ("lora.rank=3", "lora.dropout=0.2", "optim.mini_batches=2", "run.keep=9")
+    assert main(lab.run("whole", *small)) == 0
+    whole = left_behind(lab.folder / "whole")
+    assert all(line["kl"] > 0 for line in whole[0][1:])
+    card = json.loads((lab.folder / "whole" / "card.json").read_text())
+    assert 0 < card["trainable"] < 0.1 * card["parameters"]
+    state = torch.distributed.checkpoint.FileSystemReader(lab.folder / "whole" / "checkpoints" / "step-000004")
+    assert len(state.read_metadata().state_dict_metadata) == 2 * 2 * 7 * 4  # A and B with two moments and the step
+    shutil.copytree(lab.folder / "whole", lab.folder / "again")
+    for step in (3, 4):
+        shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")
+    assert main([*lab.run("again", *small, "lora.rank=4"), "--resume", "auto"]) == 2  # another objective
+    assert main([*lab.run("again", *small), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "again") == whole
+
+
 def test_a_run_killed_before_its_first_checkpoint_begins_again(lab: Any) -> None:
     late = "run.save_every=3"
     assert main(lab.run("run", late)) == 0

@@ -96,7 +96,7 @@ def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dic
 def literal_logprobs(trainer: Trainer, model: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
     """(T,) by transformers' own forward of one sequence."""
     tokens = torch.cat([prompt.ids, torch.tensor(ids)])[None]
-    given = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grid[None]}
+    given = {name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw")}
     if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
         given["mm_token_type_ids"] = (tokens == trainer.policy.image_token).int()
     logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given).logits[0]

@@ -24,9 +24,10 @@ from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
 from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.model import Policy, load_policy  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.rollout import EncodedPrompt, PolicySampler, encode  # noqa: E402
+from scapo_train.policy import EncodedPrompt, Policy  # noqa: E402
+from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 

@@ -17,7 +17,13 @@ from scapo_eval.errors import InputError
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"
 ).split()
-VOCABULARY = Vocabulary.from_mapping({thing: [thing] for thing in THINGS}, name="things")
+VOCABULARY = Vocabulary.from_mapping(
+    {thing: [thing] for thing in THINGS} | {"bear": ["bear"], "orange": ["orange"], "woman": ["woman", "mother"]},
+    name="things",
+    heads=["orange"],
+    kin=["mother"],
+    kin_of=["bear"],
+)
 MATCHER = AliasMatcher(VOCABULARY)
 
 
@@ -194,7 +200,7 @@ WORDS = st.sampled_from(
     [*THINGS, "no", "not", "isn't", "isn’t", "without", "a", "the", "his", "or", "and", "but", ",", ".", ";", "\n"]
     + ["possibly", "might be", "appears to be", "looks like", "absence of", "only", "is not visible", "n't", "?t"]
     + ["É", "İ", "\ud800", "\0", "for", "where", "can", "like", "shaped", "route", "stops", "-like", "wheel", "sitting"]
-    + ['"', "“", "”", "typical of", "BUSES", "Route", "waiting for", "to"]
+    + ['"', "“", "”", "typical of", "BUSES", "Route", "waiting for", "to", "bear", "orange", "woman", "mother", "狗"]
 )
 TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
+from scapo_eval.claims import USES
 from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
@@ -28,7 +29,8 @@ from scapo_eval.render import render
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
-    alias_rows,
+    SurfaceForm,
+    SuspectForm,
     caption_evidence,
     confidence_ellipse,
     density,
@@ -37,6 +39,8 @@ from scapo_eval.report.data import (
     marked,
     planes,
     read_training_log,
+    surface_forms,
+    suspect_forms,
 )
 from scapo_eval.results import Resampling, Results, Run, load_results
 from scapo_eval.scoring import ScoringOptions
@@ -86,16 +90,41 @@ def test_labels_count_claims_hallucinations_and_misses(tmp_path: Path) -> None:
 
 def test_aliases_and_what_stands_together(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    assert alias_rows(run) == [
-        ("cat", 1, 3, 3, 0),
-        ("car", 2, 2, 2, 0),
-        ("dog", 0, 1, 0, 0),
-        ("dogs", 0, 1, 0, 0),
-        ("puppy", 0, 1, 0, 0),
-        ("sky", 3, 1, 0, 1),
+    assert surface_forms(run) == [
+        SurfaceForm("cat", 1, mentions=3, hallucinated=3, unknown=0, unclaimed=0),
+        SurfaceForm("car", 2, mentions=2, hallucinated=2, unknown=0, unclaimed=0),
+        SurfaceForm("dog", 0, mentions=1, hallucinated=0, unknown=0, unclaimed=0),
+        SurfaceForm("dogs", 0, mentions=1, hallucinated=0, unknown=0, unclaimed=0),
+        SurfaceForm("puppy", 0, mentions=1, hallucinated=0, unknown=0, unclaimed=0),
+        SurfaceForm("sky", 3, mentions=1, hallucinated=0, unknown=1, unclaimed=0),
     ]
     most, counts, beside = together(run.labels)
     assert (most, counts, beside) == ([1, 2], [[2, 1], [1, 1]], [(1, 0, 1)])
+
+
+def test_a_word_that_is_wrong_far_more_often_than_its_labels_others_is_suspected() -> None:
+    def form(surface: str, mentions: int, hallucinated: int, unknown: int = 0, label: int = 0) -> SurfaceForm:
+        return SurfaceForm(surface, label, mentions, hallucinated, unknown, 0)
+
+    person = [form("man", 60, 6), form("people", 40, 4), form("drivers", 5, 4)]
+    more = [form("drivers", 9, 5, unknown=2), form("alone", 9, 9, label=1)]
+    assert suspect_forms([person, more]) == [SuspectForm("drivers", 0, 9, 12, 10, 100)]
+    assert suspect_forms([person]) == []  # four mentions are too few
+    assert suspect_forms([[form("man", 100, 10), form("men", 30, 6)]]) == []  # twice the rate, but the intervals touch
+    assert suspect_forms([[form("man", 900, 300), form("men", 300, 170)]]) == []  # apart, but not twice
+
+
+def test_uses_and_left_out_mentions_are_columns_of_a_page(tmp_path: Path) -> None:
+    path = captions_file(tmp_path / "uses.jsonl", [(1, "A dog. There is no cat."), (2, "Possibly a dog.")])
+    options = ScoringOptions(claims="asserted")
+    run = caption_evidence(path, VOCABULARY, TRUTH, name="uses", options=options, resampling=Resampling(0))
+    assert run.mentions.label_id.tolist() == [0, 0]
+    matcher = html.AliasMatcher(VOCABULARY)
+    columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)
+    assert columns["label"] == [0, 1, 0]
+    assert [USES[use] for use in columns["use"]] == ["claim", "negated", "hedged"]
+    assert columns["verdict"] == [0, 3, 0]  # the negated cat does not count
+    assert [form.unclaimed for form in surface_forms(run)] == [1]
 
 
 def test_guards(tmp_path: Path) -> None:
@@ -325,9 +354,9 @@ def test_faulty_runs_are_refused_by_line(tmp_path: Path, metrics: Any, samples: 
 
 
 def payload(page: bytes, name: str) -> Any:
-    found = re.search(rf'id="data-{name}">([A-Za-z0-9+/=]+)</script>'.encode(), page)
+    found = re.search(rf'id="data-{name}">([^<]+)</script>'.encode(), page)
     assert found is not None
-    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+    return json.loads(gzip.decompress(base64.b85decode(found[1].replace(b",", b"<"))))
 
 
 def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
@@ -339,12 +368,14 @@ def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
     assert "default-src &#39;none&#39;" in policy[1]
     assert "unsafe" not in policy[1]
     assert "img-src data:;" in policy[1]
-    outside = text.replace("http://www.w3.org/2000/svg", "")
+    outside = re.sub(r'(id="data-\w+">)[^<]+', r"\1", text).replace("http://www.w3.org/2000/svg", "")
     assert not re.search(
         r"https?://|<link|@import|url\((?!#|`?#)|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacent", outside
     )
     assert "<noscript>" in text
-    assert payload(page, "captions")["systems"][0]["text"] == [caption for _, caption in CAPTIONS]
+    texts = payload(page, "captions")["texts"]  # image by image, then system by system
+    assert texts[:2] == [CAPTIONS[0][1], CAPTIONS[0][1].replace("cat", "dog")]
+    assert sorted(texts) == sorted(text for _, c in CAPTIONS for text in (c, c.replace("cat", "dog")))
 
 
 def test_names_notes_and_titles_are_escaped(tmp_path: Path) -> None:
@@ -446,7 +477,7 @@ def test_a_results_file_alone_gives_a_frontier(tmp_path: Path) -> None:
     assert '<section id="captions"' not in page
 
 
-def test_mentions_that_do_not_count_are_not_marked(tmp_path: Path) -> None:
+def test_mentions_that_do_not_count_are_marked_as_such(tmp_path: Path) -> None:
     path = captions_file(tmp_path / "c.jsonl", [(1, "A dog sits here. There is no cat in the picture.")])
     found = {}
     for claims in ("all", "asserted"):
@@ -454,4 +485,4 @@ def test_mentions_that_do_not_count_are_not_marked(tmp_path: Path) -> None:
         run = caption_evidence(path, VOCABULARY, TRUTH, name="c", options=options, resampling=Resampling(0))
         (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
         found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
-    assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0], [1000, -100], 0, 1.0)}
+    assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0, 3], [1000, -100], 0, 1.0)}

@@ -14,8 +14,8 @@ from scapo_eval.errors import InputError, InputErrors  # noqa: E402
 from scapo_eval.vocabulary import Vocabulary  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train.config import Config  # noqa: E402
-from scapo_train.model import Policy  # noqa: E402
 from scapo_train.plan.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
+from scapo_train.shared import SharedPolicy  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -59,7 +59,7 @@ def test_dry_run_on_the_meta_device(name: str) -> None:
     kind, parameters, tower = MODELS[name]
     with torch.device("meta"):
         vlm = transformers.AutoModelForImageTextToText.from_config(model_config(config.model.path))
-    policy = Policy(vlm, [151645], config.rollout.temperature)
+    policy = SharedPolicy(vlm, [151645], config.rollout.temperature)
     assert type(vlm).__name__ == kind
     assert {each.device.type for each in vlm.parameters()} == {"meta"}
     assert sum(each.numel() for each in vlm.parameters()) == parameters

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,49 @@ def test_faulty_lines_are_named_together(tmp_path: Path) -> None:
     assert [line.split(":")[1] for line in lines] == ["2", "4", "5"]
     assert "'prompt' must be a string" in lines[0]
     assert "'4'" in lines[2]
+
+
+def test_chats_with_any_number_of_pictures(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    user = {"role": "user", "content": "Compare them."}
+    parts = [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
+    lines: list[dict[str, Any]] = [
+        {"images": ["a.png", "b.png"], "image_id": 1, "prompt": "Compare them."},
+        {"images": ["a.png", "b.png"], "image_id": 1, "messages": [{"role": "system", "content": "Be brief."}, user]},
+        {"images": ["a.png", "b.png"], "image_id": 1, "messages": [{"role": "user", "content": parts}]},
+        {"images": [], "image_id": 1, "messages": [user]},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = read_prompts(file)
+    assert [[part["type"] for part in each.messages[-1]["content"]] for each in found] == [
+        ["image", "image", "text"], ["image", "image", "text"], ["image", "text", "image"], ["text"],
+    ]  # fmt: skip
+    assert [len(each.pictures) for each in found] == [2, 2, 2, 0]
+    assert found[1].messages[0] == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"prompt": "<image>\nDescribe."}, "'prompt' holds a literal <image>, .* leave it out"),
+        ({"prompt": None, "messages": [{"role": "user", "content": "<image> A dog?"}]}, "'messages' 1 holds a literal"),
+        ({"messages": [{"role": "user", "content": "A dog?"}]}, "'messages' must be .* in place of 'prompt'"),
+        (
+            {"prompt": None, "messages": [{"role": "assistant", "content": "A dog."}]},
+            "must end with a turn of",
+        ),
+        ({"prompt": None, "messages": [{"role": "tool", "content": "A dog."}]}, "'role' must be system, user or"),
+        ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "image"}] * 2}]}, "places for 2 .* are 1"),
+        ({"prompt": None, "messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "a part must be"),
+        ({"images": ["a.png"]}, "'images' must be a list of strings, in place of 'image'"),
+        ({"image": None, "images": ["a.png", "b.png"], "image_id": None}, "'image_id' must say whose truth"),
+    ],
+)
+def test_faulty_chats_say_why(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    line = {"image": "1.png", "image_id": 1, "prompt": "Describe.", **change}
+    (tmp_path / "train.jsonl").write_text(json.dumps({name: each for name, each in line.items() if each is not None}))
+    with pytest.raises((InputError, InputErrors), match=reason):
+        read_prompts(tmp_path / "train.jsonl")
 
 
 def test_images_lie_beside_the_file_or_in_the_folder_given(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from scapo_train.packing import Row, batch_of, shared_prompt_attention  # noqa: E402
-from scapo_train.rollout import _Cache, _drawn  # noqa: E402
+from scapo_train.rollout import _drawn  # noqa: E402
+from scapo_train.shared import _Cache  # noqa: E402
 
 HERE = torch.device("cpu")
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,8 +23,8 @@ transformers = pytest.importorskip("transformers")
 from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
-from scapo_train.config import Config, Loss, Model, Optim, Rollout  # noqa: E402
-from scapo_train.model import Policy  # noqa: E402
+from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
+from scapo_train.lora import add_adapters  # noqa: E402
 from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
@@ -32,6 +33,7 @@ from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.shared import SharedPolicy  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 
@@ -39,6 +41,7 @@ SEVEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 THREE = "Qwen/Qwen2.5-VL-3B-Instruct"
 EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
 CHUNK = 2**15
+DTYPES = ("bfloat16", "float32")
 
 
 @pytest.fixture(autouse=True)
@@ -72,10 +75,11 @@ def small(path: str, folder: Path, *, layers: int = 3) -> Path:
     return folder
 
 
-def job_of(folder: Path, dtype: str, *, checkpointing: bool) -> Job:
+def job_of(folder: Path, dtype: str, *, checkpointing: bool, rank: int = 0) -> Job:
     """One prompt of 130 tokens with two responses of 60, all in one pass."""
     config = Config(
         model=Model(path=str(folder), dtype=dtype, gradient_checkpointing=checkpointing),  # type: ignore[arg-type]
+        lora=Lora(rank=rank),
         rollout=Rollout(group=2, max_new_tokens=60),
         data=replace(Config().data, prompts_per_step=1),
         optim=Optim(micro_batch_tokens=100_000),
@@ -91,14 +95,16 @@ def memory_of(job: Job) -> Memory:
     return memory
 
 
-def policy_of(job: Job) -> tuple[Policy, Batch]:
+def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     """A model with random weights, and the pass that the job describes."""
     torch.manual_seed(0)
     path, dtype = job.config.model.path, job.config.model.dtype
     vlm = transformers.AutoModelForImageTextToText.from_config(model_config(path), attn_implementation="sdpa")
-    policy = Policy(vlm.float(), [5], 1.0)
+    policy = SharedPolicy(vlm.float(), [5], 1.0)
     for parameter in vlm.model.visual.parameters():
         parameter.requires_grad_(False)
+    if job.config.lora.rank:
+        add_adapters(vlm.to(getattr(torch, dtype)), policy.language_model, job.config.lora, 0)
     if job.config.model.gradient_checkpointing:
         enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
         enable({"use_reentrant": False})
@@ -123,12 +129,14 @@ def peak_of(action: Callable[[], object]) -> float:
     return float(peak)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("path", [SEVEN, EIGHT])
-def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "dtype", "rank"),
+    [(path, dtype, 0) for path in (SEVEN, EIGHT) for dtype in DTYPES] + [(SEVEN, "bfloat16", 4), (EIGHT, "float32", 4)],
+)
+def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, rank: int, tmp_path: Path) -> None:
     kept = []
     for layers in (1, 2):
-        job = job_of(small(path, tmp_path / f"{layers}", layers=layers), dtype, checkpointing=False)
+        job = job_of(small(path, tmp_path / f"{layers}", layers=layers), dtype, checkpointing=False, rank=rank)
         policy, batch = policy_of(job)
         weights = {each.untyped_storage().data_ptr() for each in policy.parameters()}
         sizes: dict[int, int] = {}
@@ -146,23 +154,26 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, tmp
     memory = memory_of(job)
     assert batch.ids.shape[1] == memory.passes[0].tokens
     vectors = 2 * 256 + 256 + 2 * 64 if path == SEVEN else 2 * 256 + 2 * 32  # norms and biases stay float32
-    copies = 2 * (job.shape.layer - vectors) if dtype == "bfloat16" else 0
+    trained = memory.adapters // 2 if rank else job.shape.layer - vectors
+    copies = 2 * trained if dtype == "bfloat16" else 0
     tables = 0
     if transformers.__version__.startswith("4.") and path == SEVEN:  # there each layer has rotary tables of its own
         tables = 2 * 4 * memory.passes[0].tokens * job.shape.head_dim
     assert kept[1] - kept[0] == pytest.approx(memory._saved(memory.passes[0]) + copies + tables, rel=1e-3)
 
 
-@pytest.mark.parametrize("checkpointing", [True, False])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("path", [SEVEN, THREE, EIGHT])
+@pytest.mark.parametrize(
+    ("path", "dtype", "checkpointing", "rank"),
+    [(path, dtype, kept, 0) for path in (SEVEN, THREE, EIGHT) for dtype in DTYPES for kept in (True, False)]
+    + [(SEVEN, "bfloat16", True, 8), (EIGHT, "float32", False, 8)],
+)
 def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
-    path: str, dtype: str, checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, dtype: str, checkpointing: bool, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for device in ("cpu", "cuda"):
         monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
     monkeypatch.delitem(logprob.KEPT_ELEMENTS, "cpu")  # what is planned is a GPU
-    job = job_of(small(path, tmp_path / "model"), dtype, checkpointing=checkpointing)
+    job = job_of(small(path, tmp_path / "model"), dtype, checkpointing=checkpointing, rank=rank)
     policy, batch = policy_of(job)
     optimizer = torch.optim.AdamW([each for each in policy.parameters() if each.requires_grad], fused=True)
 
@@ -207,7 +218,7 @@ def changed(job: Job, **sections: dict[str, Any]) -> Job:
 def test_what_rests_on_a_gpu_is_exact(seven: Job) -> None:
     resting = plan(seven).memory["update"]
     trained = 8_292_166_656 - 676_550_144
-    assert seven.shape.trained == trained == 7_615_616_512
+    assert seven.shape.language == trained == 7_615_616_512
     assert resting["weights, float32"] == 4 * trained / 8
     assert resting["optimizer moments"] == 8 * trained / 8
     assert resting["gradients"] == 4 * trained / 8
@@ -222,6 +233,21 @@ def test_one_gpu_holds_the_122_gigabytes_of_the_field_notes_and_no_more(seven: J
     assert sum(one[kind] for kind in ("weights, float32", "optimizer moments", "gradients")) / 1e9 == pytest.approx(
         122, abs=0.5
     )
+
+
+def test_adapters_take_the_place_of_weights_moments_gradients_and_reference(seven: Job) -> None:
+    full, lora = seven, changed(seven, lora={"rank": 16})
+    per_layer = 2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944)  # of q and o, k and v, the MLP
+    assert Memory(lora).trained == 28 * 16 * per_layer == 40_370_176
+    resting = plan(lora).memory["update"]
+    assert resting["weights, frozen"] == 2 * full.shape.language / 8
+    assert resting["optimizer moments"] == 2 * resting["gradients"] == 8 * 40_370_176 / 8
+    assert "reference" not in resting
+    seconds, before = plan(lora).seconds, plan(full).seconds
+    assert seconds["update"] < before["update"]
+    assert seconds["logprob"] == pytest.approx(before["logprob"], rel=0.01)
+    some = changed(lora, lora={"targets": ("q_proj", "v_proj")})
+    assert Memory(some).trained == 28 * 16 * (2 * 3584 + 3584 + 512)
 
 
 def test_each_setting_moves_its_own_kind(seven: Job) -> None:
@@ -241,7 +267,7 @@ def test_each_setting_moves_its_own_kind(seven: Job) -> None:
     rows, length = 16 * 8, 391 + 30 + 512
     cache = rows * length * 28 * 2 * 4 * 128 * 2
     assert transformers_engine["cache of keys and values"] == pytest.approx(cache * 29 / 28, rel=1e-6)
-    assert transformers_engine["working copies"] == 2 * seven.shape.trained
+    assert transformers_engine["working copies"] == 2 * seven.shape.language
     assert base["rollout"]["vLLM"] == 0.45 * GPUS["H100"].memory
 
 
@@ -314,6 +340,8 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
         ["qwen2_5_vl_3b_80gb", "--gpus", "H100"],
         ["qwen2_5_vl_3b_80gb", "--gpus", "1xa100-80", "--set", "rollout.engine=transformers"],
         ["qwen3_vl_8b", "--gpus", "8xh100"],
+        ["qwen2_5_vl_7b", "--gpus", "H100", "--lora", "16"],
+        ["qwen2_5_vl_3b_80gb", "--gpus", "RTX4090", "--lora", "16", "--set", "rollout.engine=transformers"],
     ],
 )
 def test_the_shipped_configurations_fit_the_gpus_they_name(
@@ -324,6 +352,9 @@ def test_the_shipped_configurations_fit_the_gpus_they_name(
     assert "it fits" in text
     assert "312 steps" in text
     assert "IT DOES NOT FIT" not in text
+    if arguments == ["qwen2_5_vl_7b", "--gpus", "8xH100"]:  # as the tutorial shows it
+        tutorial = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "train.md"
+        assert re.search(r"```text\n(.*?)\n```", tutorial.read_text())[1] in text
 
 
 @pytest.mark.usefixtures("_offline")
@@ -403,6 +434,7 @@ def test_a_local_folder_is_read_without_weights(tmp_path: Path, capsys: pytest.C
         (["qwen2_5_vl_7b", "--gpus", "H100", "--image", "large"], "--image takes WIDTHxHEIGHT"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--efficiency", "45"], "--efficiency must be above 0 and at most 1"),
         (["qwen2_5_vl_7b", "--gpus", "H100", "--prompts", "0"], "--prompts must be at least 1"),
+        (["qwen2_5_vl_7b", "--gpus", "H100", "--lora", "4", "--set", "lora.targets=q"], "lora.targets: unknown q;"),
     ],
 )
 def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -423,7 +455,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2_5_vl", "vision_config": {"depth": null}}', "transformers cannot"),
         ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
-        ('{"model_type": "llava"}', "its log-probabilities were not compared"),
+        ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
+        ('{"model_type": "llava"}', "a plan knows families whose responses share their prompt"),
     ],
 )
 def test_a_folder_that_holds_no_known_model_is_refused(

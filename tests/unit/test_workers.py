@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import multiprocessing
+import os
+import pickle
 import random
+import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import InputErrors, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.metrics.capscore import score_file
+from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval.io.captions import Captions, iter_blocks
+from scapo_eval.io.files import FaultList
+from scapo_eval.io.mapped import Mapped
+from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
 from scapo_eval.metrics.density import score_density
 from scapo_eval.metrics.rollouts import reward_file
+from scapo_eval.oracle import Truth
 from scapo_eval.results import Resampling, Run
-from scapo_eval.scoring import ScoringOptions
+from scapo_eval.scoring import ScoringOptions, tally
 from scapo_eval.segment import RULES
 
 LABELS = ("dog", "cat", "car", "bus")
@@ -55,6 +65,46 @@ def reference(path: Path, options: ScoringOptions) -> list[Run]:
 
 def densities(path: Path, options: ScoringOptions) -> list[Run]:
     return score_density(path, [(VOCABULARY, TRUTH)], RULES[:2], options, resampling=DRAWN)
+
+
+def test_processes_that_inherit_nothing_map_the_arrays(
+    captions: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = scores(captions, ScoringOptions(skip_bad=True))[0]
+    method = multiprocessing.get_start_method()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        two = scores(captions, ScoringOptions(skip_bad=True, workers=2))[0]
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+    assert two.to_dict() == one.to_dict()
+    assert list(tmp_path.glob("scapo-*")) == []
+
+    with Mapped({"states": TRUTH.matrix(), "labels": LABELS}) as shared:
+        again = [pickle.loads(pickle.dumps(shared)).value for _ in range(2)]
+        assert len(list(tmp_path.glob("scapo-*"))) == 1
+    for value in again:
+        assert value["labels"] == LABELS
+        assert np.array_equal(value["states"], TRUTH.matrix())
+        assert not value["states"].flags.writeable
+        assert not value["states"].flags.owndata
+
+
+@pytest.mark.parametrize(("name", "mark"), [("c.jsonl", b""), ("c.jsonl", b"\xef\xbb\xbf"), ("c.jsonl.gz", b"")])
+def test_blocks_of_plain_files_travel_as_their_place(captions: Path, tmp_path: Path, name: str, mark: bytes) -> None:
+    data = captions.read_bytes()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else mark + data)
+    blocks = list(iter_blocks(path))
+    sent = [pickle.dumps(block) for block in blocks]
+    assert len(blocks) > 1
+    assert b"".join(pickle.loads(each).data for each in sent) == data
+    assert max(map(len, sent)) > 500_000 if name.endswith(".gz") else max(map(len, sent)) < 1000
+    if not name.endswith(".gz"):
+        path.write_bytes(data[:100])
+        with pytest.raises(InputError, match="was cut off while it was read"):
+            pickle.loads(sent[-1])
 
 
 Score = Callable[[Path, ScoringOptions], "list[Run]"]
@@ -107,3 +157,19 @@ def test_unknown_images_are_not_bad_records(score: Score, tmp_path: Path, worker
     (run, *_) = score(path, ScoringOptions(skip_bad=True, on_unknown_image="skip", workers=workers))
     assert run.other_counts == {"skipped": 1, "unknown_images": 1}
     assert "|skip:2|" in run.signature
+
+
+class Deadly:
+    """A block that kills the process which parses it, as the kernel does when memory is short."""
+
+    name, size = "x", 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_a_killed_process_is_one_error() -> None:
+    scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
+    with pytest.raises(ScapoError, match="one of 2 worker processes was killed, as a rule because the memory was full"):
+        tally(lambda _: [Deadly()] * 9, scorer, ScoringOptions(workers=2), source="x")

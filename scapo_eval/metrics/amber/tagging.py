@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +15,7 @@ from typing import Protocol
 from ...errors import InputError, MissingExtra
 from ...io.files import atomic_write, dump_json, iter_records
 from ...nltk_tools import lemma, missing_data, processors, tagger
+from ...processes import process_pool
 
 PARALLEL_FROM = 200
 """Texts to tag below which processes cost more than they save."""
@@ -85,7 +85,7 @@ class NltkNouns:
         if self._workers == 1 or len(texts) < PARALLEL_FROM:
             yield from map(nouns_of, texts)
             return
-        with ProcessPoolExecutor(self._workers) as pool:
+        with process_pool(self._workers) as pool:
             yield from pool.map(nouns_of, texts, chunksize=32)
 
     def _read_cache(self) -> dict[str, list[str]]:

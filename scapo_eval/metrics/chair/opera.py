@@ -7,11 +7,11 @@ word and part of speech.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from ...errors import InputError, MissingExtra
 from ...nltk_tools import lemma, missing_data, processors, tagger
+from ...processes import process_pool
 from .profiles import ObjectColumns
 from .synonyms import Synonyms, WordReader
 from .tokens import sentence_tokens
@@ -55,7 +55,7 @@ class Opera:
         """See :class:`Profile`."""
         distinct = list(dict.fromkeys(texts))
         if self._workers > 1 and len(distinct) >= PARALLEL_FROM:
-            with ProcessPoolExecutor(self._workers) as pool:
+            with process_pool(self._workers) as pool:
                 found = list(pool.map(self._read, distinct, chunksize=-(-len(distinct) // (4 * self._workers))))
         else:
             found = [self._read(text) for text in distinct]

@@ -1,0 +1,214 @@
+"""Which versions fit: ``python benchmarks/compatibility.py resolve|run|page`` makes docs/compatibility.md.
+
+``resolve`` asks uv for the lowest and the newest versions with wheels, for every Python and extra; nothing is
+installed. ``run`` installs the lowest and the newest versions for the Python that runs it, each into a fresh
+environment, and runs the tests below. Both need ``uv`` and the package index, and note what they found in
+compatibility.json beside this file. ``page`` writes the page of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+RECORD = Path(__file__).with_suffix(".json")
+PAGE = CHECKOUT / "docs" / "compatibility.md"
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
+LIGHT = ("formats", "nltk", "vocab", "pandas", "report", "http")
+"""Installed for the tests: every extra without torch, spaCy or a GPU library."""
+
+EXTRAS = ("", *LIGHT, "spacy", "hf", "torchmetrics", "train", "trl", "verl", "vllm", "docs")
+TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
+TESTS = (
+    "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
+    "tests/unit/test_oracle.py", "tests/unit/test_capscore.py", "tests/unit/test_stats.py", "tests/unit/test_render.py",
+    "tests/unit/test_results_files.py", "tests/unit/test_vocab_tools.py", "tests/unit/test_report.py",
+    "tests/unit/test_package.py", "tests/integration/test_cli_score.py",
+)  # fmt: skip
+
+
+def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The resolver's or installer's answer."""
+    return subprocess.run(["uv", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
+
+
+def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedProcess[str]:
+    """Pinned requirements, from wheels only."""
+    chosen = [word for extra in extras.split(",") if extra for word in ("--extra", extra)]
+    return uv(
+        "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--python-version", python,
+        "--python-platform", "x86_64-manylinux_2_28", "--resolution", resolution, *chosen, "pyproject.toml",
+    )  # fmt: skip
+
+
+def reason(said: str) -> str:
+    """Why nothing fits, in short: the resolver's first sentence that names a package."""
+    text = " ".join(re.sub(r"[×╰─▶│]", " ", said).split())
+    found = re.search(r"[Bb]ecause (.+?)(?:,? we can conclude|, and| and (?:only|you|scapo)|\.\s|$)", text)
+    return (found[1] if found else text)[:160]
+
+
+def resolve() -> dict[str, Any]:
+    """Extras -> Python -> resolution -> what the direct dependencies resolve to, or why they do not."""
+    found: dict[str, Any] = {}
+    for extras in (*EXTRAS, *TOGETHER):
+        for python in PYTHONS:
+            for name, resolution in RESOLUTIONS.items():
+                done = compiled(python, extras, resolution)
+                pins = dict(line.split("==") for line in done.stdout.split() if "==" in line)
+                answer = {"versions": pins} if not done.returncode else {"fails": reason(done.stderr)}
+                found.setdefault(extras, {}).setdefault(python, {})[name] = answer
+                print(f"[{extras}] {python} {name}: {answer.get('fails') or f'{len(pins)} packages'}", flush=True)
+    return found
+
+
+def run() -> dict[str, Any]:
+    """Resolution -> how the tests went, for the Python that runs this."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    found: dict[str, Any] = {}
+    for name, resolution in RESOLUTIONS.items():
+        requirements = compiled(python, ",".join(LIGHT), resolution)
+        if requirements.returncode:
+            found[name] = {"fails": reason(requirements.stderr)}
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            pins, program = Path(folder, "pins.txt"), Path(folder, "environment", "bin", "python")
+            pins.write_text(requirements.stdout)
+            uv("venv", "-q", "--python", sys.executable, str(Path(folder, "environment")))
+            tools = ("pytest", "hypothesis", "fastjsonschema", "hatchling")
+            installed = uv("pip", "install", "-q", "--python", str(program), "-r", str(pins), *tools)
+            if installed.returncode:
+                found[name] = {"fails": reason(installed.stderr)}
+                continue
+            done = subprocess.run(
+                [program, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider",
+                 "--import-mode=importlib", "-q", "--tb=line", *TESTS],
+                cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
+            )  # fmt: skip
+        counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", done.stdout)}
+        found[name] = {"python": platform.python_version(), "tests": counts}
+        print(f"{python} {name}: {counts}\n{done.stdout[-3000:] if done.returncode else ''}", flush=True)
+    return {python: found}
+
+
+def versions(answer: dict[str, Any], names: list[str]) -> list[str]:
+    """A cell for each package."""
+    return [answer.get("versions", {}).get(name, "") for name in names]
+
+
+def table(rows: list[list[str]]) -> str:
+    """Markdown; the first row is the head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def page(record: dict[str, Any]) -> str:
+    """docs/compatibility.md."""
+    base = record["resolve"][""]
+    names = sorted({name for python in base.values() for name in python["newest"].get("versions", {})})
+    direct = re.findall(r'^  "([\w-]+)>=', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
+    names = [name for name in names if name in direct]
+    required = [["Python", "", *names]]
+    for python, answers in base.items():
+        required += [[python, name, *versions(answer, names)] for name, answer in answers.items()]
+    ran = [["Python", "lowest", "newest"]]
+    for python in PYTHONS:
+        cells = record["run"].get(python)
+        ran.append([python, *(_outcome(cells[name]) if cells else "not run: no interpreter" for name in RESOLUTIONS)])
+    extras = [["extras", *PYTHONS]]
+    for name, answers in record["resolve"].items():
+        if name:
+            extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
+    failures = sorted(
+        {
+            f"- `[{name}]`, Python {python}, {which}: {answer['fails']}"
+            for name, answers in record["resolve"].items()
+            for python, both in answers.items()
+            for which, answer in both.items()
+            if "fails" in answer
+        }
+    )
+    return TEXT.format(
+        required=table(required),
+        ran=table(ran),
+        extras=table(extras),
+        failures="\n".join(failures) or "None.",
+        light=", ".join(f"`{name}`" for name in LIGHT),
+        files=len(TESTS),
+    )
+
+
+def _outcome(answer: dict[str, Any]) -> str:
+    if "fails" in answer:
+        return f"cannot be installed: {answer['fails']}"
+    return f"{', '.join(f'{n:,} {word}' for word, n in answer['tests'].items())} ({answer['python']})"
+
+
+def _resolved(extra: str, answers: dict[str, Any]) -> str:
+    fits = [name for name, answer in answers.items() if "versions" in answer]
+    if extra in ("trl", "verl", "vllm") and not any(extra in answers[name]["versions"] for name in fits):
+        return "no"  # a marker leaves the package itself out
+    return "yes" if len(fits) == 2 else f"{fits[0]} only" if fits else "no"
+
+
+TEXT = """# Compatibility
+
+Written by `benchmarks/compatibility.py`. *Resolved* means that a resolver (uv) found wheels for Linux on x86-64 that
+fit together, and nothing more; *run* means that they were installed and tests passed.
+
+## Run
+
+{files} test files (files and formats, oracle, scoring, statistics, results, tables, vocabulary tools, the report, the
+package, the command line), with the extras {light}:
+
+{ran}
+
+The whole test suite, training included, runs in CI on the newest versions under one Python.
+
+## Resolved: the dependencies
+
+Lowest: what `pyproject.toml` allows and has a wheel for that Python.
+
+{required}
+
+## Resolved: the extras
+
+Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
+
+{extras}
+
+What does not fit:
+
+{failures}
+"""
+
+
+def main(what: str) -> None:
+    """One of the three steps."""
+    steps = {"resolve": resolve, "run": run, "page": dict}
+    if what not in steps:
+        sys.exit(__doc__)
+    found = steps[what]()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"resolve": {}, "run": {}}
+    if what == "page":
+        PAGE.write_text(page(record))
+        return
+    record[what] = {**record[what], **found}
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    outcomes = [answer for both in found.values() for answer in both.values()] if what == "run" else []
+    if any("fails" in each or {"failed", "error", "errors"} & set(each["tests"]) for each in outcomes):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) == 2 else "")

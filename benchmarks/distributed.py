@@ -1,0 +1,223 @@
+"""What an engine costs over one process: CPU time per caption and per reward, on Ray Data and on Spark.
+
+    python benchmarks/distributed.py                                     # a million invented captions; Ray and Spark
+    python benchmarks/distributed.py --captions 10000000 --engines ray --images 123287 --workers 1 2
+    python benchmarks/distributed.py --rewards --engines ray
+
+Writes the captions as one parquet file of row groups into a temporary folder (3,000 invented ones over and over, image
+ids going round, so the figures themselves mean nothing) and counts them in this process and on local clusters, each in
+a fresh interpreter. CPU time is that of all processes: "start" until the cluster stands; "work" from there to the
+metrics ("driver": of it, in the process that asked), without a Ray node's "services", which run with and without work.
+Exit code 1: counts that differ from one process's, or an overhead of the work beyond what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sentences import invented_captions, invented_truth
+
+import scapo_eval
+from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
+from scapo_eval.counts import CountTable
+from scapo_eval.signature import digest
+
+OVERHEAD = 0.25
+GROUP = 50_000
+TEXTS = 3000
+Measured = dict[str, Any]
+
+
+def write(folder: Path, vocabulary: Vocabulary, captions: int, images: int) -> None:
+    """``captions.parquet`` (texts plain, as captions that differ would be) and ``truth.npz``."""
+    PresenceOracle.from_objects(
+        invented_truth(vocabulary, images, seed=1), labels=vocabulary.labels, source="invented"
+    ).save(folder / "truth.npz")
+    ids = np.array(PresenceOracle.load(folder / "truth.npz").image_ids)
+    texts = pa.array(invented_captions(vocabulary, TEXTS, seed=0))
+    schema = pa.schema([("image_id", pa.string()), ("caption", pa.string())])
+    with pq.ParquetWriter(folder / "captions.parquet", schema, use_dictionary=["image_id"]) as writer:
+        for first in range(0, captions, GROUP):
+            numbers = np.arange(first, min(first + GROUP, captions))
+            columns = [pa.array(ids[numbers % len(ids)]), texts.take(pa.array(numbers * 7919 % TEXTS))]
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+SERVICES = ("raylet", "gcs_server", "/dashboard/", "log_monitor", "monitor.py", "runtime_env/agent", "ray::_")
+"""What a Ray node runs whether there is work or not, by its command line."""
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Of this process and everything below it, also what has ended there: those that work, and a node's services."""
+    parent, spent, services = dict[int, int](), dict[int, int](), set[int]()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+            command = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        parent[int(entry)], spent[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+        if any(name in command for name in SERVICES):
+            services.add(int(entry))
+    below = {os.getpid()}
+    while more := {pid for pid, above in parent.items() if above in below} - below:
+        below |= more
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum(spent[pid] for pid in below - services) / ticks, sum(spent[pid] for pid in below & services) / ticks
+
+
+def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], None]:
+    """Without an engine."""
+    if not rewards:
+        return lambda: scapo_eval.score(
+            folder / "captions.parquet", truth=folder / "truth.npz", vocabulary=vocabulary, workers=workers
+        ), None
+    reward = SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(folder / "truth.npz"))
+
+    def total() -> float:
+        from scapo_eval.distributed.rewards import with_rewards
+
+        batches = pq.ParquetFile(folder / "captions.parquet").iter_batches(GROUP)
+        return sum(sum(with_rewards(reward, each, "image_id", "caption")["reward"].to_pylist()) for each in batches)
+
+    return total, None
+
+
+def _nothing(batch: Any) -> Any:
+    """Starts a worker."""
+    time.sleep(2)
+    return batch
+
+
+def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
+    """On a Ray cluster of this machine."""
+    import ray
+
+    from scapo_eval.distributed import ray as engine
+
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    ray.data.range(workers, override_num_blocks=workers).map_batches(_nothing).materialize()
+    if not rewards:
+        return lambda: engine.score(
+            folder / "captions.parquet", truth=folder / "truth.npz", vocabulary=vocabulary
+        ), ray.shutdown
+    reward = SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(folder / "truth.npz"))
+    data = ray.data.read_parquet(str(folder / "captions.parquet"))
+    return lambda: engine.reward(data, reward, response="caption").sum("reward"), ray.shutdown
+
+
+def on_spark(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
+    """On a local Spark."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    from scapo_eval.distributed import spark as engine
+
+    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "3g", "spark.driver.host": "127.0.0.1"}
+    session = SparkSession.builder.master(f"local[{workers}]").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    session.range(1).count()
+    data = session.read.parquet(str(folder / "captions.parquet"))
+    if not rewards:
+        return lambda: engine.score(data, truth=folder / "truth.npz", vocabulary=vocabulary), session.stop
+    reward = SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(folder / "truth.npz"))
+    return lambda: engine.reward(data, reward, response="caption").agg({"reward": "sum"}).first()[0], session.stop
+
+
+ENGINES = {"none": one_process, "ray": on_ray, "spark": on_spark}
+
+
+def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: int) -> Measured:
+    """One run in this process."""
+    begun = time.perf_counter()
+    run, stop = ENGINES[engine](folder, vocabulary, rewards, workers)
+    started, served = cpu_seconds()
+    stood, own = time.perf_counter(), time.process_time()
+    found = run()
+    own = time.process_time() - own
+    work, services = cpu_seconds()
+    said = round(found, 3) if rewards else _digest(found.table)
+    if not rewards:
+        assert found.metrics["cap_score"].low is not None
+    measured = {
+        "start": started + served,
+        "work": work - started,
+        "services": services - served,
+        "driver": own,
+        "start_wall": stood - begun,
+        "wall": time.perf_counter() - stood,
+        "said": said,
+    }
+    if stop:
+        stop()
+    return measured
+
+
+def _digest(table: CountTable) -> str:
+    return digest([*table.image_ids, table.rows.astype("<i8").tobytes()])
+
+
+def in_fresh_interpreter(*given: str) -> Measured:
+    """What :func:`measure` says in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, "--measure", *given], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    found: Measured = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captions", type=int, default=1_000_000)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--vocabulary", default="coco80")
+    parser.add_argument("--engines", nargs="*", default=["ray", "spark"], choices=["ray", "spark"])
+    parser.add_argument("--workers", nargs="*", type=int, default=[2])
+    parser.add_argument("--rewards", action="store_true", help="SCAPO's rewards in place of scores")
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        engine, folder, vocabulary, rewards, workers = args.measure
+        print(json.dumps(measure(engine, Path(folder), vocabulary, rewards == "True", int(workers))))
+        return
+    missed = False
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), Vocabulary.load(args.vocabulary), args.captions, args.images)
+        print(f"{args.captions:,} captions of {args.images:,} images, {args.vocabulary}")
+        print(
+            "engine workers  start s  work s  us/caption  overhead  driver s  services s  wall s  captions/s",
+            flush=True,
+        )
+        alone: Measured | None = None
+        for engine, workers in [("none", 1), *((engine, n) for engine in args.engines for n in args.workers)]:
+            found = in_fresh_interpreter(engine, name, args.vocabulary, str(args.rewards), str(workers))
+            alone = alone or found
+            overhead = found["work"] / alone["work"] - 1
+            same = found["said"] == alone["said"]
+            missed |= overhead > OVERHEAD or not same
+            print(
+                f"{engine:6} {workers:7} {found['start']:8.1f} {found['work']:7.1f} "
+                f"{found['work'] / args.captions * 1e6:11.2f} {overhead:9.1%} {found['driver']:9.1f} "
+                f"{found['services']:11.1f} {found['wall']:7.1f} {args.captions / found['wall']:11,.0f}"
+                f"{'' if same else '  OTHER COUNTS'}",
+                flush=True,
+            )
+    sys.exit(missed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Annotation runs of one shard each, and their merge into the run that one machine would have made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..inference.shards import Shard, check_complete, merge_journals
+from ..io.files import atomic_write, dump_json, read_json
+from .passes import JOURNAL, PASSES, UNREAD
+from .store import UNKNOWN, Store
+
+SHARD = "shard.json"
+
+
+def keep_shard(store: Store, shard: Shard | None) -> None:
+    """Marks a run as one shard of the work, or finds that it is marked so.
+
+    Raises:
+        InputError: the run was begun as another shard, or as the whole.
+    """
+    path = store.folder / SHARD
+    had = shard_of(store.folder) if path.exists() else None
+    if had == shard:
+        return
+    if had is not None or len(store):
+        begun = f"shard {had}" if had else "a whole run, not as a shard"
+        raise InputError(f"was begun as {begun}; choose another folder", path=str(store.folder))
+    assert shard is not None
+    with atomic_write(path) as stream:
+        stream.write(dump_json({"number": shard.number, "of": shard.of}))
+
+
+def shard_of(folder: str | Path) -> Shard:
+    """The shard of a run.
+
+    Raises:
+        InputError: the folder is not a run of one shard.
+    """
+    path = Path(folder) / SHARD
+    if not path.is_file():
+        raise InputError(f"not a shard's run: {SHARD} not found (annotate coarse --shard writes it)", path=str(folder))
+    found = read_json(path)
+    return Shard(found["number"], found["of"])
+
+
+def rows_of(store: Store, shard: Shard | None) -> NDArray[np.bool_]:
+    """(images,) whether each image is the shard's: by its id."""
+    if shard is None:
+        return np.ones(len(store.image_ids), dtype=bool)
+    return np.array([shard.has(image) for image in store.image_ids], dtype=bool)
+
+
+def merge_runs(folders: Sequence[str], output: str) -> Store:
+    """Puts the runs of all shards together.
+
+    Args:
+        folders: runs of the shards, in any order.
+        output: folder of the whole run; it must not have one.
+
+    Returns:
+        The whole run, open for writing.
+
+    Raises:
+        InputError: a shard is missing or appears twice, is of other images or labels, or holds verdicts on images of
+            another shard.
+    """
+    shards = {folder: shard_of(folder) for folder in folders}
+    check_complete([(folder, shards[folder]) for folder in folders])
+    ordered = sorted(folders, key=lambda folder: shards[folder].number)
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store.open(folder)) for folder in ordered]
+        first = stores[0]
+        for folder, store in zip(ordered, stores, strict=True):
+            if store.image_ids != first.image_ids:
+                raise InputError(f"is a shard of other work than {ordered[0]}: its images differ", path=folder)
+            if store.vocabulary.fingerprint != first.vocabulary.fingerprint:
+                raise InputError(f"is a shard of other work than {ordered[0]}: its vocabulary differs", path=folder)
+            judged = (store.provenance_ids >= 0).any(axis=1)
+            if (foreign := np.flatnonzero(judged & ~rows_of(store, shards[folder]))).size:
+                image = store.image_ids[int(foreign[0])]
+                raise InputError(
+                    f"holds verdicts on image {image}, which is not in shard {shards[folder]}", path=folder
+                )
+        whole = Store.create(output, first.images, first.vocabulary)
+        try:
+            _fill(whole, stores)
+        except BaseException:
+            whole.close()
+            shutil.rmtree(output)
+            raise
+    return whole
+
+
+def _fill(whole: Store, stores: Sequence[Store]) -> None:
+    for store in stores:
+        whole.absorb(store)
+        for row in store.lines(PASSES):
+            whole.append(PASSES, row)
+        for row in store.lines(UNREAD):
+            if (
+                whole.matrix[whole.image_ids.index(row["image_id"]), whole.vocabulary.label_ids[row["label"]]]
+                == UNKNOWN
+            ):
+                whole.append(UNREAD, row)
+    if (pool := stores[0].folder / "pool.json").exists():
+        whole.keep_pool(read_json(pool))
+    merge_journals([os.fspath(store.folder / JOURNAL) for store in stores], os.fspath(whole.folder / JOURNAL))

@@ -1,0 +1,36 @@
+"""``scapo-eval example``: the shipped example as files, so that every command of the README runs anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import InputError
+from ..io.files import atomic_write, shipped_folder
+from .echo import echo
+
+FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
+
+
+@click.command("example")
+@click.argument("folder", type=click.Path(path_type=Path), default="examples", metavar="[DIR]")
+def command(folder: Path) -> None:
+    """Writes the shipped example into DIR (default: examples): two systems' captions of 40 images, and their truth.
+
+    Files of the same name are kept if they are the example's, and never replaced.
+    """
+    contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES}
+    for path, content in contents.items():
+        if path.exists() and (not path.is_file() or path.read_bytes() != content):
+            raise InputError("exists and is not the example's; choose another folder", path=str(path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror or error}", path=str(folder)) from None
+    for path, content in contents.items():
+        with atomic_write(path) as stream:
+            stream.write(content)
+    baseline, aligned, truth = contents
+    echo(f"scapo-eval: {len(contents)} files -> {folder}/; now: ", err=True, nl=False)
+    echo(f"scapo-eval {baseline} {aligned} --truth {truth}", err=True)

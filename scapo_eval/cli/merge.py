@@ -1,0 +1,41 @@
+"""``scapo-eval merge captions.*-of-64.jsonl -o captions.jsonl``: the shards of some work put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import InputError
+from ..inference.shards import merge_outputs
+from .echo import echo
+from .files import INPUT, OUTPUT
+
+
+@click.command("merge")
+@click.argument("shards", type=INPUT, nargs=-1, required=True)
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE|RUN", help="The whole output, or run.")
+@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
+    """Puts the shards of some work together: what one machine would have written.
+
+    SHARDS are all outputs of describe, answer or judge with --shard, or all folders of annotate coarse with --shard.
+    Journals and run cards are merged with them, so that the command without --shard asks failed requests again.
+    """
+    folders = [path for path in shards if Path(path).is_dir()]
+    if folders and len(folders) < len(shards):
+        raise InputError(f"some shards are folders ({folders[0]}), some are files")
+    if folders:
+        from ..annotate.shards import merge_runs
+
+        store = merge_runs(shards, output)
+        text = f"{len(shards):,} shards, {len(store.image_ids):,} images, {len(store.open_cells()):,} open cells"
+        store.close()
+    else:
+        merged = merge_outputs(shards, output)
+        text = f"{merged.shards:,} shards, {merged.rows:,} rows, {merged.failed:,} failed, "
+        text += f"{merged.completions:,} completions"
+        if merged.differing:
+            text += f"; {merged.differing:,} requests were made in several shards and answered differently: first kept"
+    if not quiet:
+        echo(f"{output}: {text}", err=True)

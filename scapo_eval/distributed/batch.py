@@ -1,0 +1,301 @@
+"""Captions in Arrow to counts in Arrow that add up: the one scoring loop, for any engine.
+
+A :class:`Counter` travels to every worker once. What a worker reads becomes one table of counts; tables of any number
+of workers are summed by ``kind`` and ``key`` (:func:`merged`, or the engine's own group-by), and of the sums
+:meth:`Counter.scores` makes what one process would have made. A block that is read again, because its worker was
+killed, gives the same table again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
+from ..claims import Claims
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError
+from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
+from ..io.fields import mixed_models
+from ..io.files import dump_json, parse_json
+from ..metrics.capscore import CaptionScorer, CaptionScores, scores_of
+from ..oracle import Truth
+from ..reprs import fields_in_short
+from ..results import Resampling
+from ..scoring import Block, Reader, ScoringOptions, Sums, Tally, Work
+from ..vocabulary import Vocabulary
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise MissingExtra("formats", "scoring on an engine (pyarrow)") from None
+
+__all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "engine_errors", "merged", "pa"]
+
+OnBadFile = Literal["fail", "skip"]
+"""What becomes of a file that cannot be read: an error that names it, or it is left out, counted and named."""
+
+KIND, KEY, N = "kind", "key", "n"
+"""What a row counts (an ``image``, or one of KINDS), which one (in UTF-8), and how often. Images have columns
+of their own."""
+
+KINDS = ("total", "label", "model", "ids", "note", "fault", "bad_file")
+
+WHOLE_FILE = -1
+"""The row group of a part that is a whole file."""
+
+
+class Reading(TypedDict, total=False):
+    """How captions are scored, as in :func:`scapo_eval.score`."""
+
+    vocabulary: Vocabulary | str | Path
+    dopa: TruthGiven | None
+    dopa_vocabulary: Vocabulary | str | Path
+    claims: Claims
+    skip_bad: bool
+    on_unknown_image: OnUnknownImage
+    any_fingerprint: bool
+    drop_unfinished: bool
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Turns captions into tables of counts; picklable, made once and sent to every worker.
+
+    Attributes:
+        scorer: what is counted.
+        options: what becomes of faulty records.
+        source: name of the captions in messages.
+    """
+
+    scorer: CaptionScorer
+    options: ScoringOptions
+    source: str
+
+    __repr__ = fields_in_short
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        truth: TruthGiven,
+        *,
+        vocabulary: Vocabulary | str | Path = "coco80",
+        dopa: TruthGiven | None = None,
+        dopa_vocabulary: Vocabulary | str | Path = "dopa160",
+        claims: Claims = "all",
+        skip_bad: bool = False,
+        on_unknown_image: OnUnknownImage = "error",
+        any_fingerprint: bool = False,
+        drop_unfinished: bool = False,
+    ) -> Counter:
+        """A counter of captions; the arguments are those of :func:`scapo_eval.score`.
+
+        Raises:
+            InputError: a truth or a vocabulary that cannot be read, or they do not belong together.
+        """
+        options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, None, drop_unfinished)
+
+        def seen(given: TruthGiven, names: Vocabulary | str | Path) -> Truth:
+            return Truth.of(oracle_of(given), vocabulary_of(names), any_fingerprint=any_fingerprint)
+
+        dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
+        return cls(CaptionScorer.of(seen(truth, vocabulary), dagger, options), options, source)
+
+    @property
+    def schema(self) -> Any:
+        """Of every table of counts."""
+        counts = [(name, pa.int64()) for name in (N, *self.scorer.columns)]
+        return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
+
+    def of_batches(self, batches: Iterable[Any]) -> Any:
+        """Counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
+
+        A faulty row is named by its number in its batch, and the batch by its first image.
+
+        Args:
+            batches: read once.
+
+        Returns:
+            A pyarrow Table.
+        """
+
+        def blocks() -> Iterator[Block]:
+            for batch in batches:
+                known = batch.num_rows and "image_id" in batch.schema.names
+                first = f" (a batch that begins with image_id {batch.column('image_id')[0]})" if known else ""
+                yield from arrow_blocks(self.source + first, batch)
+
+        return self._counts(self.source, lambda on_error: blocks())
+
+    def of_parts(self, parts: Any) -> Any:
+        """Counts of files and of row groups of files; what cannot be read is a row of its own, without counts.
+
+        Args:
+            parts: a pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE: all of it), see :func:`~.files.parts_of`.
+
+        Returns:
+            A pyarrow Table.
+        """
+        found = [self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist()]
+        return merged([self.schema.empty_table(), *found])
+
+    def _of_part(self, path: str, group: int) -> Any:
+        if group != WHOLE_FILE:
+            return self._counts(f"{path} (row group {group})", lambda on_error: parquet_blocks(path, group))
+        notes: list[str] = []
+        found = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
+        return pa.concat_tables([found, self._table([("note", note.encode(), 1) for note in notes])])
+
+    def _counts(self, source: str, read: Reader) -> Any:
+        sums = Sums(self.scorer, self.options, source)
+        work = Work(self.scorer, self.options.drop_unfinished)
+        blocks = iter(read(sums.add_fault))
+        while True:
+            try:
+                block = next(blocks, None)
+            except (InputError, InputErrors) as error:  # of a file that breaks off nothing counts
+                return self._table([("bad_file", _packed(_first(error, source)), 1)])
+            if block is None:
+                return self._of_sums(sums)
+            sums.add(work(block))
+
+    def _of_sums(self, sums: Sums) -> Any:
+        rows = [("total", name.encode(), n) for name, n in sums.totals.items()]
+        labels = self.scorer.truths[0].vocabulary.labels
+        mentioned = enumerate([] if sums.mentioned is None else sums.mentioned.tolist())
+        rows += [("label", labels[k].encode(), n) for k, n in mentioned if n]
+        rows += [("model", model.encode("utf-8", "surrogatepass"), 1) for model in sums.checks.models]
+        if len(sums.checks.hashes):
+            rows.append(("ids", sums.checks.hashes.tobytes(), 1))
+        rows += [("fault", _packed(e), n) for e, n in zip(sums.faults.errors, sums.faults.records, strict=True)]
+        rows.append(("total", b"faults", sums.faults.total))
+        table = sums.counts.table()
+        ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
+        images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
+        counts = dict(zip(table.columns, table.rows.T, strict=True))
+        return pa.concat_tables([pa.table({**images, **counts}, schema=self.schema), self._table(rows)])
+
+    def _table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
+        """Rows that are not images."""
+        kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
+        zeros = dict.fromkeys(self.scorer.columns, np.zeros(len(rows), dtype=np.int64))
+        return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
+
+    def scores(
+        self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
+    ) -> CaptionScores:
+        """The metrics of the summed counts, as one process would have found them.
+
+        Args:
+            counts: all tables, summed: a pyarrow Table.
+            name: of the system.
+            on_bad_file: what becomes of files that could not be read.
+            resampling: of the intervals.
+
+        Raises:
+            InputErrors, InputError: faults by file and line; files that could not be read; nothing left to score.
+        """
+        found = {
+            kind: _of_kind(counts, kind) for kind in ("total", "label", "model", "ids", "note", "fault", "bad_file")
+        }
+        notes = [note.decode() for note in found["note"]]
+        tally = self._tally(counts, found, on_bad_file)
+        return scores_of(tally, self.scorer, name, resampling, notes)
+
+    def _tally(self, counts: Any, found: dict[str, dict[bytes, int]], on_bad_file: OnBadFile) -> Tally:
+        totals = {name.decode(): n for name, n in found["total"].items()}
+        bad_files = sorted(map(_unpacked, found["bad_file"]), key=str)
+        if bad_files and on_bad_file == "fail":
+            raise InputErrors(bad_files)
+        if found["fault"]:
+            faults = [(_unpacked(key), n) for key, n in found["fault"].items()]
+            shown = sorted(faults, key=lambda each: (each[0].path or "", each[0].line or 0))[: InputErrors.SHOWN]
+            raise InputErrors([error for error, _ in shown], totals["faults"], sum(n for _, n in shown))
+        if len(found["model"]) > 1:
+            models = [model.decode("utf-8", "surrogatepass") for model in found["model"]]
+            raise mixed_models(self.source, None, sorted(models), "score the captions of each by themselves")
+        twice = _twice(found["ids"])
+        if twice:
+            reason = f"{twice:,} ids appear twice: a file or a block was given twice, or ids are unique in a file only"
+            raise InputError(reason, path=self.source)
+        sums = Sums(self.scorer, self.options, self.source)
+        images = _rows_of_kind(counts, "image")
+        rows = np.array([images.column(name).to_numpy() for name in self.scorer.columns], dtype=np.int64).T
+        sums.counts.add([key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist()], rows)
+        sums.totals.update((name, totals.get(name, 0)) for name in sums.totals)
+        ids = self.scorer.truths[0].vocabulary.label_ids
+        sums.mentioned = np.zeros(len(ids), dtype=np.int64)
+        for label, n in found["label"].items():
+            sums.mentioned[ids[label.decode()]] = n
+        return sums.tally(bad_files)
+
+
+def check_columns(names: Sequence[str], needed: Sequence[str]) -> None:
+    """Refuses a data set without a column that is needed.
+
+    Raises:
+        InputError: names it.
+    """
+    for name in needed:
+        if name not in names:
+            raise InputError(f"column '{name}' not found (found: {', '.join(names) or 'none'})")
+
+
+@contextmanager
+def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turns an engine's failure into one line, which names what went wrong first.
+
+    Raises:
+        ScapoError: one of ``errors``.
+    """
+    try:
+        yield
+    except errors as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
+        raise ScapoError(f"{engine} gave up: {next(named, lines[-1])} (its logs say more)") from error
+
+
+def merged(tables: Sequence[Any]) -> Any:
+    """Tables of counts summed by ``kind`` and ``key``: a pyarrow Table."""
+    table = pa.concat_tables(tables)
+    columns = table.schema.names[2:]
+    summed = table.group_by([KIND, KEY], use_threads=False).aggregate([(name, "sum") for name in columns])
+    return summed.select([KIND, KEY, *(f"{name}_sum" for name in columns)]).rename_columns([KIND, KEY, *columns])
+
+
+def _rows_of_kind(counts: Any, kind: str) -> Any:
+    import pyarrow.compute as pc
+
+    return counts.filter(pc.equal(counts.column(KIND), kind))
+
+
+def _of_kind(counts: Any, kind: str) -> dict[bytes, int]:
+    rows = _rows_of_kind(counts, kind)
+    return dict(zip(rows.column(KEY).to_pylist(), rows.column(N).to_pylist(), strict=True))
+
+
+def _first(error: InputError | InputErrors, source: str) -> InputError:
+    first = error if isinstance(error, InputError) else error.errors[0]
+    return InputError(first.reason, path=source, line=first.line)
+
+
+def _packed(error: InputError) -> bytes:
+    return dump_json([error.path, error.line, error.reason])
+
+
+def _unpacked(key: bytes) -> InputError:
+    path, line, reason = parse_json(key)
+    return InputError(reason, path=path, line=line)
+
+
+def _twice(packed: dict[bytes, int]) -> int:
+    """How many ids occur in more than one table, or in a table that came twice."""
+    hashes = np.frombuffer(b"".join(key * n for key, n in packed.items()), dtype=np.int64)
+    return len(hashes) - len(np.unique(hashes))

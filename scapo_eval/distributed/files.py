@@ -1,0 +1,97 @@
+"""Files of one system, here or on an object store, and the parts of them that workers read by themselves."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from glob import glob, has_magic
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import InputError, ScapoError
+from ..io.captions import is_own_parquet
+from ..io.files import file_system, is_remote
+from ..io.formats import open_source
+from ..io.parquet import open_parquet
+from ..results import system_names
+from .batch import WHOLE_FILE
+
+_THREADS = 16
+"""Files that are looked into at a time: a footer on an object store takes 50 ms, nearly all of it waiting."""
+
+
+def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files of one system, sorted.
+
+    Args:
+        given: a path, a pattern (``captions/*.parquet``; ``**`` for folders inside folders), a URI of either, or
+            several of them.
+
+    Raises:
+        InputError: no file matches, or one is given twice.
+    """
+    several = [given] if isinstance(given, (str, os.PathLike)) else given
+    found = [path for each in several for path in _matching(os.fspath(each))]
+    twice = [path for k, path in enumerate(sorted(found)) if k and sorted(found)[k - 1] == path]
+    if twice:
+        raise InputError("the file is given twice", path=twice[0])
+    return found
+
+
+def _matching(pattern: str) -> list[str]:
+    if not has_magic(pattern):
+        return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
+    found = _matching_uris(pattern) if is_remote(pattern) else glob(os.path.abspath(pattern), recursive=True)
+    if not found:
+        raise InputError("no file matches", path=pattern)
+    return sorted(found)
+
+
+def _matching_uris(pattern: str) -> list[str]:
+    from pyarrow.fs import FileSelector, FileType
+
+    folder = pattern[: pattern.rindex("/", 0, min(pattern.index(mark) for mark in "*?[" if mark in pattern))]
+    system, path = file_system(folder)
+    try:
+        listed = system.get_file_info(FileSelector(path, recursive=True))
+    except OSError as error:
+        raise InputError(f"cannot be listed: {error}", path=folder) from None
+    prefix = folder.removesuffix(path.rstrip("/"))
+    names = [prefix + each.path for each in listed if each.type == FileType.File]
+    depth = None if "**" in pattern else pattern.count("/")
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern) and depth in (None, name.count("/"))]
+
+
+def parts_of(paths: Sequence[str]) -> Any:
+    """What workers read by themselves: row groups of own captions in parquet, else whole files.
+
+    Returns:
+        A pyarrow Table of ``path`` and ``row_group``.
+    """
+    with ThreadPoolExecutor(_THREADS) as pool:
+        groups = list(pool.map(_row_groups, paths))
+    rows = [(path, group) for path, own in zip(paths, groups, strict=True) for group in own]
+    return pa.table(
+        {"path": [path for path, _ in rows], "row_group": pa.array([group for _, group in rows], pa.int64())}
+    )
+
+
+def _row_groups(path: str) -> Sequence[int]:
+    try:
+        if is_own_parquet(open_source(path, warn=lambda _: None)):
+            with open_parquet(path) as file:
+                return range(file.num_row_groups)
+    except ScapoError:  # whoever reads it says what is wrong
+        pass
+    return [WHOLE_FILE]
+
+
+def name_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
+    """Name of the system in these files: the file's, or for a pattern its folder's."""
+    first = os.fspath(given if isinstance(given, (str, os.PathLike)) else given[0])
+    while has_magic(os.path.basename(first)):
+        first = os.path.dirname(first)
+    return system_names([first])[0] if first else "captions"

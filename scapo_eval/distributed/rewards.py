@@ -1,0 +1,81 @@
+"""Responses in Arrow to rewards in Arrow: SCAPO's reward as columns of a data set, for any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InputError
+from ..reward import RewardColumns, SubsentenceReward
+from .batch import check_columns, pa
+
+BATCH_ROWS = 1024
+"""Responses that are rewarded at a time: one pass of the matcher."""
+
+COUNTS = ("generated", "hallucinated", "covered", "unknown")
+
+
+def reward_fields() -> list[Any]:
+    """The columns that rewards add: pyarrow fields.
+
+    ``reward``: the sum over the response's pieces; ``generated``, ``hallucinated``, ``covered``, ``unknown``: sizes of
+    label sets; ``parts``: start, end (characters), reward, new, rep, hal of each piece; ``error``: why a row gets no
+    reward (``on_error="zero"``), null for a good one.
+    """
+    part = [("start", pa.int32()), ("end", pa.int32()), ("reward", pa.float64())]
+    part += [(name, pa.int64()) for name in ("new", "rep", "hal")]
+    columns = [("reward", pa.float64()), *((name, pa.int64()) for name in COUNTS)]
+    return [pa.field(*each) for each in [*columns, ("parts", pa.list_(pa.struct(part))), ("error", pa.string())]]
+
+
+def check_reward_columns(names: Sequence[str], image_id: str, response: str) -> None:
+    """Refuses a data set without the two columns, or with one that rewards would hide.
+
+    Raises:
+        InputError: names the column.
+    """
+    check_columns(names, (image_id, response))
+    if hidden := [field.name for field in reward_fields() if field.name in names]:
+        raise InputError(f"the data set has a column '{hidden[0]}' already; rename or drop it")
+
+
+def with_rewards(reward: SubsentenceReward, table: Any, image_id: str, response: str) -> Any:
+    """Responses with their rewards.
+
+    Args:
+        reward: of the responses.
+        table: a pyarrow Table or RecordBatch of any size.
+        image_id, response: names of its columns.
+
+    Returns:
+        A pyarrow Table: the same rows in the same order, and the columns of :func:`reward_fields`.
+
+    Raises:
+        InputError, InputErrors: faulty rows, unless the reward is made with ``on_error="zero"``.
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    pieces = [table.slice(k, BATCH_ROWS) for k in range(0, table.num_rows, BATCH_ROWS)]
+    found = [
+        _columns(reward.batch(*(piece.column(name).to_pylist() for name in (image_id, response)), whole=False))
+        for piece in pieces
+    ]
+    added = pa.concat_tables(found) if found else pa.schema(reward_fields()).empty_table()
+    for field in reward_fields():
+        table = table.append_column(field, added.column(field.name))
+    return table
+
+
+def _columns(found: RewardColumns) -> Any:
+    fields = {field.name: field for field in reward_fields()}
+    struct = fields["parts"].type.value_type
+    parts = pa.StructArray.from_arrays(
+        [pa.array(getattr(found, each.name), each.type) for each in struct], fields=list(struct)
+    )
+    values = {
+        "reward": found.total,
+        **{name: getattr(found, name) for name in COUNTS},
+        "parts": pa.ListArray.from_arrays(pa.array(found.indptr, pa.int32()), parts),
+        "error": [str(found.errors[k]) if k in found.errors else None for k in range(len(found))],
+    }
+    return pa.table(values, schema=pa.schema(list(fields.values())))

@@ -1,0 +1,123 @@
+"""Captions and responses on Spark: ``DataFrame.mapInArrow`` and ``groupBy().sum()`` (extra ``spark``).
+
+Vocabulary and truth are broadcast once, and each Python worker makes its matcher once. A task that fails or whose
+worker is killed runs again, as ``spark.task.maxFailures`` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..api import TruthGiven
+from ..errors import MissingExtra, check_choice
+from ..metrics.capscore import CaptionScores
+from ..results import Resampling
+from ..reward import SubsentenceReward
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+
+try:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as sql
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+except ImportError:
+    raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
+
+from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, engine_errors, pa
+from .files import files_of, name_of, parts_of
+from .rewards import check_reward_columns, reward_fields, with_rewards
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def score(
+    captions: DataFrame | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    truth: TruthGiven,
+    name: str | None = None,
+    on_bad_file: OnBadFile = "fail",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    **reading: Unpack[Reading],
+) -> CaptionScores:
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions, counted on Spark.
+
+    The counts are those of :func:`scapo_eval.score` over the same captions, whatever the partitions and retries.
+
+    Args:
+        captions: a DataFrame with the columns ``image_id`` and ``caption`` (``id`` and ``model`` are read, too); or
+            files, as for :func:`scapo_eval.distributed.ray.score`, which the active session's executors open.
+        truth: what is in the images.
+        name: of the system; by default the file's, the pattern's folder, or ``captions``.
+        on_bad_file: a file that cannot be read is an error that names it, or is left out, counted and named.
+        resamples, seed: of the intervals.
+        reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
+            ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+        ScapoError: Spark gave up.
+    """
+    check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
+    of_files = not isinstance(captions, DataFrame)
+    if isinstance(captions, DataFrame):
+        check_columns(captions.columns, ("image_id", "caption"))
+        source, data = "<DataFrame>", captions.select(*(each for each in captions.columns if each in READ))
+    else:
+        source, parts = name_of(captions), parts_of(files_of(captions))
+        data = SparkSession.builder.getOrCreate().createDataFrame(parts).repartition(max(1, parts.num_rows))
+    counter = Counter.of(source, truth, **reading)
+    shared = data.sparkSession.sparkContext.broadcast(counter)
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        own = shared.value
+        table = own.of_parts(_table(batches)) if of_files else own.of_batches(batches)
+        yield from table.to_batches()
+
+    sums = [sql.sum(column).alias(column) for column in counter.schema.names[2:]]
+    counts = data.mapInArrow(count, from_arrow_schema(counter.schema)).groupBy(KIND, KEY).agg(*sums)
+    try:
+        with engine_errors("Spark", (PySparkException,)):
+            found = counts.toArrow()
+    finally:
+        shared.destroy()
+    name = name or (source if of_files else "captions")
+    return counter.scores(
+        found.cast(counter.schema), name, on_bad_file=on_bad_file, resampling=Resampling(resamples, seed)
+    )
+
+
+def reward(
+    responses: DataFrame, reward: SubsentenceReward, *, image_id: str = "image_id", response: str = "response"
+) -> DataFrame:
+    """Responses with SCAPO's reward, computed when the frame is consumed.
+
+    Args:
+        responses: a DataFrame.
+        reward: of the responses; a subclass or a function in its settings travels by cloudpickle.
+        image_id, response: names of the columns.
+
+    Returns:
+        The same rows with the columns of :func:`~scapo_eval.distributed.rewards.reward_fields`.
+
+    Raises:
+        InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
+            the reward is made with ``on_error="zero"``).
+    """
+    check_reward_columns(responses.columns, image_id, response)
+    shared = responses.sparkSession.sparkContext.broadcast(reward)
+    schema = pa.schema([*to_arrow_schema(responses.schema), *reward_fields()])
+
+    def rewarded(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            yield from with_rewards(shared.value, batch, image_id, response).to_batches()
+
+    return responses.mapInArrow(rewarded, from_arrow_schema(schema))
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    listed = list(batches)
+    return pa.Table.from_batches(listed) if listed else pa.table({"path": [], "row_group": []})

@@ -1,0 +1,157 @@
+"""vLLM on a Ray cluster, by Ray Data's batch inference (``ray.data.llm``): any number of copies of the model.
+
+Ray schedules, retries and restarts; images are read where a request is prepared, so every node must see their files.
+The copies are loaded once for CHUNK requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import InputError, MissingExtra, ScapoError
+from ..io.files import dump_json, parse_json
+from . import images
+from .base import CHOICES, Completion, OnCompletion, Request, weights_hash
+
+CHUNK = 1 << 18
+"""Requests of one Ray dataset."""
+
+ERROR = "__inference_error__"  # Ray's column: empty where there is a completion
+
+
+class RayVllmEngine:
+    """Runs a model by vLLM on a Ray cluster (``RAY_ADDRESS``, or this machine).
+
+    Args:
+        model: name of the model on the hub, or its folder, which every node must see.
+        revision: revision on the hub; None takes the newest.
+        dtype: type of the weights: ``auto`` (their own), ``bfloat16``, ``float16`` or ``float32``.
+        seed: seed of the engine.
+        replicas: copies of the model.
+        extra: further arguments of vLLM's engine (``max_model_len``, ``tensor_parallel_size``...).
+
+    Raises:
+        MissingExtra: Ray is not installed, or not its part ``ray[llm]``.
+    """
+
+    chunk = CHUNK
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        revision: str | None = None,
+        dtype: str = "auto",
+        seed: int = 0,
+        replicas: int = 1,
+        extra: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        try:
+            import ray.data.llm
+            import ray.exceptions
+        except ImportError:
+            raise MissingExtra("ray-llm", "the engine ray") from None
+        self._ray = ray
+        self.identity: Mapping[str, Any] = {
+            "engine": "ray", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
+            "extra": dict(extra),
+        }  # fmt: skip
+        self.card: dict[str, Any] = {"ray": ray.__version__, "replicas": replicas}
+        own = {"revision": revision, "dtype": dtype, "seed": seed}
+        self._config = {
+            "model_source": model,
+            "engine_kwargs": {**{name: value for name, value in own.items() if value is not None}, **extra},
+            "concurrency": (replicas, replicas),
+            "should_continue_on_error": True,
+        }
+
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        """Completes all requests, a dataset at a time; see :class:`~scapo_eval.engines.base.Engine`."""
+        source = iter(requests)
+        while chunk := list(islice(source, CHUNK)):
+            self._run(chunk, done)
+
+    def close(self) -> None:
+        """Nothing to free: Ray ends the copies with their dataset."""
+
+    def _run(self, chunk: Sequence[Request], done: OnCompletion) -> None:
+        sees = any(request.images for request in chunk)
+        llm = self._ray.data.llm
+        config = llm.vLLMEngineProcessorConfig(
+            **self._config,
+            prepare_multimodal_stage={"enabled": sees, "chat_template_content_format": "openai"},
+        )
+        process = llm.build_processor(config, preprocess=prepared, postprocess=completed)
+        rows = [{"n": n, "request": self._row(request, sees)} for n, request in enumerate(chunk)]
+        missing = set(range(len(chunk)))
+        try:
+            for row in process(self._ray.data.from_items(rows)).iter_rows():
+                n = int(row["n"])
+                if n in missing:  # a block that Ray made again
+                    missing.remove(n)
+                    done(chunk[n], _completion(row, chunk[n]))
+        except self._ray.exceptions.RayError as error:
+            raise ScapoError(f"Ray gave up ({_first_line(error)}); run the same command again") from None
+        for n in sorted(missing):
+            done(chunk[n], Completion(error="Ray returned nothing for it"))
+
+    def _row(self, request: Request, sees: bool) -> str:
+        """A request as JSON: the columns of Ray's tables cannot hold what differs from row to row."""
+        sampling = request.sampling
+        chosen = {name: getattr(sampling, name) for name in CHOICES}
+        if None in chosen.values():
+            raise InputError("the engine ray sets every sampling setting itself; leave --generation-config out")
+        params = {**chosen, "max_tokens": sampling.max_tokens, "seed": sampling.seed, "stop": list(sampling.stop)}
+        self.card["sampling"] = {**chosen, "max_tokens": sampling.max_tokens}
+        turns = [(turn.role, turn.text, list(turn.images)) for turn in request.turns]
+        schema = None if request.schema is None else dump_json(dict(request.schema)).decode()
+        return dump_json({"turns": turns, "params": params, "schema": schema, "sees": sees}).decode()
+
+
+def prepared(row: dict[str, Any]) -> dict[str, Any]:
+    """Ray's input columns of a request; runs on the cluster."""
+    request = parse_json(row["request"].encode())
+    params, fault = request["params"], ""
+    if request["schema"] is not None:
+        params["structured_outputs"] = {"json": request["schema"]}
+    messages: list[dict[str, Any]] = []
+    for role, text, paths in request["turns"]:
+        parts: list[dict[str, Any]] = []
+        for path in paths:
+            try:
+                parts.append({"type": "image_url", "image_url": {"url": images.data_url(path)}})
+            except images.ImageFault as error:
+                fault = str(error)
+        content: Any = [*parts, {"type": "text", "text": text}] if request["sees"] else text
+        messages.append({"role": role, "content": content})
+    return {"messages": messages, "sampling_params": params, "fault": fault}
+
+
+def completed(row: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of Ray's output columns; runs on the cluster, for rows without an error."""
+    return {
+        "n": row["n"],
+        "text": row["generated_text"],
+        "prompt_tokens": row["num_input_tokens"],
+        "completion_tokens": row["num_generated_tokens"],
+        "fault": row["fault"],
+    }
+
+
+def _completion(row: Mapping[str, Any], request: Request) -> Completion:
+    if error := row.get(ERROR) or row.get("fault"):
+        return Completion(error=" ".join(str(error).split())[:500])
+    made = int(row["completion_tokens"])
+    return Completion(
+        text=row["text"],
+        finish="length" if made >= request.sampling.max_tokens else "stop",  # Ray passes vLLM's own word over
+        prompt_tokens=int(row["prompt_tokens"]) or None,
+        completion_tokens=made,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

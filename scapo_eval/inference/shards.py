@@ -1,0 +1,299 @@
+"""Work spread over any number of machines without a coordinator, and its outputs merged again.
+
+Every machine is given the same work and one shard of it, ``3/64``. An item (an image, a question, an answer) falls to a
+shard by a hash of its content, so nobody hands anything out, and a shard that is made again is the same shard. Beside a
+shard's output is ``OUTPUT.shard.json``: which work it is a part of, and where its rows stand in the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from ..errors import InputError
+from ..io.files import atomic_write, dump_json, iter_lines, parse_json, read_json
+from ..signature import digest
+from .journal import SUFFIX
+
+SHARD_SUFFIX = ".shard.json"
+CARD_SUFFIX = ".run.json"
+FAILED_SUFFIX = ".failed.jsonl"
+FORMAT = "scapo-shard/1"
+
+_OF_THE_RUN = frozenset(
+    {
+        "output", "environment", "images", "started", "finished", "counts", "requests_per_second",
+        "completion_tokens_per_second", "images_with_identical_samples", "sampling_in_force",
+    }
+)  # fmt: skip
+"""Facts of a run card in which the shards of one work may differ."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of ``of`` parts of some work.
+
+    Attributes:
+        number: from 1.
+        of: number of shards.
+    """
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """A shard from ``3/64``.
+
+        Raises:
+            ValueError: not a valid shard.
+        """
+        found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+        shard = cls(int(found[1]), int(found[2])) if found else None
+        if shard is None or not 1 <= shard.number <= shard.of:
+            raise ValueError(f"not a valid shard: '{text}' (expected NUMBER/OF, from 1/64 to 64/64)")
+        return shard
+
+    def has(self, key: str) -> bool:
+        """Whether the item with this content is this shard's."""
+        state = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8)
+        return int.from_bytes(state.digest(), "little") % self.of == self.number - 1
+
+    def path(self, output: str) -> str:
+        """Name of this shard's part of an output: ``captions.3-of-64.jsonl``."""
+        path = Path(output)
+        return str(path.with_name(f"{path.stem}.{self.number}-of-{self.of}{path.suffix}"))
+
+    def share(self, items: Sequence[Item], key: Callable[[Item], str]) -> Share[Item]:
+        """The items that fall to this shard.
+
+        Args:
+            items: all items, equal on every machine.
+            key: content of an item: what is asked about it, so that equal requests fall to one shard.
+        """
+        keys = [key(item) for item in items]
+        positions = [k for k, each in enumerate(keys) if self.has(each)]
+        return Share(self, [items[k] for k in positions], positions, len(items), digest(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Generic[Item]):
+    """The items of one shard.
+
+    Attributes:
+        shard: the shard.
+        items: its items, in their order.
+        positions: where they stand among all items.
+        total: number of all items.
+        work: hash of all items, by which shards of different work are told apart.
+    """
+
+    shard: Shard
+    items: list[Item]
+    positions: list[int]
+    total: int
+    work: str
+
+    def write(self, output: str | Path, made: Sequence[bool]) -> None:
+        """Writes ``OUTPUT.shard.json``.
+
+        Args:
+            output: path of the shard's output.
+            made: per row, in order, whether it is in the output (else it is in the file of failures); as many rows
+                for each item.
+        """
+        each = len(made) // len(self.items) if self.items else 1
+        rows = [position * each + k for position in self.positions for k in range(each)]
+        document = {
+            "format": FORMAT, "number": self.shard.number, "of": self.shard.of, "work": self.work,
+            "rows_in_all": None if not self.items else self.total * each,
+            "rows": [row for row, good in zip(rows, made, strict=True) if good],
+            "failed": [row for row, good in zip(rows, made, strict=True) if not good],
+        }  # fmt: skip
+        with atomic_write(f"{output}{SHARD_SUFFIX}") as stream:
+            stream.write(dump_json(document) + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge has put together.
+
+    Attributes:
+        shards: number of shards.
+        rows: number of rows in the output.
+        failed: number of rows in the file of failures.
+        completions: number of completions in the journal.
+        differing: requests that several shards made and got different answers to; the journal keeps the first.
+    """
+
+    shards: int
+    rows: int
+    failed: int
+    completions: int
+    differing: int
+
+
+def merge_outputs(paths: Sequence[str], output: str) -> Merged:
+    """Puts the outputs of all shards of some work together: what one machine would have written.
+
+    Args:
+        paths: outputs of the shards, in any order.
+        output: path of the whole output; its journal, run card and failures are written beside it.
+
+    Raises:
+        InputError: a shard is missing or appears twice, is of other work or was made otherwise, is damaged, or two
+            shards have the same row.
+    """
+    shards = {path: _read(path) for path in paths}
+    check_complete([(path, Shard(shards[path]["number"], shards[path]["of"])) for path in paths])
+    paths = sorted(paths, key=lambda path: int(shards[path]["number"]))
+    cards = [_card(path) for path in paths]
+    _check_alike(paths, [shards[path] for path in paths], cards)
+    made = _ordered(paths, shards, "rows", "")
+    failed = _ordered(paths, shards, "failed", FAILED_SUFFIX)
+    whole = next((each["rows_in_all"] for each in shards.values() if each["rows_in_all"] is not None), 0)
+    if both := made.keys() & failed.keys():
+        raise InputError(f"row {min(both) + 1} has failed in one shard and not in another", path=output)
+    if len(made) + len(failed) != whole:
+        raise InputError(f"{whole - len(made) - len(failed):,} of {whole:,} rows are missing", path=output)
+    _write_lines(output, made)
+    _write_lines(f"{output}{FAILED_SUFFIX}", failed, keep_empty=False)
+    completions, differing = merge_journals([f"{path}{SUFFIX}" for path in paths], f"{output}{SUFFIX}")
+    _write_card(output, cards)
+    return Merged(len(paths), len(made), len(failed), completions, differing)
+
+
+def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
+    """Refuses shards that are not those of one work, each once.
+
+    Args:
+        shards: path and its shard.
+
+    Raises:
+        InputError: one is missing, appears twice, or is of another division.
+    """
+    seen: dict[int, str] = {}
+    first_path, first = shards[0]
+    for path, shard in shards:
+        if shard.of != first.of:
+            raise InputError(f"is shard {shard}, but {first_path} is shard {first}: not the same division", path=path)
+        if shard.number in seen:
+            raise InputError(f"shard {shard} appears twice ({seen[shard.number]} and {path})", path=path)
+        seen[shard.number] = path
+    missing = [number for number in range(1, first.of + 1) if number not in seen]
+    if missing:
+        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        raise InputError(f"{len(missing):,} of {first.of:,} shards are missing: {shown}")
+
+
+def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
+    """Puts journals together, the first completion of every request.
+
+    Returns:
+        Number of completions, and of those to which another journal has a different text.
+    """
+    kept: dict[str, bytes] = {}
+    different: set[str] = set()
+    with atomic_write(output) as stream:
+        for path in paths:
+            own: dict[str, tuple[bytes, bytes]] = {}
+            for _, line in iter_lines(path) if os.path.exists(path) and os.path.getsize(path) else ():
+                try:
+                    row = parse_json(line)
+                    key, text = str(row["key"]), row.get("text")
+                except (ValueError, KeyError, TypeError):  # damaged: it is asked again
+                    continue
+                if row.get("error") is None:
+                    own[key] = line, blake2b(dump_json(text), digest_size=8).digest()
+            for key, (line, text_hash) in own.items():
+                if key not in kept:
+                    kept[key] = text_hash
+                    stream.write(line + b"\n")
+                elif kept[key] != text_hash:
+                    different.add(key)
+    return len(kept), len(different)
+
+
+def _read(path: str) -> dict[str, Any]:
+    beside = f"{path}{SHARD_SUFFIX}"
+    if not Path(beside).is_file():
+        raise InputError(f"not a shard's output: {beside} not found (--shard writes it)", path=path)
+    found = read_json(beside)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError(f"not a valid shard file of the format {FORMAT}", path=beside)
+    return found
+
+
+def _card(path: str) -> dict[str, Any]:
+    card: dict[str, Any] = read_json(f"{path}{CARD_SUFFIX}")
+    return card
+
+
+def _check_alike(paths: Sequence[str], shards: Sequence[dict[str, Any]], cards: Sequence[dict[str, Any]]) -> None:
+    first = {key: value for key, value in cards[0].items() if key not in _OF_THE_RUN}
+    for path, shard, card in zip(paths, shards, cards, strict=True):
+        if shard["work"] != shards[0]["work"]:
+            raise InputError(
+                f"is a shard of other work than {paths[0]} (other images, questions or answers)", path=path
+            )
+        own = {key: value for key, value in card.items() if key not in _OF_THE_RUN}
+        differing = sorted(key for key in {*own, *first} if own.get(key) != first.get(key))
+        if differing:
+            raise InputError(f"was made otherwise than {paths[0]}: {', '.join(differing)} differ", path=path)
+
+
+def _ordered(paths: Sequence[str], shards: dict[str, dict[str, Any]], name: str, suffix: str) -> dict[int, bytes]:
+    """Row -> its line, of all shards."""
+    found: dict[int, bytes] = {}
+    owner: dict[int, str] = {}
+    for path in paths:
+        rows, file = shards[path][name], f"{path}{suffix}"
+        lines = [line for _, line in iter_lines(file)] if rows else []
+        if len(lines) != len(rows):
+            raise InputError(f"damaged: holds {len(lines):,} records, its shard file names {len(rows):,}", path=file)
+        for row, line in zip(rows, lines, strict=True):
+            if row in found:
+                same = "the same record" if found[row] == line else "contradicting records"
+                raise InputError(f"row {row + 1} is in two shards, with {same} ({owner[row]} and {path})", path=file)
+            found[row], owner[row] = line, path
+    return found
+
+
+def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True) -> None:
+    if not rows and not keep_empty:
+        Path(output).unlink(missing_ok=True)
+        return
+
+    def lines() -> Iterator[bytes]:
+        for row in sorted(rows):
+            yield rows[row] + b"\n"
+
+    with atomic_write(output) as stream:
+        stream.writelines(lines())
+
+
+def _write_card(output: str, cards: Sequence[dict[str, Any]]) -> None:
+    counts: dict[str, Any] = {}
+    for card in cards:
+        for name, value in card["counts"].items():
+            counts[name] = counts.get(name, 0) + value
+    whole = {
+        **cards[0], "output": Path(output).name, "environment": [card["environment"] for card in cards],
+        "images": {"n": sum(card["images"]["n"] for card in cards)}, "counts": counts,
+        "started": min(card["started"] for card in cards), "finished": max(card["finished"] for card in cards),
+        "requests_per_second": None, "completion_tokens_per_second": None, "shards": len(cards),
+    }  # fmt: skip
+    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
+        stream.write(orjson.dumps(whole, option=orjson.OPT_INDENT_2) + b"\n")

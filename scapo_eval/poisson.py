@@ -1,0 +1,99 @@
+"""The Poisson bootstrap: resampled sums that add up over batches, machines and files, as counts do.
+
+In the bootstrap an image comes Binomial(n, 1/n) times into a resample. For many images that is Poisson(1), and then no
+image's number of times depends on another's: it is read from a hash of the image's id, the seed and the resample's
+number (Hanley & MacGibbon 2006; Chamandy et al. 2012, "Estimating uncertainty for massive data streams"). So every
+process finds the same weights for the same image, in any order, and the sums of parts add up to those of the whole.
+Counts of one image must have been summed first (by any process), which is what a count table holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LANES = 4
+"""Weights that are read from one 64-bit word: each takes 16 bits, so that probabilities are right to 2**-16."""
+
+_RESAMPLES, _IMAGES = 64, 8192  # of one step: its weights are 4 MB
+
+
+def image_hashes(image_ids: Iterable[str]) -> NDArray[np.uint64]:
+    """(images,) 64-bit hash of each canonical image id: the same in every process, on every machine."""
+    ids = (image.encode("utf-8", "surrogatepass") for image in image_ids)
+    return np.frombuffer(b"".join(blake2b(each, digest_size=8).digest() for each in ids), dtype="<u8")
+
+
+def poisson_sums(
+    hashes: NDArray[np.uint64], counts: NDArray[np.int64], *, resamples: int, seed: int
+) -> NDArray[np.int64]:
+    """Summed counts of resamples, in each of which an image comes Poisson(1) times.
+
+    The sums of batches of images, added, are those of all images: ``poisson_sums(a) + poisson_sums(b)``.
+
+    Args:
+        hashes: (images,) of :func:`image_hashes`, each image once over all batches.
+        counts: (images, columns) integers.
+        resamples: number of resamples R.
+        seed: of the resampling.
+
+    Returns:
+        (R, columns).
+    """
+    return _sums(hashes, counts, _POISSON, resamples, (seed, 0))
+
+
+def swapped_sums(
+    hashes: NDArray[np.uint64], gaps: NDArray[np.int64], *, resamples: int, seed: int
+) -> NDArray[np.int64]:
+    """Summed gaps of the images whose two systems are swapped, each with probability 1/2; adds up as well.
+
+    Args:
+        hashes: (images,) of :func:`image_hashes`.
+        gaps: (images, columns) counts of one system less those of the other.
+        resamples, seed: as for :func:`poisson_sums`, of which these draws are independent.
+
+    Returns:
+        (resamples, columns).
+    """
+    return _sums(hashes, gaps, _COIN, resamples, (seed, 1))
+
+
+def _poisson_table() -> NDArray[np.uint8]:
+    """(65536,) the weight for every 16 bits: the quantiles of Poisson(1)."""
+    below = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
+    return np.searchsorted(below, (np.arange(1 << 16) + 0.5) / (1 << 16), side="right").astype(np.uint8)
+
+
+_POISSON = _poisson_table()
+_COIN = (np.arange(1 << 16) >> 15).astype(np.uint8)
+
+
+def _sums(
+    hashes: NDArray[np.uint64], rows: NDArray[np.int64], table: NDArray[np.uint8], resamples: int, key: tuple[int, int]
+) -> NDArray[np.int64]:
+    streams = np.random.SeedSequence(key).generate_state(-(-resamples // _LANES), np.uint64)
+    sums = np.zeros((len(streams) * _LANES, rows.shape[1]))
+    for first in range(0, len(hashes), _IMAGES):
+        part = slice(first, first + _IMAGES)
+        values = rows[part].astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
+        for k in range(0, len(streams), _RESAMPLES // _LANES):
+            some = streams[k : k + _RESAMPLES // _LANES]
+            words = _mixed(hashes[part][:, None] ^ some).astype("<u8", copy=False).view("<u2")
+            sums[k * _LANES : (k + len(some)) * _LANES] += table[words].T.astype(np.float64) @ values
+    return sums[:resamples].astype(np.int64)
+
+
+def _mixed(words: NDArray[Any]) -> NDArray[Any]:
+    """SplitMix64's finalizer (Steele et al. 2014): every bit of a word decides about every bit of the result."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

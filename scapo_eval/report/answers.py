@@ -1,0 +1,211 @@
+"""Answers to questions with what is true of them: a judge's ratings (MMHal-Bench), and yes/no answers with labels.
+
+Yes/no answers may have been given with a description of the image in the prompt: plain and described answers of one
+model stand side by side, question by question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..answers import parser
+from ..benchmark import SUMMARIES, benchmark
+from ..errors import InputError
+from ..ids import canonical_image_id
+from ..io.answers import answers_of
+from ..io.containers import Warn
+from ..io.fields import find_image, optional_text
+from ..io.files import STDIN, iter_records
+from ..io.formats import kind_of, open_source
+from ..metrics.augmented import AUGMENTED
+from ..metrics.join import Graded
+from ..metrics.judged import judged_records
+from ..metrics.mmhal import FAITHFUL_FROM, TOP_RATING, Rating, mmhal_run, read_ratings
+from ..metrics.provenance import benchmark_of
+from ..metrics.yesno import YesNoBenchmark
+from ..results import Resampling, Run
+
+PARSER = "default"
+"""The rule that reads yes or no, see :mod:`scapo_eval.answers`."""
+
+MMHAL = "mmhal"
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """One question with one system's answer.
+
+    Attributes:
+        key: what the answers of several systems are joined by.
+        image: id of the image, None where the file names none.
+        part: category of the question, empty where there is none.
+        question: its text, empty where the file does not tell it.
+        truth: the true answer.
+        content: what is in the image, as a judge was told.
+        verdict: what the answer comes to, in words.
+        right: whether that is right, None where nobody can tell.
+        response: the answer's own words.
+        description: the description that stood in the prompt, empty without one.
+        judgment: the judge's own words.
+    """
+
+    key: str
+    image: str | None
+    part: str
+    question: str
+    truth: str
+    content: str
+    verdict: str
+    right: bool | None
+    response: str
+    description: str = ""
+    judgment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvidence:
+    """One system's answers to the questions of a benchmark.
+
+    Attributes:
+        benchmark: its name.
+        name: name of the system.
+        answers: the answers, in the order of the file.
+    """
+
+    benchmark: str
+    name: str
+    answers: tuple[AnsweredQuestion, ...]
+
+
+def answers_in(path: str | Path) -> str | None:
+    """Which benchmark's answers a file holds, with what is true of them; None for a file of another kind."""
+    if str(path) == STDIN:
+        return None
+    try:
+        source = open_source(path, warn=lambda text: None)
+        if source.format.name == "mmhal-ratings" or (
+            source.format.captions is None and {"rating", "question_type"} <= set(source.rows.first)
+        ):
+            return MMHAL
+        if source.format.answer is None or kind_of(source) != "answers":
+            return None
+        first = next(answers_of(source))
+    except InputError:
+        return None
+    if first.label is None:
+        return None
+    name = benchmark_of(first) or ""
+    return name if name in SUMMARIES and isinstance(benchmark(name), YesNoBenchmark) else "yesno"
+
+
+def read_answer_evidence(
+    name: str, files: Mapping[str, str], resampling: Resampling, warn: Warn
+) -> list[tuple[Run, AnswerEvidence]]:
+    """Scores the answers of several systems to one benchmark, and keeps them.
+
+    Args:
+        name: of the benchmark, as :func:`answers_in` says.
+        files: system name -> file.
+        resampling: of the intervals.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: as the readers do.
+    """
+    if name == MMHAL:
+        found = []
+        for system, path in files.items():
+            ratings = read_ratings(path, warn=warn)
+            found.append((mmhal_run(system, ratings, resampling), AnswerEvidence(name, system, _rated(path, ratings))))
+        return found
+    record = benchmark(name)
+    assert isinstance(record, YesNoBenchmark)
+    read = {
+        system: record.read_answers(path, None, parser(PARSER), model=None, warn=warn) for system, path in files.items()
+    }
+    runs = record.runs(read, parser=PARSER, resampling=resampling)
+    made = []
+    for run, (system, path) in zip(runs, files.items(), strict=True):
+        described = {line: str(row["description"]) for line, row in iter_records(path) if row.get("description")}
+        cases = tuple(_graded(each, described.get(each.answer.line, "")) for each in read[system].graded)
+        if described:
+            run = replace(run, notes=(*run.notes, AUGMENTED))
+        made.append((run, AnswerEvidence(name, system, cases)))
+    return made
+
+
+def _graded(each: Graded, description: str) -> AnsweredQuestion:
+    question = each.question
+    return AnsweredQuestion(
+        key=question.id,
+        image=None if question.image is None else canonical_image_id(question.image),
+        part=question.part,
+        question=question.text or each.answer.question or "",
+        truth=question.label,
+        content="",
+        verdict=each.said or "neither yes nor no",
+        right=each.correct,
+        response=each.answer.response,
+        description=description,
+    )
+
+
+def _rated(path: str, ratings: Sequence[Rating]) -> tuple[AnsweredQuestion, ...]:
+    rows = dict(judged_records(path, "judge_text", lambda text: None))
+    return tuple(_rated_answer(k, rating, rows[rating.line]) for k, rating in enumerate(ratings, 1))
+
+
+def _rated_answer(place: int, rating: Rating, row: Mapping[str, Any]) -> AnsweredQuestion:
+    content = row.get("image_content")
+    words = _judges_words(row)
+    number, image = rating.rating, find_image(row)
+    return AnsweredQuestion(
+        key=str(row.get("id") or row.get("question_id") or place),
+        image=None if image is None else canonical_image_id(image),
+        part=rating.question_type or "",
+        question=optional_text(row.get("question")) or "",
+        truth=optional_text(row.get("gt_answer")) or "",
+        content=", ".join(map(str, content)) if isinstance(content, list) else optional_text(content) or "",
+        verdict="not rated" if number is None else f"rated {number} of {TOP_RATING}",
+        right=None if number is None else number >= FAITHFUL_FROM,
+        response=next((str(row[key]) for key in ("response", "model_answer") if row.get(key)), ""),
+        judgment=words,
+    )
+
+
+def _judges_words(row: Mapping[str, Any]) -> str:
+    if "choices" in row:
+        return str(row["choices"][0]["message"]["content"] or "")
+    return next((str(row[key]) for key in ("judge_text", "evaluation", "review", "unread") if row.get(key)), "")
+
+
+def columns_of(evidence: Sequence[AnswerEvidence]) -> list[dict[str, Any]]:
+    """The answers of every benchmark as the page takes them: its questions, and each system's answers to them.
+
+    A question is ``[image, part, question, truth, content]``; an answer ``[verdict, right, response, description,
+    judgment]``, None where the system did not answer.
+    """
+    made = []
+    for name in dict.fromkeys(each.benchmark for each in evidence):
+        systems = [each for each in evidence if each.benchmark == name]
+        questions: dict[str, AnsweredQuestion] = {}
+        for each in systems:
+            for case in each.answers:
+                questions.setdefault(case.key, case)
+        own = [{case.key: case for case in each.answers} for each in systems]
+        made.append(
+            {
+                "set": name,
+                "systems": [each.name for each in systems],
+                "questions": [[q.image, q.part, q.question, q.truth, q.content] for q in questions.values()],
+                "answers": [[_answer(cases.get(key)) for key in questions] for cases in own],
+            }
+        )
+    return made
+
+
+def _answer(case: AnsweredQuestion | None) -> list[Any] | None:
+    return None if case is None else [case.verdict, case.right, case.response, case.description, case.judgment]

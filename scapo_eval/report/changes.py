@@ -1,0 +1,142 @@
+"""What changed between two systems' captions, tested by image: which labels, how long, and one image to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..counts import CountTable
+from ..metric import MetricSet, ratio
+from ..results import Resampling
+from ..stats import MIN_SHARED_IMAGES, Comparison, holm, mcnemar, paired_differences
+from .data import CaptionEvidence
+from .sentences import LENGTH, Tone
+
+_LENGTHS = MetricSet("length", ("captions", "words"), {LENGTH: ratio("words", "captions")}, {}, frozenset({LENGTH}))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """How much more often a system hallucinates a label than the baseline does.
+
+    Attributes:
+        label: the label.
+        difference: share of captions that hallucinate it, system minus baseline, on the shared images.
+        low, high: 95 % interval by the paired bootstrap of images; None without resamples.
+        p_holm: exact sign test over the images in which the two differ, Holm-corrected over all labels that changed.
+    """
+
+    label: str
+    difference: float
+    low: float | None
+    high: float | None
+    p_holm: float
+
+    @property
+    def tone(self) -> Tone:
+        """What the test says: fewer hallucinations are better."""
+        return "untested" if self.p_holm >= 0.05 else "better" if self.difference < 0 else "worse"
+
+
+def label_changes(
+    system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling, top: int = 5
+) -> list[LabelChange]:
+    """The labels whose hallucination changed most, largest first; none below MIN_SHARED_IMAGES shared images.
+
+    Args:
+        system, baseline: captions that were matched with one vocabulary.
+        resampling: of the intervals.
+        top: greatest number of labels.
+    """
+    labels = system.truth.vocabulary.labels
+    ours, theirs = system.hallucinated, baseline.hallucinated
+    shared = sorted(set(ours.image_ids) & set(theirs.image_ids))
+    if len(shared) < MIN_SHARED_IMAGES or labels != baseline.truth.vocabulary.labels:
+        return []
+    a, b = ours.select(shared), theirs.select(shared)
+    rate_a, rate_b = (table.rows[:, 1:] / table.rows[:, :1] for table in (a, b))
+    up, down = (rate_a > rate_b).sum(axis=0).tolist(), (rate_a < rate_b).sum(axis=0).tolist()
+    changed = [k for k in range(len(labels)) if up[k] + down[k]]
+    corrected = dict(zip(changed, holm([mcnemar(up[k], down[k]) for k in changed]), strict=True))
+    total_a, total_b = a.total, b.total
+    difference = total_a[1:] / total_a[0] - total_b[1:] / total_b[0]
+    most = sorted(changed, key=lambda k: (-abs(difference[k]), labels[k]))[:top]
+    return [
+        LabelChange(labels[k], float(difference[k]), row.interval.low, row.interval.high, corrected[k] or 0.0)
+        for k, row in zip(most, _intervals(a, b, most, resampling), strict=True)
+    ]
+
+
+def _intervals(a: CountTable, b: CountTable, labels: Sequence[int], resampling: Resampling) -> list[Comparison]:
+    names = [str(k) for k in labels]
+    metrics = MetricSet("labels", ("captions", *names), {name: ratio(name, "captions") for name in names})
+    keep = [0, *(k + 1 for k in labels)]
+    if not names:
+        return []
+    ours, theirs = (CountTable(metrics.columns, table.image_ids, table.rows[:, keep]) for table in (a, b))
+    return paired_differences(
+        ours,
+        theirs,
+        metrics,
+        resamples=resampling.resamples,
+        seed=resampling.seed,
+        confidence=resampling.confidence,
+        test="paired_bootstrap",
+    )
+
+
+def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resampling: Resampling) -> Comparison:
+    """The difference in words per caption, with its interval and test."""
+    (found,) = paired_differences(
+        system.lengths, baseline.lengths, _LENGTHS, resamples=resampling.resamples, seed=resampling.seed
+    )
+    return found
+
+
+def telling_captions(
+    system: CaptionEvidence, baseline: CaptionEvidence, *, better: bool, label: str | None = None, covered: bool = False
+) -> tuple[int, int] | None:
+    """One image that shows a tested change: the positions of its captions, ``(system's, baseline's)``.
+
+    Of the images that the change is seen in, the one in which one caption hallucinates most fewer labels (or covers
+    most more) without being worse in the other respect; short captions before long ones. A picture of the change, and
+    no evidence for it.
+
+    Args:
+        system, baseline: captions of both.
+        better: whether it is the system that is better.
+        label: label that just one of the two captions must hallucinate; None for any.
+        covered: whether the change is in what is covered, not in what is hallucinated.
+    """
+    good, bad = (system, baseline) if better else (baseline, system)
+    first_good, first_bad = _first_captions(good), _first_captions(bad)
+    pairs = [(first_good[image], first_bad[image]) for image in first_good if image in first_bad]
+    if not pairs:
+        return None
+    at_good, at_bad = np.array(pairs).T
+    wrong_good, wrong_bad = (good.claimed & (good.states == 0))[at_good], (bad.claimed & (bad.states == 0))[at_bad]
+    right_good, right_bad = (good.claimed & (good.states == 1))[at_good], (bad.claimed & (bad.states == 1))[at_bad]
+    fewer = wrong_bad.sum(axis=1) - wrong_good.sum(axis=1)
+    more = right_good.sum(axis=1) - right_bad.sum(axis=1)
+    shown, other = (more, fewer) if covered else (fewer, more)
+    seen: NDArray[np.bool_] = shown > 0
+    if label is not None:
+        k = good.truth.vocabulary.labels.index(label)
+        seen = wrong_bad[:, k] & ~wrong_good[:, k]
+    candidates = np.flatnonzero(seen)
+    if not len(candidates):
+        return None
+    length = np.array([len(good.texts[i]) + len(bad.texts[j]) for i, j in pairs])
+    gain = shown + np.minimum(0, other) - length / 150
+    i, j = pairs[int(candidates[np.argmax(gain[candidates])])]
+    return (i, j) if better else (j, i)
+
+
+def _first_captions(run: CaptionEvidence) -> dict[str, int]:
+    first: dict[str, int] = {}
+    for k, image in enumerate(run.image_ids):
+        first.setdefault(image, k)
+    return first

@@ -1,0 +1,199 @@
+"""What the report's first page argues with: every system against every baseline, from tests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..benchmark import SUMMARIES, benchmark
+from ..columns import MentionColumns
+from ..comparison import compare
+from ..matcher import AliasMatcher
+from ..metric import MetricSet
+from ..names import CHANGES, benchmark_name, metric_meaning, metric_name
+from ..render import stars
+from ..results import Results
+from ..stats import MIN_SHARED_IMAGES, Comparison, holm
+from .changes import LabelChange, label_changes, length_difference, telling_captions
+from .data import CaptionEvidence, Report, marked
+from .sentences import LENGTH, Sentence, sentence, spoken_metrics
+
+MOST_BASELINES = 10
+"""Number of systems of one benchmark up to which each can be the baseline; of more, only the first can."""
+
+
+def overview(report: Report) -> list[dict[str, Any]]:
+    """The argument of every benchmark whose runs are systems, for the page.
+
+    ``against`` has a row per baseline, with an entry per system (None for the baseline itself): the sentence's clauses
+    with their colors, the differences, the labels that changed most, and one pair of captions. ``natural`` is each
+    system's baseline before anybody chooses: the first that it can be compared with.
+    """
+    return [_argument(group, report) for group in report.groups if _of_systems(group.metric_set)]
+
+
+def _of_systems(metric_set: MetricSet) -> bool:
+    return metric_set.name not in SUMMARIES or benchmark(metric_set.name).several
+
+
+def _argument(group: Results, report: Report) -> dict[str, Any]:
+    metric_set = group.metric_set
+    names = list(metric_set.formulas)
+    captions = {run.name: run for run in report.captions} if metric_set.name == "capscore" else {}
+    groups = [group]
+    if 2 < len(group.runs) <= MOST_BASELINES and metric_set.counted:
+        runs = group.runs
+        groups += [
+            compare([runs[k], *runs[:k], *runs[k + 1 :]], resampling=runs[0].resampling, allow_different=True)
+            for k in range(1, len(runs))
+        ]
+    elif len(group.runs) == 2:
+        groups.append(compare(group.runs[::-1], resampling=group.runs[0].resampling, allow_different=True))
+    images = {run.name: frozenset(run.table.image_ids) for run in group.runs}
+    texts = _Texts()
+    against = [_against(each, [run.name for run in group.runs], images, captions, texts) for each in groups]
+    return {
+        "set": metric_set.name,
+        "title": benchmark_name(metric_set.name),
+        "counted": metric_set.counted,
+        "metrics": [
+            [name, metric_name(name), metric_set.higher_is_better.get(name), name in metric_set.plain_numbers,
+             metric_meaning(metric_set.name, name)]
+            for name in names
+        ],
+        "spoken": [names.index(name) for name in spoken_metrics(metric_set)],
+        "systems": [
+            {"name": run.name, "images": run.n_images, "scored": run.n_records,
+             "values": [[value.value, value.low, value.high] for value in map(run.metrics.__getitem__, names)]}
+            for run in group.runs
+        ],
+        "against": against,
+        "natural": natural_baselines(list(images.values())),
+        "texts": texts.columns(next(iter(captions.values()))) if captions else None,
+        "labels": next(iter(captions.values())).truth.vocabulary.labels if captions else (),
+    }  # fmt: skip
+
+
+def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:
+    """For each system, the first that shares enough images with it to be compared; itself where none before does."""
+
+    def comparable(a: frozenset[str], b: frozenset[str]) -> bool:
+        return a == b or len(a & b) >= MIN_SHARED_IMAGES
+
+    return [next(k for k in range(len(images)) if comparable(images[k], own)) for own in images]
+
+
+def _against(
+    group: Results,
+    order: Sequence[str],
+    images: Mapping[str, frozenset[str]],
+    captions: Mapping[str, CaptionEvidence],
+    texts: _Texts,
+) -> list[dict[str, Any] | None]:
+    """Every system (in the page's order) against the first of a group."""
+    baseline, resampling = group.runs[0].name, group.runs[0].resampling
+    base = captions.get(baseline)
+    lengths = _lengths(
+        {
+            name: length_difference(captions[name], base, resampling)
+            for name in order
+            if base is not None and name != baseline and name in captions
+        },
+        baseline,
+    )
+    made: list[dict[str, Any] | None] = []
+    for name in order:
+        rows = [row for row in group.comparisons if row["system"] == name]
+        if not rows:
+            made.append(None)
+            continue
+        said = sentence(rows, group.metric_set, lengths.get(name), same_images=images[name] == images[baseline])
+        found: dict[str, Any] = {
+            "verdict": said.verdict,
+            "tone": said.tone,
+            "said": [[piece, part.tone] for piece, part in zip(said.pieces(), said.parts, strict=True)],
+            "n": said.n_images,
+            "rows": [
+                [
+                    *(row[name] for name in ("difference", "ci_low", "ci_high", "baseline_value", "system_value")),
+                    stars(row),
+                ]
+                for row in rows
+            ],
+        }
+        if base is not None and name in captions:
+            found |= _evidence(captions[name], base, said, group, texts)
+        made.append(found)
+    return made
+
+
+def _evidence(
+    ours: CaptionEvidence, base: CaptionEvidence, said: Sentence, group: Results, texts: _Texts
+) -> dict[str, Any]:
+    changes = label_changes(ours, base, group.runs[0].resampling)
+    found: dict[str, Any] = {"labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes]}
+    if example := _example(ours, base, changes, said):
+        pair, label, what = example
+        found["example"] = {
+            "label": label,
+            "what": what,
+            "image": ours.image_ids[pair[0]],
+            "texts": [texts.add(base, pair[1]), texts.add(ours, pair[0])],
+        }
+    return found
+
+
+def _example(
+    ours: CaptionEvidence, base: CaptionEvidence, changes: Sequence[LabelChange], said: Sentence
+) -> tuple[tuple[int, int], str | None, str] | None:
+    """A pair of captions, the label and the clause that it shows: the largest tested change there is, if any."""
+    told = next((change for change in changes if change.tone != "untested"), None)
+    if told and (pair := telling_captions(ours, base, better=told.difference < 0, label=told.label)):
+        return pair, told.label, ""
+    for part in said.parts:
+        if part.metric in CHANGES:
+            covered = part.metric == "cover_rate"
+            if pair := telling_captions(ours, base, better=part.fell != covered, covered=covered):
+                return pair, None, part.text
+    return None
+
+
+def _lengths(found: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
+    """Comparisons of caption lengths in the form of :func:`scapo_eval.comparison.compare`."""
+    corrected = holm([each.p_value for each in found.values()])
+    return {
+        name: {**asdict(each), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,
+               "ci_low": each.interval.low, "ci_high": each.interval.high}
+        for (name, each), p in zip(found.items(), corrected, strict=True)
+    }  # fmt: skip
+
+
+class _Texts:
+    """The captions that are shown on the page, each once."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], int] = {}
+        self._runs: list[tuple[CaptionEvidence, int]] = []
+
+    def add(self, run: CaptionEvidence, k: int) -> int:
+        """The position of a caption among those shown."""
+        place = self._places.setdefault((run.name, k), len(self._places))
+        if place == len(self._runs):
+            self._runs.append((run, k))
+        return place
+
+    def columns(self, first: CaptionEvidence) -> dict[str, list[Any]]:
+        """The captions with their marks, see :func:`scapo_eval.report.data.marked`."""
+        found: dict[str, list[Any]] = marked([], None, None)
+        matcher = AliasMatcher(first.truth.vocabulary)
+        for run, k in self._runs:
+            rows = run.mentions.row(k)
+            spans = (column[rows] for column in (run.mentions.start, run.mentions.end, run.mentions.label_id))
+            mentions = MentionColumns(np.array([0, rows.stop - rows.start]), *spans)
+            one = marked([run.texts[k]], run.states[[k]], matcher, mentions=mentions)
+            for name, values in one.items():
+                found[name] += values
+        return found

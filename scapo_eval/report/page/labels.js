@@ -1,0 +1,354 @@
+// The Labels page: hallucinated and missed labels, their surface forms, and what is hallucinated together.
+
+import { address, link, orderFrom, orderText } from "./address.js";
+import { hallucinatedCaptions } from "./captions.js";
+import { byId, el } from "./dom.js";
+import { percent, signed, wellFormed } from "./format.js";
+import { addPage, remember } from "./pages.js";
+import { saveFile } from "./save.js";
+import { table } from "./table.js";
+
+const VIEWS = ["label", "alias", "together"];
+const USUAL = { label: { by: 3, down: true }, alias: { by: 7, down: true }, together: { by: 2, down: true } };
+const MARKED = "labels-marks"; // id of what holds the export's button
+
+/** A rate as a bar with its interval. */
+const bar = (rate, low, high) =>
+  rate === null
+    ? null
+    : el(
+        "span",
+        { class: "bar" },
+        el("i", { css: { left: 0, width: 100 * rate + "%" } }),
+        el("i", { class: "range", css: { left: 100 * low + "%", width: 100 * (high - low) + "%" } }),
+      );
+const number = (title, value) => ({ title, value, cell: (row) => value(row).toLocaleString("en") });
+
+const change = (value) => (value === null ? "" : signed(value));
+
+/** The rows of a system's table of labels. */
+const labelRows = (t) =>
+  t.label.map((label, k) => {
+    const row = { label };
+    for (const name of ["mentions", "claims", "hallucinated", "rate", "low", "high", "truth", "missed", "unknown"])
+      row[name] = t[name][k];
+    row.missRate = row.truth ? row.missed / row.truth : null;
+    return row;
+  });
+
+export function labelsPage(charts) {
+  const { labels: tables, captions: systems, suspects, all_labels: allLabels } = charts;
+  const select = byId("labels-system"),
+    baseline = byId("labels-base"),
+    search = byId("labels-search"),
+    view = byId("labels-view");
+  const buttons = [...document.querySelectorAll("[data-view]")];
+  const suspected = new Map(suspects.map((row) => [row[0] + "\n" + row[1], row]));
+  let current = "label",
+    order = { ...USUAL.label },
+    marks = null; // keys of the surface forms that the reader has marked; null: those that are suspected
+  systems.forEach((name, k) => {
+    select.append(el("option", { value: k }, name));
+    baseline.append(el("option", { value: k }, name));
+  });
+
+  const captionsOf = (system, values, ...text) =>
+    el("a", { href: link({ page: "captions", system: systems[system], ...values }) }, ...text);
+  const toCaptions = (label, verdict, text) =>
+    captionsOf(select.value, { label, verdict }, el("bdi", {}, text || label));
+  const found = (row) => row.toLowerCase().includes(search.value.toLowerCase());
+
+  function labelView(t, base) {
+    const rows = labelRows(t);
+    const before = new Map(labelRows(base).map((row) => [row.label, row]));
+    const minus = (a, b) => (a === null || b === null || b === undefined ? null : a - b);
+    for (const row of rows) {
+      row.before = t === base ? null : before.get(row.label) || null;
+      row.change = row.before && minus(row.rate, row.before.rate);
+      row.missChange = row.before && minus(row.missRate, row.before.missRate);
+    }
+    const counted = (name, verdict) => ({
+      title: verdict,
+      value: (r) => r[name],
+      cell: (r) => (r[name] ? toCaptions(r.label, verdict, r[name].toLocaleString("en")) : "0"),
+    });
+    const columns = [
+      { title: "label", left: true, value: (r) => r.label, cell: (r) => toCaptions(r.label, "") },
+      number("mentions", (r) => r.mentions),
+      number("captions", (r) => r.claims),
+      counted("hallucinated", "hallucinated"),
+      { title: "rate, %", value: (r) => r.rate, cell: (r) => [percent(r.rate), bar(r.rate, r.low, r.high)] },
+      {
+        title: "95 %",
+        value: (r) => r.high,
+        cell: (r) => (r.rate === null ? "" : `${percent(r.low)} – ${percent(r.high)}`),
+      },
+      number("present", (r) => r.truth),
+      counted("missed", "missed"),
+      { title: "missed, %", value: (r) => r.missRate, cell: (r) => percent(r.missRate) },
+    ];
+    if (t !== base)
+      columns.push(
+        {
+          title: "baseline’s hallucinated",
+          value: (r) => r.before && r.before.hallucinated,
+          cell: (r) =>
+            r.before && r.before.hallucinated
+              ? captionsOf(
+                  baseline.value,
+                  { label: r.label, verdict: "hallucinated" },
+                  r.before.hallucinated.toLocaleString("en"),
+                )
+              : "0",
+        },
+        { title: "rate − baseline", value: (r) => r.change, cell: (r) => change(r.change) },
+        { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => change(r.missChange) },
+      );
+    if (rows.some((r) => r.unknown)) columns.push(number("unknown", (r) => r.unknown));
+    return [
+      el(
+        "p",
+        { class: "hint" },
+        "Captions that name the label, of these hallucinated, with Wilson’s 95 % interval; images that have it, of these missed; differences in points, not tested. Follow a label or a number to its captions.",
+      ),
+      table(
+        "By label",
+        columns,
+        rows.filter((r) => found(r.label)),
+        order,
+        changed,
+      ),
+    ];
+  }
+
+  // By alias: [surface, label, mentions, hallucinated, unknown, unclaimed] of one system
+
+  const formKey = (form) => form[0] + "\n" + form[1];
+  const isMarked = (key) => (marks ? marks.has(key) : suspected.has(key));
+  const marksText = () => (marks === null ? "" : [...marks].map((key) => key.replace("\n", "@")).join(";") || "none");
+
+  function exportMarks() {
+    const forms = [...(marks || suspected.keys())].map((key) => key.split("\n"));
+    const lines = forms.flatMap(([surface, label]) => {
+      const all = tables.flatMap((t) => t.forms.filter((form) => form[0] === surface && form[1] === +label));
+      const total = (k) => all.reduce((n, form) => n + form[k], 0);
+      const counts = { mentions: total(2), hallucinated: total(3), unknown: total(4), unclaimed: total(5) };
+      return hallucinatedCaptions(surface, +label).map((place) =>
+        JSON.stringify({ surface, label: allLabels[label], ...counts, ...place }),
+      );
+    });
+    saveFile("matcher_faults.jsonl", lines.map((line) => line + "\n").join(""), "application/jsonl");
+  }
+
+  function aliasView(t) {
+    const rate = (form) => (form[2] - form[4] ? form[3] / (form[2] - form[4]) : null);
+    const mark = (form) => {
+      const key = formKey(form),
+        row = suspected.get(key);
+      return [
+        el("input", {
+          type: "checkbox",
+          checked: isMarked(key),
+          "aria-label": `a fault of the matcher: ${form[0]} as ${allLabels[form[1]]}`,
+          onchange: (event) => {
+            marks = marks || new Set(suspected.keys());
+            if (event.target.checked) marks.add(key);
+            else marks.delete(key);
+            showMarks();
+            changed();
+          },
+        }),
+        row
+          ? ` ${percent(row[2] / row[3], 0)} % wrong in all systems, other words ${percent(row[4] / row[5], 0)} %`
+          : null,
+      ];
+    };
+    const columns = [
+      {
+        title: "word",
+        left: true,
+        value: (form) => form[0],
+        cell: (form) => captionsOf(select.value, { label: allLabels[form[1]], word: form[0] }, el("bdi", {}, form[0])),
+      },
+      {
+        title: "label",
+        left: true,
+        value: (form) => allLabels[form[1]],
+        cell: (form) => toCaptions(allLabels[form[1]], ""),
+      },
+      number("mentions", (form) => form[2]),
+      {
+        title: "hallucinated",
+        value: (form) => form[3],
+        cell: (form) =>
+          form[3]
+            ? captionsOf(
+                select.value,
+                { label: allLabels[form[1]], word: form[0], verdict: "hallucinated" },
+                form[3].toLocaleString("en"),
+              )
+            : "0",
+      },
+      { title: "rate, %", value: rate, cell: (form) => percent(rate(form)) },
+      number("unknown", (form) => form[4]),
+      number("no plain claim", (form) => form[5]),
+      {
+        title: "looks like a fault of the matcher",
+        left: true,
+        value: (form) =>
+          (suspected.has(formKey(form)) ? suspected.get(formKey(form))[2] : 0) + (isMarked(formKey(form)) ? 1 : 0),
+        cell: mark,
+      },
+    ];
+    const showMarks = () => {
+      const n = (marks || suspected).size;
+      byId(MARKED).replaceChildren(
+        el("button", { type: "button", disabled: n === 0, onclick: exportMarks }, `Save the ${n} marked as JSON Lines`),
+      );
+    };
+    setTimeout(showMarks);
+    return [
+      el(
+        "p",
+        { class: "hint" },
+        "A word that is wrong far more often than its label’s other words points at the matcher, not at the model: it is marked where it has 5 hallucinated mentions or more over all systems, twice the others’ rate, and intervals apart. Change the marks as you read; each line of the saved file is a caption, for ",
+        el("code", {}, "scapo-eval vocab check VOCABULARY --captions matcher_faults.jsonl"),
+        ". “No plain claim”: mentions that are denied, guessed, likened, quoted…",
+      ),
+      el("p", { id: MARKED }),
+      table(
+        "By alias",
+        columns,
+        t.forms.filter((form) => found(form[0]) || found(allLabels[form[1]])),
+        order,
+        changed,
+      ),
+    ];
+  }
+
+  function togetherView(t) {
+    const [labels, counts] = t.together;
+    if (!labels.length) return [el("p", {}, "This system hallucinates nothing.")];
+    const most = Math.max(1, ...counts.map((row, k) => Math.max(0, ...row.filter((_, j) => j !== k))));
+    const heat = el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Hallucinated together" },
+      el(
+        "table",
+        { class: "heat" },
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", { scope: "col" }, "both hallucinated"),
+            labels.map((label) => el("th", { scope: "col" }, label)),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          labels.map((label, k) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, toCaptions(label, "hallucinated")),
+              counts[k].map((n, j) =>
+                el(
+                  "td",
+                  {
+                    class: k === j && "dim",
+                    css:
+                      k === j || !n
+                        ? {}
+                        : {
+                            background: `color-mix(in srgb, var(--v1b) ${Math.round(20 + (80 * n) / most)}%, var(--surface))`,
+                          },
+                  },
+                  n ? String(n) : "",
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
+    const columns = [
+      { title: "hallucinated", left: true, value: (r) => r[0], cell: (r) => toCaptions(r[0], "hallucinated") },
+      { title: "beside (supported)", left: true, value: (r) => r[1], cell: (r) => r[1] },
+      number("captions", (r) => r[2]),
+    ];
+    return [
+      el(
+        "p",
+        { class: "hint" },
+        "Captions that hallucinate both labels (the diagonal: captions that hallucinate the label), and the supported labels beside which hallucinations stand.",
+      ),
+      heat,
+      el("h3", {}, "Hallucinated beside"),
+      table(
+        "Hallucinated beside",
+        columns,
+        t.beside.filter((r) => found(r[0]) || found(r[1])),
+        order,
+        changed,
+      ),
+    ];
+  }
+
+  const update = () => {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.view === current));
+    baseline.parentElement.hidden = current !== "label" || systems.length < 2;
+    const t = tables[select.value];
+    view.replaceChildren(
+      ...(current === "label"
+        ? labelView(t, tables[baseline.value])
+        : current === "alias"
+          ? aliasView(t)
+          : togetherView(t)),
+    );
+  };
+  const changed = () =>
+    remember({
+      view: current === "label" ? "" : current,
+      system: +select.value ? systems[select.value] : "",
+      baseline: +baseline.value ? systems[baseline.value] : "",
+      search: search.value,
+      sort: orderText(order) === orderText(USUAL[current]) ? "" : orderText(order),
+      marks: marksText(),
+    });
+  const redraw = () => {
+    changed();
+    update();
+  };
+  for (const button of buttons)
+    button.addEventListener("click", () => {
+      current = button.dataset.view;
+      order = { ...USUAL[current] };
+      redraw();
+    });
+  select.addEventListener("change", redraw);
+  baseline.addEventListener("change", redraw);
+  search.addEventListener("input", redraw);
+  const arrive = () => {
+    const at = address(),
+      place = (name) => Math.max(0, systems.map(wellFormed).indexOf(at.get(name)));
+    current = VIEWS.includes(at.get("view")) ? at.get("view") : "label";
+    order = orderFrom(at.get("sort"), USUAL[current]);
+    select.value = place("system");
+    baseline.value = place("baseline");
+    search.value = at.get("search") || "";
+    marks = at.get("marks")
+      ? new Set(
+          at
+            .get("marks")
+            .split(";")
+            .map((mark) => mark.replace(/@(\d+)$/, "\n$1"))
+            .filter((mark) => mark.includes("\n")),
+        )
+      : null;
+    update();
+  };
+  addPage("labels", { draw: arrive, arrive });
+}

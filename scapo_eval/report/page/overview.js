@@ -1,0 +1,470 @@
+// The first page: which system is better, where, and why. Every word of it comes from a test (report/sentences.py).
+
+import { ticks } from "./axes.js";
+import { address, link } from "./address.js";
+import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
+import { draw, el } from "./dom.js";
+import { signed, wellFormed } from "./format.js";
+import { frontier, shownPlane } from "./frontier.js";
+import { addPage } from "./pages.js";
+import { saveButton } from "./saveimage.js";
+import { systemMark } from "./systems.js";
+import { term } from "./terms.js";
+import { Texts } from "./texts.js";
+
+const SIGNS = { better: "▲ ", worse: "▼ ", untested: "" };
+
+/** A metric's value as people read it. */
+export const shownValue = (value, plain) =>
+  value === null ? "n/a" : plain ? value.toFixed(2) : (100 * value).toFixed(1);
+/** A difference with its sign. */
+export const shownChange = (value, plain) => {
+  const text = Math.abs(plain ? value : 100 * value).toFixed(plain ? 2 : 1);
+  return +text === 0 ? text : (value > 0 ? "+" : "−") + text;
+};
+
+/** What the test says of a difference: the class of its color. */
+export const toneOf = (row, higher) =>
+  !row[5] || (higher !== true && higher !== false) ? "untested" : row[0] > 0 === higher ? "better" : "worse";
+
+/** The verdict of one comparison, with a sign, so that it does not hang on a color. */
+export const verdictOf = (entry) => el("strong", { class: "verdict " + entry.tone }, SIGNS[entry.tone] + entry.verdict);
+/** The sentence of one comparison, clause by clause in the colors of their tests. */
+export const sentenceOf = (entry) =>
+  el(
+    "span",
+    { class: "said" },
+    entry.said.flatMap(([text, tone]) => {
+      const [, lead, rest] = text.match(/^([;,] )?(.*)$/s);
+      return [lead || "", el("span", { class: tone }, rest)];
+    }),
+    ".",
+  );
+
+/** The select with which a baseline is chosen; it stands on several pages and says the same on each. */
+export function baselineSelect(argument, choose) {
+  const chosen = chosenBaseline(argument),
+    several = new Set(argument.natural).size > 1;
+  if (argument.against.filter(Boolean).length < 2) return null;
+  const select = el(
+    "select",
+    { onchange: () => choose(select.value) },
+    several ? el("option", { value: "" }, "the first of each set of images") : null,
+    argument.systems.map((s, k) =>
+      el("option", { value: wellFormed(s.name), selected: k === (chosen < 0 && !several ? 0 : chosen) }, s.name),
+    ),
+  );
+  return el("label", {}, "Baseline ", select);
+}
+
+// How many images, and whether the systems share them
+
+function dataLine(argument) {
+  const images = argument.systems.map((s) => s.images),
+    low = Math.min(...images),
+    high = Math.max(...images);
+  const count = (n, word) => `${n.toLocaleString("en-US")} ${word}${n === 1 ? "" : "s"}`;
+  const shared = argument.against.filter(Boolean).flatMap((row) => row.filter(Boolean).map((entry) => entry.n));
+  const parts = [count(argument.systems.length, "system")];
+  if (argument.counted)
+    parts.push(
+      low === high ? `${count(low, "image")} each` : `${low.toLocaleString("en-US")} to ${count(high, "image")} each`,
+    );
+  if (argument.counted && shared.length) {
+    const least = Math.min(...shared);
+    parts.push(
+      least === high && low === high
+        ? "all of them shared"
+        : `any two share ${least === Math.max(...shared) ? "" : "at least "}${least.toLocaleString("en-US")}`,
+    );
+  }
+  if (argument.drawn) parts.push(argument.drawn);
+  return el("p", { class: "data" }, parts.join(" · "));
+}
+
+function sharingBanner(argument) {
+  const heads = [...new Set(argument.natural)];
+  if (!argument.counted || heads.length < 2) return null;
+  const least = Math.max(...heads.slice(1).map((head) => (argument.against[heads[0]] || [])[head]?.n || 0));
+  return el(
+    "p",
+    { class: "note banner" },
+    el("b", {}, `${heads.length} sets of images`),
+    ` that share ${least ? `only ${least}` : "no"} image${least === 1 ? "" : "s"}: systems are compared within a set, with a baseline of its own.`,
+  );
+}
+
+// The sentences
+
+function claims(argument, bases, focus) {
+  const aside = asideNames();
+  const cap = argument.metrics.findIndex(([name]) => name === "cap_score"),
+    shown = cap >= 0 ? cap : argument.spoken[0];
+  const row = (system, k, content, extra) =>
+    el(
+      "li",
+      { class: extra },
+      systemMark(system.name),
+      el("bdi", { class: "system" }, system.name),
+      el(
+        "span",
+        { class: "value", title: argument.metrics[shown][1] },
+        shownValue(system.values[shown][0], argument.metrics[shown][3]),
+      ),
+      content,
+    );
+  const heads = [...new Set(bases)];
+  return el(
+    "div",
+    { class: "claims" },
+    el(
+      "p",
+      { class: "claims-head" },
+      el("span", {}, "System"),
+      term(argument.metrics[shown][1], argument.metrics[shown][4]),
+    ),
+    heads.map((head) => {
+      const others = argument.systems
+        .map((s, k) => k)
+        .filter((k) => bases[k] === head && k !== head && !isAside(argument.systems[k].name, aside));
+      return el(
+        "ul",
+        {},
+        row(
+          argument.systems[head],
+          head,
+          el("small", {}, others.length ? "baseline" : heads.length > 1 ? "shares too few images with the others" : ""),
+          "base",
+        ),
+        others.map((k) => {
+          const entry = argument.against[head][k];
+          const li = row(
+            argument.systems[k],
+            k,
+            el("div", {}, verdictOf(entry), ": ", sentenceOf(entry)),
+            k === focus ? "focused" : "",
+          );
+          if (entry.labels && others.length > 1) {
+            const button = el(
+              "button",
+              {
+                type: "button",
+                class: "why",
+                "aria-pressed": String(k === focus),
+                "aria-label": `Why: the labels and captions of ${argument.systems[k].name}`,
+                onclick: () => {
+                  location.hash = link({ page: "overview", focus: argument.systems[k].name });
+                },
+              },
+              "why",
+            );
+            li.querySelector(".said").append(" ", button);
+          }
+          return li;
+        }),
+      );
+    }),
+  );
+}
+
+// The labels that changed most
+
+const CHANGES_MEANING =
+  "Share of captions that name the label though it is absent, in points. Intervals: paired bootstrap of images. " +
+  "Filled bars: an exact sign test over the images in which the two differ, Holm-corrected over all labels, shows a change.";
+
+function changeBars(figure, argument, base, k) {
+  const changes = argument.against[base][k].labels,
+    system = argument.systems[k].name;
+  const W = Math.max(280, Math.min(560, figure.clientWidth - 20)),
+    left = 96,
+    right = W - 62,
+    rowHeight = 23,
+    H = changes.length * rowHeight + 40;
+  const ends = changes.flatMap(([, d, low, high]) => [d, low ?? d, high ?? d]),
+    most = Math.max(...ends.map(Math.abs), 0.01);
+  const X = (v) => left + ((v + most) / (2 * most)) * (right - left);
+  const svg = draw("svg", {
+    class: "chart",
+    viewBox: `0 0 ${W} ${H}`,
+    role: "group",
+    "aria-label": `Labels whose hallucination changed most from ${argument.systems[base].name} to ${system}`,
+  });
+  for (const v of ticks(-most, most, 4))
+    svg.append(
+      draw("line", { class: v ? "grid" : "axis", x1: X(v), x2: X(v), y1: 4, y2: H - 34 }),
+      draw(
+        "text",
+        { class: "faint", x: X(v), y: H - 20, "text-anchor": "middle" },
+        v ? signed(v).replace(".0", "") : "0",
+      ),
+    );
+  svg.append(
+    draw("text", { class: "faint", x: X(0) - 8, y: H - 4, "text-anchor": "end" }, "← fewer"),
+    draw("text", { class: "faint", x: X(0) + 8, y: H - 4 }, "more → (% of captions)"),
+  );
+  changes.forEach(([label, d, low, high, tone], n) => {
+    const y = 6 + n * rowHeight;
+    const to = link({
+      page: "captions",
+      system: d < 0 ? argument.systems[base].name : system,
+      label,
+      verdict: "hallucinated",
+    });
+    svg.append(
+      draw("rect", {
+        class: "bar-" + tone,
+        x: Math.min(X(0), X(d)),
+        y: y + 2,
+        width: Math.max(1, Math.abs(X(d) - X(0))),
+        height: 13,
+      }),
+      low === null
+        ? ""
+        : draw("path", {
+            class: "whisker",
+            d: `M${X(low)} ${y + 8.5}H${X(high)}M${X(low)} ${y + 5}v7M${X(high)} ${y + 5}v7`,
+          }),
+      draw(
+        "a",
+        { href: to },
+        draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
+      ),
+      draw("text", { class: tone, x: W, y: y + 13, "text-anchor": "end" }, SIGNS[tone] + shownChange(d, false)),
+    );
+  });
+  figure.append(
+    el(
+      "figcaption",
+      {},
+      el("span", {}, "Absent objects named: what changed most"),
+      saveButton(figure, "labels that changed most"),
+    ),
+    el(
+      "p",
+      { class: "hint" },
+      systemMark(system),
+      el("bdi", {}, system),
+      " against ",
+      systemMark(argument.systems[base].name),
+      el("bdi", {}, argument.systems[base].name),
+      ". ",
+      term("95 % intervals, filled where tested", CHANGES_MEANING),
+    ),
+    svg,
+  );
+}
+
+// One pair of captions
+
+function captionPair(argument, texts, base, k) {
+  const example = argument.against[base][k].example;
+  if (!example)
+    return el(
+      "div",
+      { class: "plane example" },
+      el(
+        "p",
+        { class: "hint" },
+        "No label’s change is shown by a test, so no pair of captions is picked to illustrate one. ",
+        el("a", { href: link({ page: "captions", order: "disagreement" }) }, "Where captions disagree most"),
+        ".",
+      ),
+    );
+  return el(
+    "div",
+    { class: "plane example" },
+    el(
+      "p",
+      { class: "example-head" },
+      el("b", {}, "One image, picked to show it"),
+      ": ",
+      example.label
+        ? [el("mark", { class: "v1" }, example.label), " is the label with the largest tested change. "]
+        : [systemMark(argument.systems[k].name), example.what + ". "],
+      el(
+        "a",
+        { href: link({ page: "captions", image: example.image, of: argument.systems[k].name }) },
+        "Image ",
+        el("bdi", {}, example.image),
+      ),
+    ),
+    el(
+      "div",
+      { class: "pair" },
+      [base, k].map((at, n) =>
+        el(
+          "div",
+          {},
+          el("h4", {}, systemMark(argument.systems[at].name), el("bdi", {}, argument.systems[at].name)),
+          texts.render(example.texts[n], false),
+        ),
+      ),
+    ),
+  );
+}
+
+// Differences with their intervals, where there is no frontier
+
+function forest(argument, bases) {
+  const aside = asideNames();
+  const shown = argument.spoken.slice(0, 4);
+  const systems = argument.systems
+    .map((s, k) => k)
+    .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
+  const figure = el("figure", { class: "plane" });
+  const W = 620,
+    left = 150,
+    right = W - 16;
+  const panels = shown
+    .map((m) => {
+      const [, name, higher, plain] = argument.metrics[m];
+      const rows = systems
+        .map((k) => ({ k, row: argument.against[bases[k]][k].rows[m], tone: "" }))
+        .filter(({ row }) => row && row[0] !== null);
+      return { m, name, higher, plain, rows };
+    })
+    .filter((p) => p.rows.length);
+  if (!panels.length) return null;
+  const heights = panels.map((p) => 40 + 19 * p.rows.length),
+    H = heights.reduce((a, b) => a + b, 0);
+  const svg = draw("svg", {
+    class: "chart",
+    viewBox: `0 0 ${W} ${H}`,
+    role: "img",
+    "aria-label": panels
+      .map(
+        (p) =>
+          `${p.name}: ` +
+          p.rows.map(({ k, row }) => `${argument.systems[k].name} ${shownChange(row[0], p.plain)}`).join(", "),
+      )
+      .join("; "),
+  });
+  let top = 0;
+  panels.forEach((p, n) => {
+    const most = Math.max(
+      ...p.rows.flatMap(({ row }) => [row[0], row[1] ?? row[0], row[2] ?? row[0]].map(Math.abs)),
+      p.plain ? 0.05 : 0.005,
+    );
+    const X = (v) => left + ((v + most) / (2 * most)) * (right - left);
+    const low = top + 20 + 19 * p.rows.length;
+    svg.append(draw("text", { class: "axis-name", x: 4, y: top + 14 }, p.name));
+    if (p.higher !== null && p.higher !== undefined)
+      svg.append(
+        draw(
+          "text",
+          { class: "faint", x: p.higher ? right : left, y: top + 14, "text-anchor": p.higher ? "end" : "start" },
+          p.higher ? "better →" : "← better",
+        ),
+      );
+    for (const v of ticks(-most, most, 4))
+      svg.append(
+        draw("line", { class: v ? "grid" : "axis", x1: X(v), x2: X(v), y1: top + 20, y2: low }),
+        draw(
+          "text",
+          { class: "faint", x: X(v), y: low + 13, "text-anchor": "middle" },
+          v ? shownChange(v, p.plain) : "0",
+        ),
+      );
+    p.rows.forEach(({ k, row }, j) => {
+      const y = top + 29 + 19 * j,
+        name = argument.systems[k].name,
+        tone = toneOf(row, p.higher);
+      const mark = systemMark(name);
+      mark.setAttribute("x", 4);
+      mark.setAttribute("y", y - 7);
+      mark.setAttribute("width", 13);
+      mark.setAttribute("height", 13);
+      const label = draw("text", { x: 22, y: y + 4 }, name.length > 19 ? name.slice(0, 18) + "…" : name);
+      svg.append(mark, label);
+      if (row[1] !== null) svg.append(draw("line", { class: "whisker", x1: X(row[1]), x2: X(row[2]), y1: y, y2: y }));
+      svg.append(
+        draw(
+          "circle",
+          { class: row[5] && tone === "untested" ? "dot-changed" : "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
+          draw("title", {}, `${name}: ${shownChange(row[0], p.plain)}`),
+        ),
+      );
+    });
+    top += heights[n];
+  });
+  figure.append(
+    el(
+      "figcaption",
+      {},
+      el("span", {}, "Difference to the baseline, points"),
+      saveButton(figure, argument.title + " differences"),
+    ),
+    el("p", { class: "hint" }, "95 % intervals. Filled: the test shows a difference; hollow: it does not."),
+    svg,
+  );
+  return figure;
+}
+
+/** The system whose change is explained: the reader's, or the one with the clearest tested change. */
+function focusOf(argument, bases) {
+  const wanted = address().get("focus"),
+    aside = asideNames();
+  const others = argument.systems
+    .map((s, k) => k)
+    .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
+  const chosen = others.find((k) => wellFormed(argument.systems[k].name) === wanted);
+  if (chosen !== undefined) return chosen;
+  const cap = argument.metrics.findIndex(([name]) => name === "cap_score");
+  const weight = (k) => {
+    const entry = argument.against[bases[k]][k],
+      row = entry.rows[cap >= 0 ? cap : argument.spoken[0]];
+    return (entry.example ? 10 : 0) + (row[5] ? 5 : 0) + Math.abs(row[0] || 0);
+  };
+  return others.length ? others.reduce((a, b) => (weight(b) > weight(a) ? b : a)) : null;
+}
+
+function drawArgument(place, argument, charts, id) {
+  const bases = baselines(argument),
+    focus = focusOf(argument, bases);
+  const at = charts.planes.findIndex((plane) => plane.set === argument.set);
+  const figure =
+    at >= 0
+      ? el("figure", { class: "plane", "data-plane": at })
+      : argument.systems.length > 1
+        ? forest(argument, bases)
+        : null;
+  const entry = focus === null ? null : argument.against[bases[focus]][focus];
+  const why = entry && entry.labels && entry.labels.length;
+  const texts = argument.texts ? new Texts(argument.texts, argument.labels) : null;
+  const bars = el("figure", { class: "plane changes" });
+  place.replaceChildren(
+    el(
+      "div",
+      { class: "headline" },
+      el("h3", {}, argument.title),
+      dataLine(argument),
+      baselineSelect(argument, (baseline) => {
+        location.hash = link({ page: "overview", baseline });
+      }),
+    ),
+    ...[sharingBanner(argument)].filter(Boolean),
+    el("div", { class: "first" }, claims(argument, bases, focus), figure),
+    ...(why ? [el("div", { class: "second" }, bars, captionPair(argument, texts, bases[focus], focus))] : []),
+  );
+  if (why) changeBars(bars, argument, bases[focus], focus);
+  if (at >= 0) {
+    const { plane, ...rest } = shownPlane(charts.planes[at], argument, focus === null ? undefined : bases[focus]);
+    if (plane.points.length) {
+      const wide = matchMedia("(min-width: 1000px)").matches;
+      frontier(figure, plane, charts.iso, {
+        ...rest,
+        id: "o" + id,
+        legend: !wide,
+        height: wide ? Math.max(300, place.querySelector(".claims").offsetHeight - 46) : undefined,
+      });
+    }
+  }
+}
+
+export function overviewPage(charts) {
+  const places = [...document.querySelectorAll("[data-argument]")];
+  const drawOverview = () =>
+    places.forEach((place, k) => drawArgument(place, charts.arguments[+place.dataset.argument], charts, k));
+  addPage("overview", { draw: drawOverview, arrive: drawOverview, resized: true });
+}

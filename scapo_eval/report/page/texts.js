@@ -1,0 +1,88 @@
+// Captions with their mentions marked.
+
+import { el } from "./dom.js";
+
+export const VERDICTS = ["supported", "hallucinated", "unknown"];
+const IGNORED = 3; // a phrase that names nothing, or a mention that the reading does not count
+
+const starts = (lengths) => {
+  const out = new Uint32Array(lengths.length + 1);
+  lengths.forEach((n, k) => {
+    out[k + 1] = out[k] + n;
+  });
+  return out;
+};
+export class Texts {
+  constructor(columns, labels, uses = []) {
+    Object.assign(this, columns, { labels, uses });
+    this.markAt = starts(columns.marks);
+    this.pieceAt = starts(columns.pieces);
+  }
+
+  marksOf(k) {
+    const out = [];
+    let at = 0;
+    for (let m = this.markAt[k]; m < this.markAt[k + 1]; m++) {
+      const start = at + this.gap[m];
+      at = start + this.length[m];
+      out.push({ start, end: at, label: this.label[m], verdict: this.verdict[m], use: this.use[m] });
+    }
+    return out;
+  }
+
+  /** What a mark says in words: its label, verdict, and what the caption does with it besides claiming it. */
+  described(mark) {
+    const use = this.uses[mark.use];
+    if (mark.label < 0) return "a phrase that names nothing";
+    const said = mark.verdict === IGNORED ? "not counted" : VERDICTS[mark.verdict];
+    return `${this.labels[mark.label]}: ${said}` + (mark.use && use ? `, ${use}` : "");
+  }
+
+  /** The text of caption k with its marks; rewards: with the reward behind each piece; named: with labels above. */
+  render(k, rewards, named = false) {
+    const text = this.text[k],
+      marks = this.marksOf(k),
+      root = el("p", { class: rewards ? "text rewarded" : "text", dir: "auto" });
+    const count = rewards ? this.pieces[k] : 0;
+    let from = 0,
+      m = 0;
+    for (let p = 0; p < Math.max(1, count); p++) {
+      const to = count ? from + this.piece_length[this.pieceAt[k] + p] : text.length;
+      const piece = el("span", { class: "piece" });
+      let at = from;
+      while (m < marks.length && marks[m].start < to) {
+        const mark = marks[m],
+          begin = Math.max(mark.start, at),
+          end = Math.min(mark.end, to);
+        const marked = el("mark", { class: "v" + mark.verdict, title: this.described(mark) }, text.slice(begin, end));
+        const use = mark.use ? " · " + this.uses[mark.use] : "";
+        piece.append(
+          text.slice(at, begin),
+          named && mark.label >= 0 && begin === mark.start
+            ? el("span", { class: "named" }, marked, el("small", {}, this.labels[mark.label] + use))
+            : marked,
+        );
+        at = end;
+        if (mark.end > to) break; // goes on in the next piece
+        m++;
+      }
+      piece.append(text.slice(at, to));
+      root.append(piece);
+      if (count) {
+        const value = this.reward[this.pieceAt[k] + p] / 1000;
+        root.append(
+          el(
+            "span",
+            {
+              class: "reward " + (value > 0 ? "plus" : value < 0 ? "minus" : "zero"),
+              title: "reward of this subsentence",
+            },
+            (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value),
+          ),
+        );
+      }
+      from = to;
+    }
+    return root;
+  }
+}

@@ -1,0 +1,185 @@
+"""What the tests say of one system against another, as one sentence: nothing that was not tested is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..benchmark import SUMMARIES, benchmark
+from ..metric import MetricSet
+from ..names import CHANGES, metric_name
+from ..render import headline, is_better, number, stars
+from ..stats import MIN_SHARED_IMAGES
+
+Tone = Literal["better", "worse", "untested"]
+"""What a color stands for on every page: the test says better, it says worse, or it says nothing."""
+
+CAP_SCORE, LENGTH = "cap_score", "len"
+"""The metric that speaks for the two rates it is made of; the mean length of captions, good in no direction."""
+
+Row = Mapping[str, Any]
+"""One of the ``comparisons`` of :func:`scapo_eval.comparison.compare`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A clause of a sentence.
+
+    Attributes:
+        text: what it says.
+        tone: what the test behind it says.
+        metric: what it speaks of; empty for what belongs to no single metric.
+        fell: whether the metric is lower than the baseline's.
+    """
+
+    text: str
+    tone: Tone = "untested"
+    metric: str = ""
+    fell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One system against one baseline.
+
+    Attributes:
+        system, baseline: their names.
+        verdict: a word or two for all of it, from the tests alone.
+        tone: its color.
+        parts: the clauses, in order.
+        n_images: number of shared images, on which all of it was measured.
+    """
+
+    system: str
+    baseline: str
+    verdict: str
+    tone: Tone
+    parts: tuple[Part, ...]
+    n_images: int
+
+    def __str__(self) -> str:
+        return "".join(self.pieces())
+
+    def pieces(self) -> list[str]:
+        """The clauses with their separators: the metrics' own verbs are listed, everything else is set apart."""
+        made: list[str] = []
+        for k, part in enumerate(self.parts):
+            alike = k > 0 and (part.metric in CHANGES) == (self.parts[k - 1].metric in CHANGES)
+            listed = alike and bool(part.metric) and LENGTH not in (part.metric, self.parts[k - 1].metric)
+            made.append(("" if k == 0 else ", " if listed and self.parts[k - 1].metric else "; ") + part.text)
+        return made
+
+
+def spoken_metrics(metric_set: MetricSet) -> list[str]:
+    """The metrics that a sentence speaks of: a benchmark's headline, and Cap. Score where it has one."""
+    names = headline(metric_set)
+    if CAP_SCORE in metric_set.formulas and CAP_SCORE not in names:
+        at = 1 + max((names.index(name) for name in _rates(metric_set) if name in names), default=-1)
+        names = [*names[:at], CAP_SCORE, *names[at:]]
+    return names
+
+
+def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = None, *, same_images: bool) -> Sentence:
+    """The sentence of one system against one baseline.
+
+    Args:
+        rows: their comparisons, one per metric.
+        metric_set: the metrics.
+        length: comparison of their caption lengths (words), where there are captions.
+        same_images: whether both were scored on exactly the same images.
+    """
+    found = {row["metric"]: row for row in rows}
+    first = rows[0]
+    names = [name for name in spoken_metrics(metric_set) if name in found]
+    n = first["n_images"]
+
+    def ended(verdict: str, *texts: str) -> Sentence:
+        return Sentence(first["system"], first["baseline"], verdict, "untested", tuple(map(Part, texts)), n)
+
+    other = [row for row in rows if row["difference"] is not None]
+    if not metric_set.counted:
+        return ended("not tested", "values that another harness computed; differences are not tested")
+    if not same_images and n < MIN_SHARED_IMAGES:
+        shared = "no image is shared" if not n else f"only {n} image{'s are' if n > 1 else ' is'} shared"
+        return ended("not compared", f"{shared}: too few to compare")
+    if first.get("differing"):
+        fields = ", ".join(first["differing"])
+        return ended("not comparable", f"scored differently ({fields}): a difference may come from that")
+    if n < MIN_SHARED_IMAGES:
+        return ended("not tested", f"only {n} image{'s' if n > 1 else ''}: too few to test")
+    if not any(row["test"] for row in other):
+        return ended("not tested", "no resamples were drawn, so nothing is tested")
+    measured = [*other, *([length] if length is not None and length["difference"] is not None else [])]
+    if all(row["difference"] == row["ci_low"] == row["ci_high"] == 0 for row in measured):
+        return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
+    tones = {name: _tone(found[name], metric_set) for name in names}
+    parts = [_changed(found[name], metric_set, tones[name]) for name in names if stars(found[name])]
+    if tones.get(CAP_SCORE) == "better":  # what it costs is paid for: not in the color of a loss
+        rates = _rates(metric_set)
+        parts = [replace(p, tone="untested") if p.tone == "worse" and p.metric in rates else p for p in parts]
+    if undecided := [metric_name(n) for n in names if found[n]["difference"] is not None and not stars(found[n])]:
+        parts.append(Part(f"no difference shown in {_or(undecided)}"))
+    if alone := [
+        metric_name(n) for n in names if (found[n]["system_value"] is None) != (found[n]["baseline_value"] is None)
+    ]:
+        parts.append(Part(f"{_or(alone)} not compared: one of the two has no value"))
+    if length is not None and LENGTH not in names and stars(length):
+        parts.append(_changed(length, metric_set, "untested"))
+    verdict, tone = _verdict(tones, metric_set)
+    return Sentence(first["system"], first["baseline"], verdict, tone, tuple(parts), n)
+
+
+def _only_one_has(row: Row) -> bool:
+    return (row["system_value"] is None) != (row["baseline_value"] is None)
+
+
+def _rates(metric_set: MetricSet) -> tuple[str, ...]:
+    """The two rates that Cap. Score is made of."""
+    frontiers = benchmark(metric_set.name).frontiers if metric_set.name in SUMMARIES else ()
+    return frontiers[0][:2] if frontiers and CAP_SCORE in metric_set.formulas else ()
+
+
+def _tone(row: Row, metric_set: MetricSet) -> Tone:
+    better = is_better(row, metric_set.higher_is_better.get(row["metric"]))
+    return "untested" if better is None else "better" if better else "worse"
+
+
+def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
+    """A tested change in words."""
+    name, change = row["metric"], row["difference"]
+    if name == LENGTH:
+        share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
+        amount = f"{100 * share:.0f} %" if share >= 0.005 else f"{abs(change):.1f} words"
+        return Part(f"captions {amount} {'longer' if change > 0 else 'shorter'}", tone, name)
+    plain = name in metric_set.plain_numbers
+    amount = number(abs(change), plain)
+    if not float(amount):
+        amount = number(abs(change), plain, 3)
+    if name in CHANGES:
+        return Part(CHANGES[name][change > 0].format(amount), tone, name, change < 0)
+    lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
+    return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
+
+
+def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, Tone]:
+    """A decided Cap. Score speaks for its two rates; then every metric that is good in one direction counts."""
+    spared = _rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
+    judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]
+    better, worse = ([name for name in judged if tones[name] == tone] for tone in ("better", "worse"))
+    if better and worse:
+        return "trade-off", "untested"
+    if not better and not worse:
+        return "not told apart", "untested"
+    tone: Tone = "better" if better else "worse"
+    decided = better or worse
+    return (tone if len(decided) == len(judged) else f"{tone} in {_and(map(metric_name, decided))}"), tone
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _and(names: Any) -> str:
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"

@@ -1,0 +1,152 @@
+"""Low-rank adapters (LoRA): the model's weights stay as they are, and linear layers learn a thin product beside them.
+
+By peft, put into the model in place, so that its class, its calls and the names of everything else stay. With the
+adapters off the model is the one that training began with, so the KL term needs no second model.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from scapo_eval.errors import InputError, MissingExtra
+
+from .config import Lora
+
+_NAME = "default"
+"""Name of the one adapter, which peft makes a part of its weights' names."""
+
+
+def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
+    """The linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
+    return {
+        name: each
+        for layer in language_model.layers
+        for name, each in layer.named_modules()
+        if isinstance(each, nn.Linear)
+    }
+
+
+def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
+    """Those of a decoder layer's linear layers that get an adapter.
+
+    Raises:
+        InputError: ``lora.targets`` names one that is not there.
+    """
+    known = {name: name.rpartition(".")[2] for name in layers}
+    if unknown := [name for name in lora.targets if name not in known.values()]:
+        raise InputError(f"lora.targets: unknown {', '.join(unknown)}; the model has {', '.join(known.values())}")
+    return [name for name, last in known.items() if not lora.targets or last in lora.targets]
+
+
+def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
+    """Freezes the model and gives its linear layers adapters that change nothing yet, in float32 or wider.
+
+    Args:
+        vlm: model whose weights are in the dtype of the computation.
+        language_model: the part of it that gets them.
+        lora: size and place of the adapters.
+        seed: seed of the first values, the same on every rank.
+
+    Raises:
+        InputError: see :func:`targets`.
+        MissingExtra: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise MissingExtra("lora", "lora.rank") from None
+    (place,) = (name for name, module in vlm.named_modules() if module is language_model.layers)
+    names = "|".join(map(re.escape, targets(lora, linear_layers(language_model))))
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=rf"{re.escape(place)}\.\d+\.({names})",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, vlm, _NAME)
+    for module in _adapted(vlm).values():
+        module.cast_input_dtype_enabled = False  # autocast does it, once for all layers that share an input
+    for parameter in vlm.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether :func:`add_adapters` was called with it, or with a part of it."""
+    return bool(_adapted(model))
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """The model without its adapters, for passes without gradient."""
+    adapted = _adapted(model).values()
+    for module in adapted:
+        # peft's enable_adapters(False) would clear requires_grad as well, which FSDP reads when it first gathers
+        module._disable_adapters = True
+    try:
+        yield
+    finally:
+        for module in adapted:
+            module._disable_adapters = False
+
+
+def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """All parameters by their names in a checkpoint, adapters added to the weights beside them.
+
+    Each is whole and on its own; every rank calls it.
+    """
+    adapted = _adapted(model)
+    for name, parameter in model.named_parameters():
+        if _of_adapter(name):
+            continue
+        owner, inner, kind = name.partition(".base_layer.")
+        if inner and kind == "weight":
+            weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
+            yield f"{owner}.weight", (weight + _product(adapted[owner])).to(dtype)
+        else:  # before it is gathered: half the traffic
+            yield name.replace(".base_layer.", "."), _whole(parameter.detach().to(dtype))
+
+
+def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The adapters' weights, each whole, by their names in a file of peft's; every rank calls it."""
+    return {
+        f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
+        for name, parameter in model.named_parameters()
+        if _of_adapter(name)
+    }
+
+
+def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> None:
+    """Writes ``adapter_config.json``, which says what the weights beside it are, and of which model."""
+    config = copy.copy(vlm.peft_config[_NAME])
+    config.base_model_name_or_path, config.revision, config.inference_mode = base, revision or None, True
+    config.save_pretrained(str(folder))
+
+
+def _adapted(model: nn.Module) -> dict[str, Any]:
+    """The layers with adapters, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+
+
+def _of_adapter(name: str) -> bool:
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def _product(layer: Any) -> Tensor:
+    """What an adapter adds to its layer's weight."""
+    return layer.scaling[_NAME] * (_whole(layer.lora_B[_NAME].weight) @ _whole(layer.lora_A[_NAME].weight)).detach()
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

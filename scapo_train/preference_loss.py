@@ -1,0 +1,68 @@
+"""The losses of preference baselines: pure functions of log-ratios.
+
+A log-ratio is log pi(y | x, image) - log pi_ref(y | x, image), summed over the tokens of a response y to a prompt x.
+All arguments are (B,) and so is the result: a loss for each pair.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+
+def dpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
+    """Direct Preference Optimization (Rafailov et al., 2023, arXiv:2305.18290, Eq. 7).
+
+    Args:
+        chosen: log-ratios of the preferred responses.
+        rejected: log-ratios of the others.
+        beta: strength of the implicit KL term.
+    """
+    return -logsigmoid(beta * (chosen - rejected))
+
+
+def mdpo(chosen: Tensor, rejected: Tensor, unseen: Tensor, beta: float) -> Tensor:
+    """Conditional preference optimization (Wang et al., 2024, arXiv:2406.11839): DPO + CoPO + AncPO.
+
+    As in the authors' code (luka-group/mDPO, ``mdpo_trainer.py``): the sum of three terms of equal weight, the anchor
+    at 0.
+
+    Args:
+        chosen: see :func:`dpo`.
+        rejected: see :func:`dpo`.
+        unseen: log-ratios of the preferred responses to a picture that shows little of the image.
+        beta: see :func:`dpo`.
+    """
+    return dpo(chosen, rejected, beta) + dpo(chosen, unseen, beta) - logsigmoid(beta * chosen)
+
+
+def symmpo(
+    chosen: Tensor,
+    rejected: Tensor,
+    others: Tensor,
+    other_chosen: Tensor,
+    chosen_of_other: Tensor,
+    beta: float,
+    symmetric: float,
+    consistency: float,
+) -> Tensor:
+    """Symmetric multimodal preference optimization (Liu et al., 2025, arXiv:2506.11712).
+
+    As in the authors' code (Liuwq-bit/SymMPO, ``muffin/train/trainers.py``, ``dpo_loss``): DPO, the two symmetric
+    pairs, an anchor at 0 for each image's own response, and the squared difference of the symmetric pairs' margins,
+    which are not multiplied by beta.
+
+    Args:
+        chosen: log-ratios of the preferred responses y to the image.
+        rejected: log-ratios of the other responses to the image.
+        others: log-ratios, given the image, of the preferred responses y' to another image.
+        other_chosen: log-ratios of y', given the other image.
+        chosen_of_other: log-ratios of y, given the other image.
+        beta: see :func:`dpo`; one for all terms (the authors' script has 0.1 for both of theirs).
+        symmetric: weight of the symmetric pairs (lambda; the authors' script has 0.5).
+        consistency: weight of the margins' consistency (in the authors' code 1e-4).
+    """
+    one, two = chosen - others, other_chosen - chosen_of_other
+    anchors = -logsigmoid(beta * chosen) - logsigmoid(beta * other_chosen)
+    pairs = -logsigmoid(beta * one) - logsigmoid(beta * two)
+    return dpo(chosen, rejected, beta) + symmetric * pairs + anchors + consistency * (one - two).square()

@@ -1,0 +1,88 @@
+"""What the engines' tests share: captions in files of two kinds, and what one process says of them.
+
+These tests run on real local clusters (``bash .ci/engines``); elsewhere they are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scapo_eval
+from scapo_eval import CaptionScores, PresenceOracle, Vocabulary
+
+LABELS = ("dog", "cat", "car", "bus")
+N = 2000
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """Four labels."""
+    return Vocabulary.from_mapping({label: [label] for label in LABELS}, name="four")
+
+
+@pytest.fixture(scope="session")
+def truth() -> PresenceOracle:
+    """One label in each of 50 images."""
+    return PresenceOracle.from_objects({k: [LABELS[k % 4]] for k in range(50)}, labels=LABELS)
+
+
+@pytest.fixture(scope="session")
+def records() -> list[dict[str, Any]]:
+    """Captions with ids."""
+    rng = random.Random(0)
+    texts = (". ".join(f"A {rng.choice(LABELS)} is here" for _ in range(rng.randrange(4))) for _ in range(N))
+    return [{"id": k, "image_id": rng.randrange(50), "caption": text} for k, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="session")
+def one(records: list[dict[str, Any]], truth: PresenceOracle, vocabulary: Vocabulary) -> CaptionScores:
+    """What one process says."""
+    return scapo_eval.score(records, truth=truth, vocabulary=vocabulary, resamples=50)
+
+
+@pytest.fixture(scope="session")
+def folder(records: list[dict[str, Any]], truth: PresenceOracle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The captions in parquet files of two row groups and in files of lines; the same captions in one file; a truth."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path_factory.mktemp("captions")
+    (path / "parts").mkdir()
+    for k in range(10):
+        rows = records[k * N // 10 : (k + 1) * N // 10]
+        if k % 2:
+            (path / "parts" / f"{k}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        else:
+            pq.write_table(pa.Table.from_pylist(rows), path / "parts" / f"{k}.parquet", row_group_size=N // 20)
+    (path / "parts.jsonl").write_text("\n".join(map(json.dumps, records)))
+    truth.save(path / "truth.npz")
+    labels = {label: {"aliases": [label]} for label in LABELS}
+    (path / "four.yaml").write_text(json.dumps({"name": "four", "labels": labels}))  # JSON is YAML
+    return path
+
+
+def said(run: Any) -> dict[str, Any]:
+    """Everything that a run says but its name."""
+    return {**run.to_dict(), "name": "", "evidence": run.evidence()}
+
+
+def killer(marker: Path) -> Callable[[Any], Any]:
+    """Passes batches on; the first process that gets one is killed in the middle of it."""
+    place = str(marker)
+
+    def kill_once(batch: Any) -> Any:
+        try:
+            os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return batch
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return kill_once

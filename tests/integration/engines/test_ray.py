@@ -1,0 +1,129 @@
+"""Scores and rewards on a real Ray cluster of two nodes, whose workers are killed and one of which is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="ray is not installed: bash .ci/engines ray")
+pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/engines ray")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward  # noqa: E402
+from scapo_eval.distributed import ray as on_ray  # noqa: E402
+
+from .conftest import killer, said  # noqa: E402
+
+STORE = 100 * 2**20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes of one processor; the tests connect to the first."""
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+    found.second = found.add_node(num_cpus=1, object_store_memory=STORE)
+    ray.init(found.address, log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+@pytest.fixture
+def reading(truth: Any, vocabulary: Any) -> dict[str, Any]:
+    return {"truth": truth, "vocabulary": vocabulary, "resamples": 50}
+
+
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_a_dataset_of_any_blocks(cluster: Cluster, records: Any, one: Any, reading: Any, blocks: int) -> None:
+    data = ray.data.from_items(records, override_num_blocks=blocks)
+    assert said(on_ray.score(data, **reading)) == said(one)
+    if blocks == 7:
+        with pytest.raises(InputError, match=r"<Dataset>: 2,000 ids appear twice"):
+            on_ray.score(data.union(data), **reading)
+        with pytest.raises(InputError, match=r"column 'caption' not found \(found: id, image_id\)"):
+            on_ray.score(data.drop_columns(["caption"]), **reading)
+        with pytest.raises(ScapoError, match="Ray gave up: ZeroDivisionError: division by zero"):
+            on_ray.score(data.map_batches(lambda batch: 1 // 0), **reading)
+
+
+def test_files_and_a_corrupt_one_among_them(
+    cluster: Cluster, folder: Path, one: Any, reading: Any, tmp_path: Path
+) -> None:
+    for file in (folder / "parts").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert said(on_ray.score(tmp_path / "*", **reading)) == said(one)
+    (tmp_path / "4.parquet").write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(InputErrors, match=r"4\.parquet: damaged parquet file"):
+        on_ray.score(tmp_path / "*", **reading)
+    left = on_ray.score(tmp_path / "*", on_bad_file="skip", **reading)
+    assert (left.n_records, left.other_counts["bad_files"]) == (1800, 1)
+    assert "4.parquet" in left.notes[0]
+
+
+def test_a_worker_that_is_killed(cluster: Cluster, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:
+    data = ray.data.from_items(records, override_num_blocks=8)
+    deadly = data.map_batches(killer(tmp_path / "killed"), batch_format="pyarrow")
+    assert said(on_ray.score(deadly, **reading)) == said(one)
+    assert (tmp_path / "killed").exists()
+
+
+def test_rewards(cluster: Cluster, records: Any, truth: Any, vocabulary: Any) -> None:
+    reward = SubsentenceReward(vocabulary, truth)
+    data = ray.data.from_items(records, override_num_blocks=3).rename_columns({"caption": "response"})
+    found = {row["id"]: row for row in on_ray.reward(data, reward).take_all()}
+    expected = reward([r["image_id"] for r in records], [r["caption"] for r in records])
+    assert [found[r["id"]]["reward"] for r in records] == [each.total for each in expected]
+    assert found[3]["parts"] == [part._asdict() for part in expected[3].parts]
+
+
+def test_the_command_line(cluster: Cluster, folder: Path) -> None:
+    scored = ["--truth", "truth.npz", "--vocabulary", "four.yaml", "--resamples", "50"]
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "score"]
+    engine = ["--engine", "ray", "--address", cluster.address, "-q"]
+    subprocess.run([*command, "parts.jsonl", *scored, "-o", "one.json"], cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(
+        [*command, "parts/*", *engine, *scored, "-o", "ray.json"], cwd=folder, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    one, other = (json.loads((folder / name).read_text()) for name in ("one.json", "ray.json"))
+    assert one == other
+    done = subprocess.run([*command, "none/*", *engine, *scored], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "scapo-eval: none/*: no file matches\n"
+
+
+def test_a_node_that_is_lost(cluster: Cluster, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:
+    first = ray.get_runtime_context().get_node_id()
+    begun, lost = tmp_path / "begun", tmp_path / "lost"
+
+    def wait_for_the_loss(batch: Any) -> Any:
+        if ray.get_runtime_context().get_node_id() != first:
+            begun.touch()
+        while not lost.exists():
+            time.sleep(0.1)
+        return batch
+
+    data = ray.data.from_items(records, override_num_blocks=6).map_batches(wait_for_the_loss, batch_format="pyarrow")
+    runs: list[Any] = []
+    scoring = threading.Thread(target=lambda: runs.append(on_ray.score(data, **reading)), daemon=True)
+    scoring.start()
+    for _ in range(1200):
+        if begun.exists():
+            break
+        time.sleep(0.1)
+    assert begun.exists(), "no task ran on the second node"
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    lost.touch()
+    scoring.join(300)
+    assert said(runs[0]) == said(one)
+    assert len([node for node in ray.nodes() if node["Alive"]]) == 1

@@ -1,0 +1,83 @@
+"""Scores and rewards on a real local Spark, whose Python workers are killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: bash .ci/engines spark")
+
+from pyspark.sql import SparkSession
+
+from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward
+from scapo_eval.distributed import spark as on_spark
+
+from .conftest import killer, said
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    """Two workers; a task that fails is tried again, as on a cluster."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"}
+    builder = SparkSession.builder.master("local[2,4]").appName("scapo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def reading(truth: Any, vocabulary: Any) -> dict[str, Any]:
+    return {"truth": truth, "vocabulary": vocabulary, "resamples": 50}
+
+
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_a_frame_of_any_partitions(
+    session: SparkSession, records: Any, one: Any, reading: Any, partitions: int
+) -> None:
+    frame = session.createDataFrame(records).repartition(partitions)
+    assert said(on_spark.score(frame, **reading)) == said(one)
+    if partitions == 7:
+        with pytest.raises(InputError, match=r"<DataFrame>: 2,000 ids appear twice"):
+            on_spark.score(frame.union(frame), **reading)
+        with pytest.raises(ScapoError, match="Spark gave up: ZeroDivisionError"):
+            on_spark.score(frame.mapInArrow(lambda batches: 1 // 0, frame.schema), **reading)
+
+
+def test_files_and_a_corrupt_one_among_them(
+    session: SparkSession, folder: Path, one: Any, reading: Any, tmp_path: Path
+) -> None:
+    for file in (folder / "parts").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert said(on_spark.score(tmp_path / "*", **reading)) == said(one)
+    (tmp_path / "4.parquet").write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(InputErrors, match=r"4\.parquet: damaged parquet file"):
+        on_spark.score(tmp_path / "*", **reading)
+    left = on_spark.score(tmp_path / "*", on_bad_file="skip", **reading)
+    assert (left.n_records, left.other_counts["bad_files"]) == (1800, 1)
+
+
+def test_a_worker_that_is_killed(session: SparkSession, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:
+    kill_once = killer(tmp_path / "killed")
+    frame = session.createDataFrame(records).repartition(8)
+    deadly = frame.mapInArrow(lambda batches: map(kill_once, batches), frame.schema)
+    assert said(on_spark.score(deadly, **reading)) == said(one)
+    assert (tmp_path / "killed").exists()
+
+
+def test_rewards(session: SparkSession, records: Any, truth: Any, vocabulary: Any) -> None:
+    reward = SubsentenceReward(vocabulary, truth)
+    frame = session.createDataFrame(records).withColumnRenamed("caption", "response").repartition(3)
+    rows = on_spark.reward(frame, reward).toArrow().to_pylist()
+    found = {row["id"]: row for row in rows}
+    expected = reward([r["image_id"] for r in records], [r["caption"] for r in records])
+    assert [found[r["id"]]["reward"] for r in records] == [each.total for each in expected]
+    assert found[3]["parts"] == [part._asdict() for part in expected[3].parts]

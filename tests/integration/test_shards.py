@@ -1,0 +1,163 @@
+"""Shards of describe, answer, judge and annotate coarse, merged: what one machine would have written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from scapo_eval.engines import Completion, Request  # noqa: E402
+from scapo_eval.engines.base import OnCompletion  # noqa: E402
+from scapo_eval.inference.shards import Shard  # noqa: E402
+
+N = 3
+
+
+class Hashing:
+    """An engine that answers every request by a hash of it, and fails where that says so."""
+
+    identity: Mapping[str, Any] = {"engine": "hashing", "model": "m"}
+    card: Mapping[str, Any] = {}
+
+    def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
+        for request in requests:
+            said = hashlib.sha256(repr((request.turns, request.sample)).encode()).hexdigest()
+            if "list every visible object" in request.turns[0].text:
+                done(request, Completion(text=f'["{said[:3]}"]'))
+            elif '{"present": true}' in request.turns[-1].text:
+                done(request, Completion(text=f'{{"present": {"true" if said[0] < "8" else "false"}}}'))
+            elif said[0] == "0":
+                done(request, Completion(error="no answer"))
+            else:
+                done(request, Completion(text=f"a {said[:8]} beside four more words"))
+
+    def close(self) -> None:
+        pass
+
+
+Run = Callable[..., "tuple[int, str, str]"]
+
+
+@pytest.fixture
+def work(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``scapo-eval`` in a folder with 40 images and questions about them."""
+    import scapo_eval.cli.engine_options as options
+
+    monkeypatch.setattr(options, "make_engine", lambda *how: Hashing())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    for k in range(40):
+        Image.new("RGB", (8, 8), (k, 2 * k, 3 * k)).save(tmp_path / "images" / f"{k}.png")
+    questions = [{"id": k, "image": f"{k % 40}.png", "question": f"What is {k}?"} for k in range(60)]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
+    return lambda *arguments: run(*arguments, "--model", "m", "-q") if arguments[0] != "merge" else run(*arguments)
+
+
+DESCRIBE = ("describe", "images", "--samples", "2", "--temperature", "1")
+ANSWER = ("answer", "questions.jsonl", "--images-root", "images", "--describe")
+JUDGE = ("judge", "objhal", "captions.jsonl")
+
+
+@pytest.mark.parametrize(("verb", "name"), [(DESCRIBE, "out.jsonl"), (ANSWER, "out.jsonl"), (JUDGE, "out.jsonl")])
+def test_merged_shards_are_the_whole(work: Run, verb: tuple[str, ...], name: str) -> None:
+    if verb is JUDGE:
+        work("describe", "images", "-o", "captions.jsonl")
+    whole, _, said = work(*verb, "-o", name)
+    assert Path(name).exists(), said
+    codes = [work(*verb, "-o", name, "--shard", f"{k}/{N}")[0] for k in range(1, N + 1)]
+    assert max(codes) == whole
+    parts = [f"out.{k}-of-{N}.jsonl" for k in range(1, N + 1)]
+    code, _, said = work("merge", *reversed(parts), "-o", "merged.jsonl")
+    assert (code, said.startswith(f"merged.jsonl: {N} shards, ")) == (0, True), said
+    assert Path("merged.jsonl").read_bytes() == Path(name).read_bytes()
+    failed = Path(f"{name}.failed.jsonl")
+    assert failed.exists() == (verb is not JUDGE)
+    if failed.exists():
+        assert Path("merged.jsonl.failed.jsonl").read_bytes() == failed.read_bytes()
+    card, merged = (json.loads(Path(f"{each}.run.json").read_text()) for each in (name, "merged.jsonl"))
+    assert {key: merged["counts"][key] for key in ("requests", "failed")} == {
+        key: card["counts"][key] for key in ("requests", "failed")
+    }
+    journals = [set(Path(f"{each}.journal").read_text().splitlines()) for each in (name, "merged.jsonl")]
+    assert {line for line in journals[0] if '"error"' not in line} == journals[1]
+    # with the merged journal the command without --shard asks nothing but what failed
+    again = work(*verb, "-o", "merged.jsonl")
+    assert again[0] == whole
+    assert Path("merged.jsonl").read_bytes() == Path(name).read_bytes()
+
+
+def test_what_does_not_belong_together_is_named(work: Run) -> None:
+    def refused(*arguments: object) -> str:
+        code, _, said = work("merge", *arguments, "-o", "merged.jsonl")
+        assert (code, Path("merged.jsonl").exists()) == (2, False)
+        return said
+
+    for k in (1, 2):
+        work("describe", "images", "-o", "a.jsonl", "--shard", f"{k}/2")
+    one, two = "a.1-of-2.jsonl", "a.2-of-2.jsonl"
+    assert "1 of 2 shards are missing: 2" in refused(one)
+    assert f"shard 1/2 appears twice ({one} and {one})" in refused(one, one, two)
+    work("describe", "images", "-o", "a.jsonl", "--shard", "2/3")
+    assert f"a.2-of-3.jsonl: is shard 2/3, but {one} is shard 1/2" in refused(one, "a.2-of-3.jsonl")
+    work("describe", "images", "-o", "b.jsonl", "--limit", "20", "--shard", "2/2")
+    assert "b.2-of-2.jsonl: is a shard of other work than a.1-of-2.jsonl" in refused(one, "b.2-of-2.jsonl")
+    work("describe", "images", "-o", "c.jsonl", "--prompt", "What?", "--shard", "2/2")
+    assert "c.2-of-2.jsonl: was made otherwise than a.1-of-2.jsonl: prompts differ" in refused(one, "c.2-of-2.jsonl")
+    assert "questions.jsonl.shard.json not found" in refused(one, "questions.jsonl")
+
+    shard = json.loads(Path(f"{two}.shard.json").read_text())
+    other = json.loads(Path(f"{one}.shard.json").read_text())["rows"][0]
+    Path(f"{two}.shard.json").write_text(json.dumps({**shard, "rows": [other, *shard["rows"][1:]]}))
+    assert f"row {other + 1} is in two shards, with contradicting records" in refused(one, two)
+    Path(f"{two}.shard.json").write_text(json.dumps(shard))
+    lines = Path(two).read_text().splitlines(keepends=True)
+    Path(two).write_text("".join(lines[1:]))
+    assert f"{two}: damaged: holds {len(lines) - 1} records, its shard file names {len(lines)}" in refused(one, two)
+
+
+def test_merged_runs_are_the_whole_matrix(work: Run, run: Run) -> None:
+    Path("v.yaml").write_text("name: two\nlabels:\n  dog: [dog]\n  cat: [cat]\n")
+    verb = ("annotate", "coarse", "images", "--vocabulary", "v.yaml")
+    assert work(*verb, "-o", "whole")[0] == 0
+    for k in (1, 2):
+        assert work(*verb, "-o", "run", "--shard", f"{k}/2")[0] == 0
+    code, _, said = work("merge", "run.2-of-2", "run.1-of-2", "-o", "run")
+    assert (code, said.strip()) == (0, "run: 2 shards, 40 images, 0 open cells")
+    for name in ("whole", "run"):
+        assert run("annotate", "finalize", name, "-o", f"{name}.npz")[0] == 0
+    assert Path("run.npz").read_bytes() == Path("whole.npz").read_bytes()
+    assert work(*verb, "-o", "run")[0] == 0  # nothing is left to ask
+
+    assert "1 of 2 shards are missing: 1" in work("merge", "run.2-of-2", "-o", "x")[2]
+    assert "already has a run" in work("merge", "run.1-of-2", "run.2-of-2", "-o", "run")[2]
+    shutil.copytree("run.1-of-2", "run.1-of-3")
+    assert "was begun as shard 1/2" in work(*verb, "-o", "run", "--shard", "1/3")[2]
+    Path("run.1-of-3/shard.json").write_text('{"number": 2, "of": 2}')
+    said = work("merge", "run.1-of-2", "run.1-of-3", "-o", "x")[2]
+    assert "holds verdicts on image" in said
+    assert "which is not in shard 2/2" in said
+    assert not Path("x").exists()
+
+
+def test_a_forecast_for_several_servers(work: Run, run: Run) -> None:
+    Path("v.yaml").write_text("name: two\nlabels:\n  dog: [dog]\n  cat: [cat]\n")
+    said = run(
+        "annotate", "coarse", "images", "--vocabulary", "v.yaml", "-o", "run", "--model", "m", "--forecast",
+        "--servers", 64, "--price-hour", 2,
+    )[2]  # fmt: skip
+    assert " on 64 servers, " in said
+    assert " for the servers' hours" in said
+
+
+def test_shards_divide_evenly() -> None:
+    keys = [str(k) for k in range(20_000)]
+    sizes = [len(Shard(k, 64).share(keys, str).items) for k in range(1, 65)]
+    assert sum(sizes) == len(keys)
+    assert 240 < min(sizes) <= max(sizes) < 390

@@ -1,0 +1,197 @@
+"""The families of the general path against transformers' own forward pass and generate, on real architectures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+from scapo_train.__main__ import main  # noqa: E402
+from scapo_train.config import Lora, Model  # noqa: E402
+from scapo_train.data import Prompt, Response, Source  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.general import GeneralPolicy  # noqa: E402
+from scapo_train.model import FAMILIES, load_policy  # noqa: E402
+from scapo_train.rollout import PolicySampler, encode  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
+    pytest.mark.usefixtures("quiet_loggers"),
+]
+ONE = ProcessGroup(0, 1, torch.device("cpu"))
+GROUP, LONGEST, END, IMAGE = 3, 8, 1, 50
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+TEXT = {
+    **SMALL, "vocab_size": 60, "num_key_value_heads": 2, "max_position_embeddings": 128, "pad_token_id": 0,
+    "bos_token_id": 2, "eos_token_id": END,
+}  # fmt: skip
+GRIDS = [[28, 56], [56, 28], [56, 56]]
+
+
+def noise(*shape: int) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def made(family: str) -> tuple[Any, list[dict[str, Any]]]:
+    """The config of a small model, and what its processor would make of two pictures."""
+    clip = {**SMALL, "image_size": 28, "patch_size": 14, "model_type": "clip_vision_model"}
+    siglip = {**clip, "model_type": "siglip_vision_model"}
+    one = [{"pixel_values": noise(1, 3, 28, 28)}, {"pixel_values": 2 * noise(1, 3, 28, 28)}]
+    tiles = [
+        {"pixel_values": noise(1, number, 3, 28, 28), "image_sizes": torch.tensor([size])}
+        for number, size in ((3, [20, 40]), (5, [50, 45]))
+    ]
+    if family == "llava":
+        return transformers.LlavaConfig(
+            vision_config=clip, text_config={**TEXT, "model_type": "llama"}, image_token_index=IMAGE
+        ), one
+    if family == "llava_next":
+        text = {**TEXT, "model_type": "mistral", "sliding_window": None}
+        return transformers.LlavaNextConfig(
+            vision_config=clip, text_config=text, image_token_index=IMAGE, image_grid_pinpoints=GRIDS
+        ), tiles
+    if family == "llava_onevision":
+        text = {**TEXT, "model_type": "qwen2"}
+        return transformers.LlavaOnevisionConfig(
+            vision_config=siglip, text_config=text, image_token_index=IMAGE, video_token_index=51,
+            image_grid_pinpoints=GRIDS,
+        ), tiles  # fmt: skip
+    if family == "internvl":
+        vision = {**SMALL, "image_size": [28, 28], "patch_size": [14, 14], "model_type": "internvl_vision"}
+        pieces = [{"pixel_values": noise(2, 3, 28, 28)}, one[1]]
+        return transformers.InternVLConfig(
+            vision_config=vision, text_config={**TEXT, "model_type": "qwen2"}, image_token_id=IMAGE
+        ), pieces
+    if family == "gemma3":
+        text = {**TEXT, "head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+        vision = {**siglip, "image_size": 56}
+        big = [{"pixel_values": noise(1, 3, 56, 56)}, {"pixel_values": 2 * noise(1, 3, 56, 56)}]
+        return transformers.Gemma3Config(
+            text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=IMAGE, boi_token_index=51,
+            eoi_token_index=52,
+        ), big  # fmt: skip
+    vision = {**SMALL, "image_size": 28, "patch_size": 14, "model_type": "smolvlm_vision"}
+    text = {**TEXT, "model_type": "llama"}
+    tiled = [{"pixel_values": noise(1, n, 3, 28, 28), "pixel_attention_mask": torch.ones(1, n, 28, 28)} for n in (3, 1)]
+    return transformers.SmolVLMConfig(
+        vision_config=vision, text_config=text, scale_factor=2, image_token_id=IMAGE, pad_token_id=0
+    ), tiled
+
+
+@dataclass
+class Case:
+    """A model with prompts, and sampled responses to them."""
+
+    path: Path
+    policy: GeneralPolicy
+    prompts: list[Prompt]
+    responses: list[Response]
+
+    def given(self, k: int, ids: list[int]) -> dict[str, Any]:
+        """transformers' inputs: a prompt with what was answered so far."""
+        prompt = self.prompts[k]
+        tokens = torch.cat([prompt.ids, torch.tensor(ids, dtype=torch.long)])[None]
+        found = {**prompt.inputs, "input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        if "token_type_ids" in found:
+            found["token_type_ids"] = torch.nn.functional.pad(found["token_type_ids"], (0, len(ids)))
+        return found
+
+    def plain(self, k: int, ids: list[int]) -> Any:
+        """transformers' own log-probabilities of a response's tokens, from logits of all."""
+        logits = self.policy.vlm(**self.given(k, ids)).logits[0, len(self.prompts[k].ids) - 1 : -1].float()
+        allowed = logits.index_fill(1, torch.tensor(self.policy.never), -torch.inf).log_softmax(1)
+        return allowed.gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
+@pytest.fixture(scope="module", params=[name for name, family in FAMILIES.items() if family.policy is GeneralPolicy])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp(request.param)
+    config, pictures = made(request.param)
+    torch.manual_seed(0)
+    vlm = transformers.AutoModelForImageTextToText.from_config(config)
+    for parameter in vlm.parameters():  # at their usual size every next token is as likely
+        parameter.data.mul_(3.0)
+    vlm.generation_config = transformers.GenerationConfig(eos_token_id=END, pad_token_id=0)
+    vlm.save_pretrained(path)
+    policy = load_policy(Model(path=str(path), dtype="float32"), 1.0, ONE)
+    assert isinstance(policy, GeneralPolicy)
+    prompts = []
+    for k, inputs in enumerate(pictures):
+        with torch.no_grad():
+            found = policy.vlm.model.get_image_features(**inputs)
+        features = getattr(found, "pooler_output", found)
+        number = sum(each.shape[:-1].numel() for each in features)
+        ids = torch.tensor([2, *[5 + j for j in range(2 + 3 * k)], *[IMAGE] * number, 7, 9 + k])
+        if request.param == "gemma3":  # its image tokens see one another
+            inputs = {**inputs, "token_type_ids": (ids == IMAGE).long()[None]}
+        prompts.append(Prompt(k, Source.of([], "1", ""), ids, inputs))
+    prompts.append(Prompt(2, Source.of([], "1", ""), torch.tensor([2, 11, 12, 13]), {}))  # without a picture
+    made_case = Case(path, policy, prompts, [])
+    sampler = PolicySampler(policy, ONE.device, LONGEST, 8)
+    made_case.responses = sampler.sample(encode(policy, prompts, ONE.device), 3, GROUP, 1.0)
+    return made_case
+
+
+def test_log_probabilities_and_gradients_are_those_of_transformers(case: Case) -> None:
+    encoded = encode(case.policy, case.prompts, ONE.device)
+    trained = {name: each for name, each in case.policy.vlm.named_parameters() if each.requires_grad}
+    assert 0 < len(trained) < len(list(case.policy.parameters()))  # the tower is frozen
+    assert not any(word in name for name in trained for word in ("vision", "projector", "connector", "newline"))
+    for k, prompt in enumerate(encoded):
+        ids = [each.ids[: 2 + 2 * i] for i, each in enumerate(case.responses[k * GROUP : (k + 1) * GROUP])]
+        row = prompt.row(ids)
+        batch = case.policy.batch([row], ONE.device)
+        assert batch.tokens == row.length
+        found, wanted = case.policy(batch).logprob, torch.cat([case.plain(k, each) for each in ids])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        own, theirs = (
+            torch.autograd.grad(each.sum(), list(trained.values()), allow_unused=True) for each in (found, wanted)
+        )
+        for one, other in zip(own, theirs, strict=True):
+            assert (one is None) == (other is None)
+            if other is not None:
+                assert (one - other).norm() <= 1e-4 * (other.norm() + 1e-2)
+
+
+def test_greedy_answers_equal_generate(case: Case) -> None:
+    found = PolicySampler(case.policy, ONE.device, LONGEST, 8).sample(
+        encode(case.policy, case.prompts, ONE.device), 0, 1, 0.0
+    )
+    for k, response in enumerate(found):
+        given = case.given(k, [])
+        settings = {"max_new_tokens": LONGEST, "do_sample": False, "suppress_tokens": case.policy.never}
+        with torch.no_grad():
+            made = case.policy.vlm.generate(**given, **settings)
+        assert response.ids == made[0, given["input_ids"].shape[1] :].tolist()
+
+
+def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny.build(lab.folder / "llava", "llava")
+    assert main(lab.run("run", f"model.path={path}", "run.steps=2", "data.prompts_per_step=2")) == 0
+    line = json.loads((lab.folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["kl"] > 0
+    assert line["updates_left_out"] == 0
+    before, after = (safetensors.load_file(folder / "model.safetensors") for folder in (path, lab.folder / "run/model"))
+    moved = {name for name, each in before.items() if not torch.equal(each.bfloat16(), after[name])}
+    assert moved
+    assert not any("vision_tower" in name or "projector" in name for name in moved)
+    capsys.readouterr()
+    assert main(lab.run("fast", f"model.path={path}", "rollout.engine=vllm")) == 2
+    assert 'rollout.engine = "vllm" is not for models of the kind llava' in capsys.readouterr().err
+
+
+def test_adapters_go_into_the_language_model(case: Case) -> None:
+    pytest.importorskip("peft")
+    policy = load_policy(Model(path=str(case.path), dtype="float32"), 1.0, ONE, lora=Lora(rank=2))
+    trained = [name for name, each in policy.vlm.named_parameters() if each.requires_grad]
+    assert len(trained) == 2 * 2 * 7
+    assert not any("vision" in name for name in trained)

@@ -1,0 +1,112 @@
+"""Adapters: gradients equal peft's own, the reference is the model without them, exports load as peft and merged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+from scapo_eval.engines.hf import load_processor  # noqa: E402
+from scapo_eval.errors import InputError  # noqa: E402
+from scapo_train.checkpoint import export, export_adapter  # noqa: E402
+from scapo_train.config import Lora, Model  # noqa: E402
+from scapo_train.data import Prompts, read_prompts  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.lora import adapter_weights, adapters_off  # noqa: E402
+from scapo_train.model import load_policy  # noqa: E402
+from scapo_train.packing import batch_of  # noqa: E402
+from scapo_train.rollout import PolicySampler, encode  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
+ONE = ProcessGroup(0, 1, torch.device("cpu"))
+LORA = Lora(rank=3, alpha=6)
+SAME = 1e-8
+"""See tests/integration/test_train_model.py."""
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_adapters_are_pefts_own(
+    family: str, tiny: ModuleType, exact_norms: Callable[[Any], None], tmp_path: Path
+) -> None:
+    path = tiny.build(tmp_path / "base", family)
+    tiny.draw(tmp_path / "images", 1)
+    (tmp_path / "train.jsonl").write_text(json.dumps({"image": "images/1.png", "image_id": 1, "prompt": "A dog ."}))
+    policy = load_policy(Model(path=str(path), dtype="float64"), 1.0, ONE, lora=LORA, seed=3)
+    exact_norms(policy)
+    trained = {name: each for name, each in policy.vlm.named_parameters() if each.requires_grad}
+    assert len(trained) == 2 * 2 * 7  # two layers with seven linear ones each
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # at first B is 0, and with it the gradient of A
+        for each in trained.values():
+            each.copy_(torch.randn(each.shape, generator=generator, dtype=each.dtype) / 4)
+    prompts = Prompts(read_prompts(tmp_path / "train.jsonl"), load_processor(str(path)), 0)
+    encoded = encode(policy, prompts.take([0]), ONE.device)
+    responses = [each.ids for each in PolicySampler(policy, ONE.device, 9, 1).sample(encoded, 0, 3, 1.0)]
+    batch = batch_of([encoded[0].row(responses)], ONE.device)
+
+    export_adapter(policy.vlm, str(path), "", tmp_path / "adapter", torch.float64)
+    export(policy.vlm, path, tmp_path / "merged", torch.float64)
+    auto = transformers.AutoModelForImageTextToText
+    base, merged = (auto.from_pretrained(tmp_path / name, dtype=torch.float64) for name in ("base", "merged"))
+    assert merged.state_dict().keys() == base.state_dict().keys()
+    with torch.no_grad(), adapters_off(policy):
+        reference = policy(batch).logprob
+    prompt = prompts.take([0])[0]
+    n = len(prompt.ids)
+
+    def given(tokens: Any) -> dict[str, Any]:
+        found = {"input_ids": tokens, **{name: prompt.inputs[name] for name in ("pixel_values", "image_grid_thw")}}
+        if transformers.__version__.startswith("4."):
+            return found
+        return {**found, "mm_token_type_ids": (tokens == policy.image_token).int()}
+
+    def logprobs(model: Any) -> Any:
+        found = []
+        for ids in responses:
+            tokens = torch.cat([prompt.ids, torch.tensor(ids)])[None]
+            logits = model(**given(tokens)).logits[0, n - 1 : -1]
+            allowed = logits.index_fill(1, torch.tensor(policy.never), -torch.inf).log_softmax(1)
+            found.append(allowed.gather(1, torch.tensor(ids)[:, None])[:, 0])
+        return torch.cat(found)
+
+    with torch.no_grad():
+        torch.testing.assert_close(reference, logprobs(base), rtol=0, atol=SAME)
+    theirs = peft.PeftModel.from_pretrained(base, str(tmp_path / "adapter"), is_trainable=True)
+    slope = torch.linspace(-1, 1, len(reference), dtype=torch.float64)
+    own, wanted = policy(batch).logprob, logprobs(theirs)
+    torch.testing.assert_close(own, wanted, rtol=0, atol=SAME)
+    assert (own - reference).abs().max() > 0.1
+    (own * slope).sum().backward()
+    (wanted * slope).sum().backward()
+    gradients = {name: each.grad for name, each in theirs.named_parameters() if each.requires_grad}
+    assert len(gradients) == len(trained)
+    for name, each in trained.items():
+        gradient = gradients[f"base_model.model.{name}"]
+        assert (each.grad - gradient).norm() <= SAME * (gradient.norm() + 1e-3)
+    with torch.no_grad():
+        torch.testing.assert_close(own.detach(), logprobs(merged), rtol=0, atol=SAME)
+        greedy = PolicySampler(policy, ONE.device, 9, 1).sample(encoded, 0, 1, 0.0)[0].ids
+        tokens = prompt.ids[None]
+        made = theirs.generate(**given(tokens), max_new_tokens=9, do_sample=False, suppress_tokens=policy.never)
+    assert greedy == made[0, n:].tolist()
+
+
+def test_targets_and_precision_of_adapters(tiny: ModuleType, tmp_path: Path) -> None:
+    settings = Model(path=str(tiny.build(tmp_path / "base", "qwen3_vl")), dtype="bfloat16")
+    policy = load_policy(settings, 1.0, ONE, lora=Lora(rank=2, targets=("q_proj", "down_proj")), seed=1)
+    assert {each.dtype for each in policy.parameters() if each.requires_grad} == {torch.float32}
+    assert {each.dtype for each in policy.parameters() if not each.requires_grad} == {torch.bfloat16}
+    found = adapter_weights(policy.vlm)
+    assert {name.split(".")[-3] for name in found} == {"q_proj", "down_proj"}
+    again = adapter_weights(load_policy(settings, 1.0, ONE, lora=Lora(2, targets=("q_proj", "down_proj")), seed=1).vlm)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+    with pytest.raises(InputError, match=r"lora.targets: unknown qproj; the model has q_proj, k_proj, v_proj, o_proj"):
+        load_policy(settings, 1.0, ONE, lora=Lora(rank=2, targets=("qproj",)))

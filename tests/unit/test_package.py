@@ -1,0 +1,57 @@
+"""What the wheel and the source distribution hold, and what a user has without the repository."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from scapo_eval.cli.example import FILES, command
+from scapo_eval.errors import InputError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def tracked() -> set[str]:
+    """Files under version control, which are also those of a source distribution."""
+    try:
+        done = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("git, or a checkout, not found")
+    return set(done.stdout.split("\0")) - {""}
+
+
+@pytest.fixture(scope="module")
+def wheel() -> set[str]:
+    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(CHECKOUT))
+    return {file.distribution_path for file in builder.recurse_included_files()}
+
+
+def test_the_wheel_is_the_packages_the_vocabularies_and_the_example(tracked: set[str], wheel: set[str]) -> None:
+    packages = {name for name in tracked if name.startswith(("scapo_eval/", "scapo_train/"))}
+    data = {name for name in tracked if name.startswith("vocab/")} | {f"examples/{name}" for name in FILES}
+    new = {name for name in wheel if (CHECKOUT / name).exists()} - tracked  # of a working tree, not yet committed
+    assert wheel - new == packages | {f"scapo_eval/{name}" for name in data}
+
+
+def test_the_source_distribution_builds_the_wheel(tracked: set[str]) -> None:
+    builder = pytest.importorskip("hatchling.builders.sdist").SdistBuilder(str(CHECKOUT))
+    left_out = tracked - {file.distribution_path for file in builder.recurse_included_files()}
+    of_the_checkout = (".ci/", ".github/", ".git", ".oxfmtrc.json", ".pre-commit-config.yaml", "pyproject.toml")
+    assert not [name for name in left_out if not name.startswith(of_the_checkout)]  # pyproject.toml is always in
+
+
+def test_the_example_without_the_repository(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "examples"
+    for _ in range(2):  # a second time changes nothing
+        done = CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
+        assert f"--truth {folder / 'truth.json'}" in done.output
+        for name in FILES:
+            assert (folder / name).read_bytes() == (CHECKOUT / "examples" / name).read_bytes()
+    (folder / "truth.json").write_text("{}")
+    with pytest.raises(InputError, match=r"truth\.json: exists and is not the example's"):
+        CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
+    assert (folder / "truth.json").read_text() == "{}"

@@ -1,0 +1,118 @@
+"""The Poisson bootstrap: the same weights everywhere, sums that add up, and intervals that are right."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from intervals import METRICS, coverage, population
+
+import scapo_eval.stats as stats
+from scapo_eval.comparison import compare
+from scapo_eval.counts import CountBuilder, CountTable, summed_by
+from scapo_eval.errors import InputError
+from scapo_eval.poisson import image_hashes, poisson_sums, swapped_sums
+from scapo_eval.results import Resampling, Run
+from scapo_eval.signature import Signature
+
+IDS = tuple(str(k) for k in range(3000))
+FIRST, SECOND = population(3000, np.random.default_rng(1))
+
+
+def run(rows: np.ndarray, name: str = "a", resampling: Resampling | None = None) -> Run:
+    table = CountTable(METRICS.columns, IDS[: len(rows)], rows)
+    signature = Signature.of("simulated")
+    return Run(
+        name=name,
+        signature=signature,
+        metric_set=METRICS,
+        table=table,
+        n_records=9,
+        resampling=resampling or Resampling(300),
+    )
+
+
+def test_sums_of_parts_add_up_in_any_order() -> None:
+    hashes = image_hashes(IDS)
+    assert hashes[7] == int.from_bytes(blake2b(b"7", digest_size=8).digest(), sys.byteorder)
+    order = np.random.default_rng(2).permutation(3000)
+    for sums in (poisson_sums, swapped_sums):
+        whole = sums(hashes, FIRST, resamples=101, seed=5)
+        parts = [sums(hashes[part], FIRST[part], resamples=101, seed=5) for part in np.array_split(order, 7)]
+        assert np.array_equal(np.sum(parts, axis=0), whole)
+        assert np.array_equal(sums(hashes, FIRST, resamples=40, seed=5), whole[:40])
+        assert not np.array_equal(sums(hashes, FIRST, resamples=101, seed=6), whole)
+
+
+def test_weights_are_poisson_and_independent() -> None:
+    ones = np.eye(200, dtype=np.int64)
+    drawn = poisson_sums(image_hashes(IDS[:200]), ones, resamples=5000, seed=1)  # a weight per resample and image
+    shares = np.bincount(drawn.ravel(), minlength=8)[:8] / drawn.size
+    assert np.allclose(shares, [math.exp(-1) / math.factorial(k) for k in range(8)], atol=0.002)
+    for weights in (drawn, drawn.T[:, :3000]):  # between images, and between resamples
+        apart = np.corrcoef(weights[:200].astype(float))[np.triu_indices(200, 1)]
+        assert abs(apart.mean()) < 0.005
+        assert abs(apart).max() < 6 / math.sqrt(weights.shape[1])
+    coins = swapped_sums(image_hashes(IDS[:200]), ones, resamples=5000, seed=1)
+    assert set(np.unique(coins)) == {0, 1}
+    assert abs(coins.mean() - 0.5) < 0.002
+    assert abs(np.corrcoef(coins.ravel(), drawn.ravel())[0, 1]) < 0.005
+
+
+def test_both_bootstraps_hold_the_true_value_as_often() -> None:
+    found = coverage(samples=150, images=200, resamples=200, seed=3)
+    assert all(share >= 0.89 for share in found.values()), found  # three standard errors of 1.8 %
+    for (kind, name), share in found.items():
+        assert abs(share - found["multinomial", name]) <= 0.03, (kind, name)
+
+
+def test_many_images_take_it_and_the_signature_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    below, other = run(FIRST), run(SECOND, "b")
+    assert "bootstrap" not in below.signature
+    assert below.metrics  # drawn now
+    monkeypatch.setattr(stats, "POISSON_ABOVE", 2999)
+    above = run(FIRST)
+    assert above.signature.fields["bootstrap"] == "poisson"
+    assert str(replace(above, resampling=Resampling(0)).signature).count("bootstrap") == 0
+    one, two = (each.metrics["hal_rate"] for each in (below, above))
+    assert (one.value, one.low != two.low) == (two.value, True)
+    assert abs(one.low - two.low) < 0.2 * (one.high - one.low)
+    forced = run(FIRST, resampling=Resampling(300, bootstrap="multinomial"))
+    assert (forced.metrics, forced.signature) == (below.metrics, below.signature)
+
+    differences = {}
+    for kind in ("multinomial", "poisson"):
+        drawn = Resampling(300, bootstrap=kind)  # type: ignore[arg-type]
+        rows = compare([below, other], resampling=drawn).comparisons
+        differences[kind] = {row["metric"]: row for row in rows}
+    for metric, row in differences["multinomial"].items():
+        also = differences["poisson"][metric]
+        assert also["difference"] == row["difference"]
+        assert abs(also["ci_low"] - row["ci_low"]) < 0.2 * (row["ci_high"] - row["ci_low"])
+        assert (also["p_value"], also["test"]) == (row["p_value"], row["test"])  # both 1 / 301: no swap comes as far
+
+    with pytest.raises(InputError, match="bootstrap"):
+        Resampling(bootstrap="jackknife")  # type: ignore[arg-type]
+
+
+def test_equal_systems_are_not_told_apart() -> None:
+    same = compare([run(FIRST), run(FIRST[::-1], "b")], resampling=Resampling(400, bootstrap="poisson")).comparisons
+    assert all(row["p_value"] > 0.05 for row in same)
+
+
+def test_sums_of_known_images_are_those_of_their_ids() -> None:
+    rng = np.random.default_rng(0)
+    builders = CountBuilder(METRICS.columns), CountBuilder(METRICS.columns)
+    for _ in range(3):
+        where = rng.integers(0, 500, 900)
+        builders[0].add([IDS[k] for k in where], FIRST[:900])
+        builders[1].add_known(IDS, *summed_by(where, FIRST[:900]))
+    one, two = (builder.table() for builder in builders)
+    assert one.image_ids == two.image_ids
+    assert np.array_equal(one.rows, two.rows)
+    empty = summed_by(np.zeros(0, dtype=np.int64), FIRST[:0])
+    assert [len(each) for each in empty] == [0, 0]

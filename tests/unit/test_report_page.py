@@ -1,0 +1,39 @@
+"""The page's modules: their bundle is one script in which every name is declared once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from scapo_eval.report import bundle
+
+DECLARED = re.compile(r"^(export )?(?:async )?(?:function|const|let|class) (\w+)", re.MULTILINE)
+
+
+def test_every_import_is_exported_where_it_says_and_every_name_is_declared_once() -> None:
+    modules = bundle.texts(".js")
+    declared = {name: DECLARED.findall(text) for name, text in modules.items()}
+    exported = {name: {each for export, each in found if export} for name, found in declared.items()}
+    imported: dict[str, set[str]] = {name: set() for name in modules}
+    for text in modules.values():
+        for names, module in bundle.IMPORT.findall(text):
+            imported[module] |= {each.strip() for each in names.split(",") if each.strip()}
+    assert imported == exported  # nothing missing, nothing exported that no module imports
+    times = Counter(each for found in declared.values() for _, each in found)
+    assert [each for each, n in times.items() if n > 1] == []
+
+
+def test_bundle_holds_no_module_syntax_and_declares_before_it_uses() -> None:
+    script = bundle.script()
+    assert not re.search(r"^\s*(import|export)\b", script, re.MULTILINE)
+    for name, text in bundle.texts(".js").items():
+        begin = script.index(text.split("\n", 1)[0])
+        for _, needed in bundle.IMPORT.findall(text):
+            assert script.index(bundle.texts(".js")[needed].split("\n", 1)[0]) < begin, (name, needed)
+
+
+def test_every_part_is_in_the_page() -> None:
+    page = bundle.texts(".html")
+    included = {name for text in page.values() for name in re.findall(r'\{% include "(\w+)" %\}', text)}
+    assert included == set(page) - {"page"}
+    assert all(text in bundle.style() for text in bundle.texts(".css").values())
