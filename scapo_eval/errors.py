@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -85,7 +86,20 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
         raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
 
 
+UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a record leads to that has not the form it should have."""
+
+
+def unfit(error: Exception) -> str:
+    """Why a record cannot be read, for a message: a ValueError says it, of another error the kind is named, too."""
+    return str(error) if isinstance(error, ValueError) else f"not a valid record ({type(error).__name__}: {error})"
+
+
 def short_repr(value: object) -> str:
-    """The ``repr`` of a value, cut to 60 characters for a message."""
-    text = repr(value)
+    """The ``repr`` of a value in 60 characters, for a message; of a deep or huge one only the beginning is read."""
+    text = _SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 4, 60, 60, 60

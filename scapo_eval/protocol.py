@@ -271,6 +271,7 @@ def _limit(card: str) -> int | None:
     """``max_tokens`` of a run card, None where there is none."""
     if not Path(card).is_file():
         return None
-    sampling = read_json(card).get("sampling")
+    found = read_json(card)
+    sampling = found.get("sampling") if isinstance(found, dict) else None
     limit = sampling.get("max_tokens") if isinstance(sampling, dict) else None
     return limit if isinstance(limit, int) else None

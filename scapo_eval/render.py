@@ -17,6 +17,7 @@ from .benchmark import SUMMARIES, benchmark
 from .errors import InputError
 from .metric import MetricSet
 from .names import benchmark_name, metric_name
+from .text import guarded
 
 Format = Literal["latex", "markdown", "csv"]
 
@@ -494,5 +495,5 @@ def _csv(table: Table) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])
     for name, cells in table.rows:
-        writer.writerow([name, *("" if cell.value is None else repr(cell.value) for cell in cells)])
+        writer.writerow([guarded(name), *("" if cell.value is None else repr(cell.value) for cell in cells)])
     return stream.getvalue()

@@ -12,7 +12,7 @@ import numpy as np
 
 from .benchmark import metric_set_of
 from .counts import CountTable
-from .errors import InputError, ScapoError, check_choice, short_repr
+from .errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
 from .io.formats import recognize
 from .io.harness_results import FINISHED, GENERAL
@@ -336,7 +336,7 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         )
     except ScapoError as error:
         raise InputError(str(error), path=path) from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except UNFIT as error:
         reason = f"damaged results file ({type(error).__name__}: {error}); write it anew with -o of its verb"
         raise InputError(reason, path=path) from None
 

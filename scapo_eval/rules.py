@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, short_repr
 
 CLASSES = ("brand", "color", "depiction", "idiom", "material", "modifier", "other sense", "photograph", "verb")
 """What the word does in place of naming its thing."""
 
 LIMIT = 20_000
 """Phrases that one template may stand for."""
+
+LIMIT_OF_LIST = 50 * LIMIT
+"""Phrases that a list of templates may stand for."""
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
@@ -59,7 +62,7 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
         InputError: something else stands there, an unknown class or list, a malformed or too large template.
     """
     if not isinstance(entries, list):
-        raise InputError(f"'ignore': expected a list, found {entries!r}")
+        raise InputError(f"'ignore': expected a list, found {short_repr(entries)}")
     plain = [entry for entry in entries if not isinstance(entry, dict)]
     if plain:
         yield _rule({"phrases": plain}, lists)
@@ -69,13 +72,16 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
             if unknown:
                 raise InputError(f"'ignore': unknown key '{unknown[0]}'; known: class, reason, phrases")
             if entry.get("class") not in CLASSES:
-                raise InputError(f"'ignore': unknown class {entry.get('class')!r}; known: {', '.join(CLASSES)}")
+                raise InputError(
+                    f"'ignore': unknown class {short_repr(entry.get('class'))}; known: {', '.join(CLASSES)}"
+                )
             yield _rule(entry, lists)
 
 
 def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> IgnoreRule:
-    templates = {template: expand(template, lists) for template in texts("ignore", entry.get("phrases") or [])}
-    return IgnoreRule(str(entry.get("class") or ""), " ".join(str(entry.get("reason") or "").split()), templates)
+    templates = _expanded("ignore", entry.get("phrases") or [], lists)
+    reason = " ".join(text_of("reason", entry.get("reason")).split())
+    return IgnoreRule(text_of("class", entry.get("class")), reason, templates)
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:
@@ -85,13 +91,25 @@ def parse_lists(lists: object) -> dict[str, list[str]]:
         InputError: not a mapping of names to lists of words.
     """
     if not isinstance(lists, dict):
-        raise InputError(f"'lists': expected names with lists of words, found {lists!r}")
+        raise InputError(f"'lists': expected names with lists of words, found {short_repr(lists)}")
     parsed: dict[str, list[str]] = {}
     for name, words in lists.items():
         if not isinstance(name, str):
-            raise InputError(f"'lists': name {name!r} is not text; put it in quotes")
-        parsed[name] = [word for template in texts(f"list '{name}'", words) for word in expand(template, parsed)]
+            raise InputError(f"'lists': name {short_repr(name)} is not text; put it in quotes")
+        parsed[name] = [word for listed in _expanded(f"list '{name}'", words, parsed).values() for word in listed]
     return parsed
+
+
+def _expanded(owner: str, words: object, lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Template -> the phrases it stands for."""
+    found: dict[str, list[str]] = {}
+    size = 0
+    for template in texts(owner, words):
+        found[template] = expand(template, lists)
+        size += len(found[template])
+        if size > LIMIT_OF_LIST:
+            raise InputError(f"'{owner}' stands for more than {LIMIT_OF_LIST:,} phrases")
+    return found
 
 
 def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
@@ -102,7 +120,7 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
     """
     parts = _CHOICE.split(template)
     if any(c in part for part in parts[::2] for c in "{}|"):
-        raise InputError(f"template '{template}': a brace without its partner, or a bar outside of braces")
+        raise InputError(f"template {short_repr(template)}: a brace without its partner, or a bar outside of braces")
     options: list[Sequence[str]] = []
     size = 1
     for k, part in enumerate(parts):
@@ -114,12 +132,27 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
             options.append(lists[part.strip()])
         else:
             raise InputError(
-                f"template '{template}': unknown list '{part.strip()}'; known: {', '.join(lists) or 'none'}"
+                f"template {short_repr(template)}: unknown list '{part.strip()}'; known: {', '.join(lists) or 'none'}"
             )
         size *= len(options[-1])
+        if size > LIMIT**3:
+            break
     if size > LIMIT:
-        raise InputError(f"template '{template}' stands for {size:,} phrases; at most {LIMIT:,}")
+        raise InputError(f"template {short_repr(template)} stands for {size:,} phrases; at most {LIMIT:,}")
     return list(dict.fromkeys(" ".join("".join(choice).split()) for choice in product(*options)))
+
+
+def text_of(key: str, value: object) -> str:
+    """A text as it stands in a vocabulary file, empty where there is none; a plain number is its digits.
+
+    Raises:
+        InputError: a list, a mapping, or True or False.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, (list, dict, bool)):
+        raise InputError(f"'{key}': expected a text, found {short_repr(value)}")
+    return str(value)
 
 
 def texts(owner: str, words: object) -> list[str]:
@@ -129,9 +162,9 @@ def texts(owner: str, words: object) -> list[str]:
         InputError: it is not a list, or holds something else than text.
     """
     if isinstance(words, str) or not hasattr(words, "__iter__"):
-        raise InputError(f"'{owner}': expected a list of aliases, found {words!r}")
+        raise InputError(f"'{owner}': expected a list of aliases, found {short_repr(words)}")
     listed = list(words)
     for word in listed:
         if not isinstance(word, str):
-            raise InputError(f"'{owner}': {word!r} is not text; put it in quotes")
+            raise InputError(f"'{owner}': {short_repr(word)} is not text; put it in quotes")
     return listed

@@ -18,6 +18,42 @@ GAP = " "
 HYPHENS = "-\u2010\u2011"
 """Hyphen-minus, hyphen, non-breaking hyphen (which recent models write in ``T-shirt``)."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def printable(text: str) -> str:
+    r"""A text for a terminal: control characters, marks of direction and lone surrogates as escapes (``\x1b``).
+
+    Tabs and line ends stay.
+    """
+    return text if text.isascii() and text.isprintable() else _CONTROL.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?\s?%?", re.IGNORECASE | re.ASCII)
+_guards = True
+
+
+def guard_cells(on: bool) -> None:
+    """Sets whether :func:`guarded` does anything, in this process (``--guard-cells``, ``--plain-cells``)."""
+    global _guards
+    _guards = on
+
+
+def guarded(cell: str) -> str:
+    """A cell of a CSV or TSV table, with ``'`` before what a spreadsheet would take for a formula; numbers stay."""
+    formula = cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
+    return f"'{cell}" if _guards and formula and not _NUMBER.fullmatch(cell) else cell
+
+
+def unguarded(cell: str) -> str:
+    """The cell that :func:`guarded` was given."""
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in ("=", "+", "-", "@", "\t", "\r") and cell[1:2] else cell
+
+
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
     "\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa00-\uaadf"  # Tai, Balinese, Javanese, Cham

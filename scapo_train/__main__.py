@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from scapo_eval.errors import ScapoError
+from scapo_eval.text import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trainer.train(settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
-            print(f"scapo_train: {str(error) or 'interrupted'}", file=sys.stderr)
+            print(f"scapo_train: {printable(str(error)) or 'interrupted'}", file=sys.stderr)
         return watch.exit_code(error)
     return 0
 

@@ -1,7 +1,8 @@
 """Checkpoints that a run continues from, and the export in Hugging Face format that others load.
 
 A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (PyTorch's
-distributed format: each rank writes its part, and another number of ranks can read it) and ``state.json``.
+distributed format: each rank writes its part, and another number of ranks can read it) and ``state.json``. It is read
+as data: its pickled metadata may name the classes of tensors' metadata only, and tensors are loaded as weights.
 The frozen parameters are in the base model. Everything is written under another name, synchronized to the
 disk and then renamed: a folder with its right name is complete. On several machines the folder must be one
 that all of them see.
@@ -9,8 +10,10 @@ that all of them see.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import pickle
 import re
 import shutil
 import warnings
@@ -28,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from scapo_eval.errors import InputError
 from scapo_eval.io.files import atomic_write, dump_json, read_json
@@ -36,7 +40,7 @@ from .lora import adapter_weights, merged_weights, save_adapter_config
 
 logger = logging.getLogger(__name__)
 
-STATE = "state.json"
+STATE, METADATA = "state.json", ".metadata"
 _NAME = re.compile(r"step-(\d+)")
 _COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 _TEMPLATES = "additional_chat_templates"
@@ -103,7 +107,9 @@ class Checkpoints:
         Raises:
             InputError: the checkpoint is damaged, or is one of another model or optimizer.
         """
-        state: dict[str, Any] = read_json(path / STATE)
+        state = read_json(path / STATE)
+        if not isinstance(state, dict) or type(state.get("step")) is not int:
+            raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
         _make_moments(optimizer)
         _read(_tensors(model, optimizer), path)
         return state
@@ -223,7 +229,7 @@ def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) ->
 def _read(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         with _quiet():
-            dcp.load(tensors, checkpoint_id=path)
+            dcp.load(tensors, storage_reader=_Reader(path))
     except CheckpointException as error:
         cause, _ = next(iter(error.failures.values()))
         why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
@@ -248,6 +254,54 @@ def _make_moments(optimizer: torch.optim.Optimizer) -> None:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+
+
+_ALLOWED = {
+    "torch.distributed.checkpoint.metadata": {
+        "Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta",
+        "_MEM_FORMAT_ENCODING",
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size", "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"},
+    "pathlib": {"PosixPath", "WindowsPath"},
+    "pathlib._local": {"PosixPath", "WindowsPath"},
+}  # fmt: skip
+"""Module -> what PyTorch's metadata of tensors is made of. Pickle could name anything else, and call it."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """A class of the list; anything else is what a foreign folder wants to have run."""
+        if name not in _ALLOWED.get(module, ()):
+            raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint of tensors has")
+        return super().find_class(module, name)
+
+
+class _Reader(dcp.FileSystemReader):
+    """Reads tensors and nothing else: PyTorch's own reader would run whatever ``.metadata`` says."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The metadata, of known classes only.
+
+        Raises:
+            UnpicklingError: it names anything else; CheckpointException on every rank where it is read collectively.
+        """
+        try:
+            found = _Unpickler(io.BytesIO((Path(self.path) / METADATA).read_bytes())).load()
+        except (OSError, pickle.UnpicklingError):
+            raise
+        except Exception as error:  # pickle does not say what damaged data raises
+            raise pickle.UnpicklingError(f"{METADATA} is damaged: {_one_line(error)}") from None
+        tensors = found.state_dict_metadata if isinstance(found, Metadata) else None
+        if not isinstance(tensors, dict) or not all(isinstance(e, TensorStorageMetadata) for e in tensors.values()):
+            raise pickle.UnpicklingError(f"{METADATA} is not that of tensors")
+        for each in (found.storage_data or {}).values():
+            if Path(each.relative_path).name != str(each.relative_path):
+                raise pickle.UnpicklingError(f"{METADATA} names a file outside of the checkpoint")
+        found.storage_meta = found.storage_meta or StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
 
 
 class _Writer(dcp.FileSystemWriter):

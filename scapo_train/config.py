@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 import typing
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from scapo_eval.errors import InputError, InputErrors
+from scapo_eval.errors import InputError, InputErrors, short_repr
+from scapo_eval.io.files import read_bytes
 from scapo_eval.reward import RewardConfig
 from scapo_eval.token_credit import Eos, Truncated
 from scapo_eval.types import Rule
@@ -42,6 +44,9 @@ ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_rewar
 """What can go wrong while training (:mod:`scapo_train.alarms`)."""
 
 SHIPPED = Path(__file__).parent / "configs"
+
+_LARGEST = 2**63
+_LONGEST = 2**20  # bytes of a file of settings
 
 
 @dataclass(frozen=True)
@@ -385,15 +390,13 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     path = Path(source)
     if not path.exists() and (SHIPPED / f"{path.stem}.toml").exists():
         path = SHIPPED / f"{path.stem}.toml"
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         names = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
-        raise InputError(f"configuration not found (shipped: {names})", path=str(source)) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=str(source)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not a valid TOML file: {error}", path=str(source)) from None
+        raise InputError(f"configuration not found (shipped: {names})", path=str(source))
+    data = read_bytes(path)
+    if len(data) > _LONGEST:
+        raise InputError(f"not a valid TOML file: more than {_LONGEST >> 10} KiB", path=str(source))
+    table = _parsed(data, str(source))
     for override in overrides:
         section, value = _override(override)
         inner = table.setdefault(section[0], {})
@@ -447,7 +450,21 @@ def _against_published(
 
 def from_toml(text: str) -> Config:
     """The configuration that :func:`to_toml` wrote; errors as of :func:`load`."""
-    return from_table(tomllib.loads(text))
+    return from_table(_parsed(text.encode("utf-8", "surrogatepass")))
+
+
+def _parsed(data: bytes, source: str | None = None) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        InputError: not valid TOML, or nested so deeply, or numbers so long, that Python does not read them.
+    """
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise InputError("not a valid TOML file: nested too deeply", path=source) from None
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are such, and int's on too many digits
+        raise InputError(f"not a valid TOML file: {error}", path=source) from None
 
 
 def to_toml(config: Config) -> str:
@@ -471,10 +488,10 @@ def _override(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     section = key.strip().split(".")
     if not equals or len(section) != 2:
-        raise InputError(f"--set takes section.key=value, got {text!r}")
+        raise InputError(f"--set takes section.key=value, got {short_repr(text)}")
     try:
-        return section, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return section, _parsed(f"value = {value}".encode("utf-8", "surrogatepass"))["value"]
+    except InputError:
         return section, value.strip()
 
 
@@ -501,19 +518,27 @@ def _typed(value: Any, hint: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin is Literal:
         choices = typing.get_args(hint)
-        if value not in choices:
-            raise ValueError(f"expected one of {', '.join(repr(choice) for choice in choices)}, got {value!r}")
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(
+                f"expected one of {', '.join(repr(choice) for choice in choices)}, got {short_repr(value)}"
+            )
         return value
     if origin is tuple:
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
-            raise ValueError(f"expected a list of strings, got {value!r}")
+            raise ValueError(f"expected a list of strings, got {short_repr(value)}")
         return tuple(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST:
         return float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        raise ValueError(f"expected {hint.__name__}, got {value!r}")
+        raise ValueError(f"expected {hint.__name__}, got {short_repr(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {value}")
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        raise ValueError("expected a number below 2**63")
+    if isinstance(value, str) and any(c < " " or c == "\x7f" for c in value):
+        raise ValueError(f"expected a text without control characters, got {short_repr(value)}")
     return value
 
 
@@ -524,6 +549,7 @@ _POSITIVE = {
     "run": ("keep",),
     "alarms": ("length_factor",),
 }
+_BELOW_ONE = {"optim": ("beta1", "beta2"), "loss": ("clip_low",)}
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
@@ -534,6 +560,10 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         for key in keys:
             if getattr(getattr(config, section), key) <= 0:
                 found.append(f"{section}.{key} must be greater than 0")
+    for section, keys in _BELOW_ONE.items():
+        for key in keys:
+            if (value := getattr(getattr(config, section), key)) >= 1:
+                found.append(f"{section}.{key} must be less than 1, got {value}")
     for part in fields(config):
         values = getattr(config, part.name)
         for each in fields(values):

@@ -117,6 +117,8 @@ def read_prompts(
             found.append(source)
         except InputError as error:
             faults.add(InputError(error.reason, path=str(path), line=number))
+        except ValueError as error:
+            faults.add(InputError(f"'image_id' {error}", path=str(path), line=number))
     faults.raise_if_any()
     if skipped:
         _log.warning("%s: %d prompts left out: the truth does not know their images", path, skipped)
@@ -183,6 +185,8 @@ def check_pictures(sources: Sequence[Source]) -> None:
 
 def _string(record: Any, key: str) -> str:
     value = record.get(key) if isinstance(record, dict) else None
+    if isinstance(value, str) and "\0" in value:
+        raise InputError(f"'{key}' holds a NUL")
     if not isinstance(value, str) or not value:
         found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
         raise InputError(f"'{key}' must be a string that is not empty (found: {found})")

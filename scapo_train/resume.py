@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import parse_json
+from scapo_eval.io.files import decoding, parse_json
 
 from .config import Config, from_toml
 from .log import METRICS
@@ -80,7 +80,8 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
     done = 0
     if (folder / METRICS).exists():
         lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
-        done = max((parse_json(line)["step"] for line in lines if line.endswith(b"\n")), default=0)
+        with decoding("file of metrics", folder / METRICS):
+            done = max((int(parse_json(line)["step"]) for line in lines if line.endswith(b"\n")), default=0)
     if (folder / "model").exists() or (save_every and done > save_every):
         reason = f"has {done} steps, but no checkpoint to go on from: restore it, or set another run.output"
         raise InputError(reason, path=str(folder))

@@ -19,6 +19,7 @@ import torch
 
 from scapo_eval.engines.hf import load_processor
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.io.files import decoding
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import RewardConfig, SubsentenceReward
 from scapo_eval.tokens import decode_batch
@@ -26,7 +27,7 @@ from scapo_eval.vocabulary import Vocabulary
 
 from .alarms import AlarmWatch
 from .best import Best
-from .checkpoint import Checkpoints, export
+from .checkpoint import STATE, Checkpoints, export
 from .config import Config, required, to_toml
 from .credit import CreditedBatch, credit, resamples
 from .data import Prompts, Response, check_pictures, indices_of_step, read_prompts, seed_of
@@ -368,12 +369,14 @@ class Trainer:
             check_not_deleted(self.folder, self.config.run.save_every)
             return 0
         state = self.checkpoints.load(newest, self.policy, self.optimizer)
-        self.prompts.bad.update(state["bad"])
-        if "best" in state:
-            self.best.restore(state["best"])
-            self.alarms.restore(state["alarms"])
+        with decoding("state of a checkpoint", newest / STATE):
+            self.prompts.bad.update(map(int, state["bad"]))
+            if "best" in state:
+                self.best.restore(state["best"])
+                self.alarms.restore(state["alarms"])
+            settings = str(state["config"])
         reward = (state.get("reward"), str(self.reward.signature))
-        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
+        check_changes(settings, self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])

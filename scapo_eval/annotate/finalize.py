@@ -12,12 +12,12 @@ import orjson
 
 from ..errors import InputError, InputErrors
 from ..inference.runner import now
-from ..io.files import atomic_write, dump_json, read_json
+from ..io.files import atomic_write, decoding, dump_json, read_json
 from ..oracle import PresenceOracle
 from ..prompts import DESCRIBE
 from ..signature import digest
 from .passes import PASSES, UNREAD
-from .qc.summary import summarize, summary_path
+from .qc.summary import read_summary, summarize, summary_path
 from .qc.summary_tables import labels_table, overall_table, rounds_table
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
@@ -57,12 +57,14 @@ def finalize(
     oracle = PresenceOracle.from_matrix(
         matrix, ids, store.labels, vocabulary_fingerprint=store.vocabulary.fingerprint, source=output
     )
-    oracle.save(output)
     card = _card(store, oracle, output, license, note)
+    with decoding("card: pool.json of the run", store.folder / "pool.json"):
+        text = markdown(card)
+    oracle.save(output)
     with atomic_write(f"{output}{CARD}") as stream:
         stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     with atomic_write(f"{output}{MARKDOWN}") as stream:
-        stream.write(markdown(card).encode("utf-8", "replace"))
+        stream.write(text.encode("utf-8", "replace"))
     return card
 
 
@@ -177,7 +179,7 @@ def _quality_now(store: Store) -> dict[str, Any] | None:
     """The state of quality control for the current matrix; the summary written after a round may be older."""
     if not summary_path(store).is_file():
         return None
-    return summarize(store, confidence=read_json(summary_path(store))["confidence"])
+    return summarize(store, confidence=read_summary(store)["confidence"])
 
 
 def markdown(card: Mapping[str, Any]) -> str:

@@ -260,13 +260,15 @@ def _forecast(session: Session, done: int, total: int, calls: int) -> Forecast:
 
 def _list_open(store: Store, outcome: Outcome) -> None:
     """``unread.jsonl``: the cells that are open because no answer could be read or none came, with the last one."""
-    rows_so_far = chain(store.lines(UNREAD), outcome.unread, outcome.failed)
-    listed = {(row["image_id"], row["label"]): row for row in rows_so_far}
+    rows_so_far = chain(store.lines(UNREAD, dict[str, str]), outcome.unread, outcome.failed)
+    listed = {(row.get("image_id"), row.get("label")): row for row in rows_so_far}
     rows = {image: k for k, image in enumerate(store.image_ids)}
     still = [
         row
         for (image, label), row in listed.items()
-        if store.matrix[rows[image], store.vocabulary.label_ids[label]] == UNKNOWN
+        if image in rows
+        and label in store.vocabulary.label_ids
+        and store.matrix[rows[image], store.vocabulary.label_ids[label]] == UNKNOWN
     ]
     with atomic_write(store.folder / UNREAD) as stream:
         stream.writelines(dump_json(row) + b"\n" for row in still)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engines import Sampling
-from ..errors import InputError
+from ..errors import UNFIT, InputError
 from ..inference.runner import Session
 from ..io.files import iter_records
 from ..vocabulary import Vocabulary
@@ -95,7 +95,7 @@ def listed_cells(store: Store, path: str) -> NDArray[np.bool_]:
     for line, record in iter_records(path):
         try:
             cells[rows[str(record["image_id"])], store.vocabulary.label_ids[record["label"]]] = True
-        except (KeyError, TypeError) as error:
+        except UNFIT as error:
             reason = f"expected an image_id and a label of the run, missing or unknown: {error}"
             raise InputError(reason, path=path, line=line) from None
     return cells

@@ -17,6 +17,7 @@ and at most part of one, which is cut off.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,13 +25,14 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
 from ..inference.runner import now
 from ..inference.sources import ImageFile
-from ..io.files import atomic_write, dump_json, parse_json, read_json
+from ..io.files import atomic_write, decoding, dump_json, parse_json, read_bytes, read_json
 from ..signature import digest
 from ..vocabulary import Vocabulary
 
@@ -163,10 +165,12 @@ class Store:
         if not (folder / "run.json").is_file():
             raise InputError("annotation run not found (`scapo-eval annotate coarse` creates one)", path=str(folder))
         run = read_json(folder / "run.json")
-        if not isinstance(run, dict) or run.get("format") != FORMAT:
+        made = run.get("vocabulary") if isinstance(run, dict) else None
+        if not isinstance(run, dict) or run.get("format") != FORMAT or not isinstance(made, dict):
             raise InputError(f"not a valid annotation run of the format {FORMAT}", path=str(folder / "run.json"))
-        if vocabulary is not None and vocabulary.fingerprint != run["vocabulary"]["fingerprint"]:
-            made = run["vocabulary"]
+        if not {"name", "fingerprint"} <= made.keys():
+            raise InputError("damaged: 'vocabulary' has no name or fingerprint", path=str(folder / "run.json"))
+        if vocabulary is not None and vocabulary.fingerprint != made["fingerprint"]:
             reason = (
                 f"was begun with the vocabulary '{made['name']}' (fingerprint {made['fingerprint']}), but "
                 f"'{vocabulary.name}' has {vocabulary.fingerprint}: labels or aliases have changed. Go on with "
@@ -287,20 +291,30 @@ class Store:
         with open(self.folder / name, "ab", buffering=0) as stream:
             stream.write(dump_json(row) + b"\n")
 
-    def lines(self, name: str) -> list[dict[str, Any]]:
+    def lines(self, name: str, form: Any = dict[str, Any]) -> list[Any]:
         """The lines of one of the folder's JSON Lines files, empty where the file does not exist.
 
         Half a line at the end, which a killed process leaves, is ignored, and cut off if the run is open for writing.
+
+        Args:
+            name: name of the file.
+            form: type of each line, as msgspec takes it.
+
+        Raises:
+            InputError: a line is not of that type, with its number.
         """
         path = self.folder / name
-        data = path.read_bytes() if path.exists() else b""
+        data = read_bytes(path) if path.exists() else b""
         whole = data.rfind(b"\n") + 1
         if whole < len(data) and self._lock is not None:
             os.truncate(path, whole)
-        try:
-            return [parse_json(line) for line in data[:whole].splitlines()]
-        except ValueError as error:
-            raise InputError(f"damaged: {error}", path=str(path)) from None
+        found = []
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+            try:
+                found.append(msgspec.convert(parse_json(line), form))
+            except ValueError as error:
+                raise InputError(f"damaged: {error}", path=str(path), line=number) from None
+        return found
 
     def open_cells(self) -> NDArray[np.int64]:
         """(n, 2) row and column of each open cell (no verdict, image not excluded), in the order of the rows."""
@@ -360,17 +374,20 @@ class Store:
         folder = self.folder
         self.vocabulary = Vocabulary.load(folder / "vocabulary.json")
         self.labels = self.vocabulary.labels
-        self.images = tuple(ImageFile(row["image_id"], row["name"], row["path"]) for row in self.lines("images.jsonl"))
+        self.images = tuple(self.lines("images.jsonl", ImageFile))
         self.image_ids = tuple(each.image_id for each in self.images)
         self.paths = tuple(each.path for each in self.images)
+        if len(set(self.image_ids)) < len(self.image_ids) or not self.images:
+            raise InputError("damaged: no image, or one that appears twice", path=str(folder / "images.jsonl"))
         self.matrix = np.full((len(self.image_ids), len(self.labels)), UNKNOWN, dtype=np.int8)
         self._latest = np.full(self.matrix.shape, _NONE, dtype=np.int32)
-        for row in self.lines("excluded.jsonl"):
-            self._set_excluded(row["image_id"], row["reason"])
+        for excluded in self.lines("excluded.jsonl", _Excluded):
+            self._set_excluded(excluded.image_id, excluded.reason)
+        self.lines("prompts.jsonl", _Prompt)  # what others rely on is there
         self.prompts = {row["prompt"]: row for row in self.lines("prompts.jsonl")}
         log = self._read_log()
         # after the log: a provenance is written before the verdicts that refer to it
-        self._provenances = [Provenance(**row) for row in self.lines("sources.jsonl")]
+        self._provenances = self.lines("sources.jsonl", Provenance)
         self._ids = {provenance: k for k, provenance in enumerate(self._provenances)}
         for part in (*self._versions, log):
             self._check(part)
@@ -393,17 +410,11 @@ class Store:
             self._generation, self._versions = 0, []
             try:
                 if archive.exists():
-                    with np.load(archive, allow_pickle=False) as columns:
-                        self._generation = int(columns["generation"])
-                        versions = np.empty(len(columns["row"]), _RECORD)
-                        for name in _RECORD.names or ():
-                            versions[name] = columns[name]
+                    self._generation, versions = _read_archive(archive)
                     self._versions = [versions]
                 data = (self.folder / f"verdicts.{self._generation}.log").read_bytes()
             except FileNotFoundError:
                 continue
-            except (ValueError, KeyError, OSError) as error:
-                raise InputError(f"damaged: {error}", path=str(archive)) from None
             return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
         raise InputError("damaged: the log of verdicts that follows verdicts.npz is missing", path=str(self.folder))
 
@@ -411,7 +422,14 @@ class Store:
         images, labels = self.matrix.shape
         for name, limit in (("row", images), ("label", labels), ("source", len(self._provenances))):
             if len(records) and records[name].max() >= limit:
-                raise InputError(f"damaged: a verdict names {name} {records[name].max()}", path=str(self.folder))
+                raise self._damaged(f"a verdict names {name} {records[name].max()}")
+        if not np.isin(records["verdict"], (PRESENT, ABSENT, UNKNOWN)).all():
+            raise self._damaged("a verdict is neither 1, 0 nor -1")
+
+    def _damaged(self, reason: str) -> InputError:
+        """Which of the files is wrong cannot be told: they refer to each other."""
+        names = "verdicts.*, sources.jsonl, images.jsonl or vocabulary.json"
+        return InputError(f"damaged: {reason} ({names})", path=str(self.folder))
 
     def _take(self, records: NDArray[np.void]) -> None:
         self._versions.append(records)
@@ -454,6 +472,30 @@ _MADE_FIRST = frozenset(
 """What a kill in the middle of :meth:`Store.create` may leave."""
 
 
+class _Excluded(msgspec.Struct):
+    image_id: str
+    reason: str | None
+
+
+class _Prompt(msgspec.Struct):
+    prompt: str
+    kind: Kind
+    labels: list[str]
+
+
+def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
+    """Number of the log that follows, and the archived verdicts."""
+    with decoding("archive of verdicts", path), np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+        versions = np.empty(len(columns["row"]), _RECORD)
+        for name in _RECORD.names or ():
+            column = columns[name]
+            if column.dtype != _RECORD[name] or column.shape != versions.shape:
+                raise ValueError(f"'{name}' is of another type or size")
+            versions[name] = column
+        generation = int(columns["generation"][()])
+    return generation, versions
+
+
 def _lock(folder: Path) -> int:
     """Keeps other writers out as long as the descriptor is open.
 
@@ -467,7 +509,7 @@ def _lock(folder: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = os.pread(lock, 32, 0).decode().strip()
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
         who = f"process {holder}" if holder else "another process"
         raise InputError(f"{who} is writing this run; wait for it, or end it", path=str(folder)) from None

@@ -17,14 +17,15 @@ from ..annotate.coarse import prompts_for as coarse_prompts
 from ..annotate.passes import UNREAD, Forecast, Outcome, journal_of, judge_of
 from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template
+from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
 from ..annotate.store import UNKNOWN, Store
 from ..engines import Engine
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import find_images
-from ..io.files import read_json
 from ..vocabulary import Vocabulary
+from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT
 from .groups import Group
@@ -105,7 +106,7 @@ def sample_command(
 
     card = write_sample(output, find_images(pool, images_root), n, seed=seed, exclude=exclude, sources=pool)
     kept_out = sum(each["in_pool"] for each in card["excluded"])
-    click.echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
+    echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
 
 
 @command.command("coarse")
@@ -344,7 +345,7 @@ def _finish(store: Store, outcome: Outcome, settings: EngineSettings) -> int:
 
 def _say(settings: EngineSettings, text: str) -> None:
     if not settings.quiet:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 def _no_restart(settings: EngineSettings) -> None:
@@ -401,10 +402,9 @@ def joint_groups(options: Sequence[str]) -> dict[tuple[str, ...], str | None]:
 
 def _round(store: Store, given: int | None) -> int:
     """Number of the round of quality control that a refinement follows."""
-    path = store.folder / "qc" / "summary.json"
-    if given is not None or not path.is_file():
+    if given is not None or not summary_path(store).is_file():
         return given or 0
-    return len(read_json(path)["rounds"])
+    return len(read_summary(store)["rounds"])
 
 
 @command.command("finalize")
@@ -428,15 +428,15 @@ def finalize_command(run: str, output: str, allow_unknown: bool, license_: str, 
     store = Store.open(run)
     card = finalize(store, output, allow_unknown=allow_unknown, license=license_, note=note)
     if prompts is not None:
-        click.echo(f"{prompts}: {write_prompts(store, prompts):,} prompts (data.train of scapo_train)", err=True)
+        echo(f"{prompts}: {write_prompts(store, prompts):,} prompts (data.train of scapo_train)", err=True)
     cells, images = card["cells"], card["images"]
-    click.echo(
+    echo(
         f"{output}: {images['n']:,} images x {card['vocabulary']['labels']:,} labels, "
         f"{cells['present_per_image']:.2f} present per image, {cells['unknown']:,} unknown; "
         f"{len(images['excluded']):,} images excluded",
         err=True,
     )
     if card["quality_control"] is None:
-        click.echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
+        echo("scapo-eval: warning: nobody has checked this matrix (annotate qc): its error is unknown", err=True)
     if not license_:
-        click.echo("scapo-eval: warning: --license is missing: the card says NOT STATED", err=True)
+        echo("scapo-eval: warning: --license is missing: the card says NOT STATED", err=True)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,8 +21,10 @@ from ..annotate.store import Store
 from ..errors import ScapoError
 from ..io.files import atomic_write, dump_json
 from ..stats import DEFAULT_SEED
+from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
+from .screen import SafeConsole
 
 CONFIDENCE = click.option(
     "--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=DEFAULT_CONFIDENCE, show_default=True,
@@ -72,8 +73,8 @@ def draw(
     store = Store.open(run)
     if undecided:
         asked_for = ask_undecided(store)
-        click.echo(f"round {asked_for.number}: {len(asked_for.answers):,} undecided cells", err=True)
-        click.echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+        echo(f"round {asked_for.number}: {len(asked_for.answers):,} undecided cells", err=True)
+        echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
         return
     wanted = [label.strip() for label in labels.split(",")] if labels else None
     if failing:
@@ -82,12 +83,12 @@ def draw(
             raise ScapoError("no label has errors in the last finished round")
     drawn = draw_round(store, labels=wanted, random=random, present=present, at_least=at_least, seed=seed)
     asked = drawn.draw.pairs
-    click.echo(
+    echo(
         f"round {drawn.number}: {len(asked.rows):,} pairs of {len(drawn.draw.labels):,} labels "
         f"({int((~asked.random).sum()):,} drawn because the judge calls them present); seed {seed}",
         err=True,
     )
-    click.echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
+    echo(f"answer them: scapo-eval annotate qc serve {run}", err=True)
 
 
 @command.command()
@@ -110,7 +111,7 @@ def serve(run: str, port: int, browse: bool, by: str | None, confidence: float) 
 
         def finished(summary: dict[str, Any]) -> None:
             show(summary, run)
-            click.echo("the page shows the errors; Ctrl-C ends the server", err=True)
+            echo("the page shows the errors; Ctrl-C ends the server", err=True)
 
         try:
             server = QcServer(
@@ -120,15 +121,15 @@ def serve(run: str, port: int, browse: bool, by: str | None, confidence: float) 
             raise ScapoError(f"port {port} cannot be used: {error.strerror}") from None
         with server:
             left = len(current.open_pairs)
-            click.echo(f"round {current.number}: {left:,} of {len(current.answers):,} pairs to answer", err=True)
-            click.echo(server.url)
+            echo(f"round {current.number}: {left:,} of {len(current.answers):,} pairs to answer", err=True)
+            echo(server.url)
             sys.stdout.flush()
             if browse:
                 click.launch(server.url)
             try:
                 server.serve_forever(poll_interval=0.2)
             except KeyboardInterrupt:
-                click.echo("\nstopped; every answer is kept", err=True)
+                echo("\nstopped; every answer is kept", err=True)
 
 
 @command.command()
@@ -143,14 +144,14 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
     """
     summary = summarize(Store.open(run), confidence=confidence)
     if as_json:
-        click.echo(dump_json(summary))
+        echo(dump_json(summary))
         return
     show(summary, run, labels=True)
     if list_errors:
         keys = ("round", "image_id", "label", "judged", "person", "by", "prompt", "judge")
-        click.echo("\t".join(keys))
+        echo("\t".join(keys))
         for error in summary["errors"]:
-            click.echo("\t".join(" ".join(str(error[key]).split()) for key in keys))
+            echo("\t".join(" ".join(str(error[key]).split()) for key in keys))
 
 
 @command.command()
@@ -180,9 +181,9 @@ def import_(run: str, answers: str, by: str | None) -> None:
         found = read_answers(answers, current, store)
         current.answer_many(found, by=by or _user())
         left = len(current.open_pairs)
-    click.echo(f"round {current.number}: {len(found):,} answers taken, {left:,} pairs still open", err=True)
+    echo(f"round {current.number}: {len(found):,} answers taken, {left:,} pairs still open", err=True)
     if not left:
-        click.echo(f"finish it: scapo-eval annotate qc close {run}", err=True)
+        echo(f"finish it: scapo-eval annotate qc close {run}", err=True)
 
 
 @command.command()
@@ -202,7 +203,7 @@ def close(run: str, abandon: bool, confidence: float) -> None:
 
 def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
     """The summary for people: rounds, bounds, and what to do next."""
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     _table(console, rounds_table(summary))
     if labels and summary["labels"]:
         console.print()
@@ -219,12 +220,12 @@ def show(summary: dict[str, Any], run: str, *, labels: bool = False) -> None:
         console.print(Text(next_step), soft_wrap=True)
 
 
-def _table(console: Console, content: Content) -> None:
+def _table(console: SafeConsole, content: Content) -> None:
     """A table on a terminal, tab-separated values elsewhere."""
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):
-            click.echo("\t".join(row))
+            echo("\t".join(row))
         return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for k, head in enumerate(heads):

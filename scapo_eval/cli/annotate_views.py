@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,8 +22,10 @@ from ..io.files import atomic_write, dump_json
 from ..mining import mine
 from ..vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
+from .echo import echo
 from .files import INPUT, OUTPUT
 from .main import BAD_INPUT
+from .screen import SafeConsole
 
 
 @click.command("mine")
@@ -66,7 +67,7 @@ def mine_command(
         with atomic_write(output) as stream:
             stream.writelines(dump_json(row) + b"\n" for row in rows)
     if mentions.unknown:
-        click.echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that the run does not have", err=True)
+        echo(f"scapo-eval: warning: {mentions.unknown:,} rollouts of images that the run does not have", err=True)
     if as_json:
         found = {
             "rollouts": int(mentions.rollouts.sum()),
@@ -78,7 +79,7 @@ def mine_command(
         }
         sys.stdout.write(dump_json(found).decode() + "\n")
         return
-    click.echo(f"{int(mentions.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
+    echo(f"{int(mentions.rollouts.sum()):,} rollouts; {len(rows):,} disputed cells", err=True)
     _table(
         ("image", "label", "judge", "claimed by", "rollouts", "evidence"),
         (
@@ -98,9 +99,9 @@ def mine_command(
     if phrases:
         _table(("not in the vocabulary", "captions"), ((each.phrase, each.captions) for each in phrases))
     if advised:
-        click.echo("worth a prompt of their own: " + ", ".join(each.label for each in advised))
+        echo("worth a prompt of their own: " + ", ".join(each.label for each in advised))
     if groups := _worth_joining(store.vocabulary, advised):
-        click.echo("perhaps together: " + "; ".join(",".join(group) for group in groups))
+        echo("perhaps together: " + "; ".join(",".join(group) for group in groups))
 
 
 def _worth_joining(vocabulary: Vocabulary, advised: Sequence[LabelConfusion]) -> list[tuple[str, ...]]:
@@ -122,7 +123,7 @@ def _confusion_row(each: LabelConfusion) -> dict[str, object]:
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on a terminal, tab-separated values elsewhere."""
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     texts = [
         [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
     ]
@@ -179,9 +180,9 @@ def lint_command(
             "unnamed": "counts as the label in captions, but the prompt does not name it",
         }[finding.kind]
         place = f' ("{finding.text}")' if finding.text else ""
-        click.echo(f"{finding.prompt}: {finding.label}: {finding.kind}: {', '.join(finding.aliases)}: {why}{place}")
+        echo(f"{finding.prompt}: {finding.label}: {finding.kind}: {', '.join(finding.aliases)}: {why}{place}")
     notes = sum(finding.kind == "both" for finding in found)
-    click.echo(f"{len(prompts)} prompts, {len(found) - notes or 'no'} findings, {notes} notes", err=True)
+    echo(f"{len(prompts)} prompts, {len(found) - notes or 'no'} findings, {notes} notes", err=True)
     return BAD_INPUT if len(found) > notes else 0
 
 
@@ -203,7 +204,7 @@ def compare_command(run: str, reference: str, as_json: bool, top: int) -> None:
         counts = {"images": found.images, "cells": found.cells, "differ": found.differ}
         sys.stdout.write(dump_json({**counts, "shares": shares, "labels": labels}).decode() + "\n")
         return
-    click.echo(f"{found.cells:,} cells of {found.images:,} images, {found.differ:,} differ", err=True)
+    echo(f"{found.cells:,} cells of {found.images:,} images, {found.differ:,} differ", err=True)
     figures = (
         (name.replace("_", " "), _percent(value), _percent(between.low), _percent(between.high))
         for name, (value, between) in found.shares.items()
@@ -241,7 +242,7 @@ def status_command(run: str, as_json: bool) -> None:
         return
     for key, value in found.items():
         shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else value
-        click.echo(f"{key.replace('_', ' ')}\t{shown}")
+        echo(f"{key.replace('_', ' ')}\t{shown}")
 
 
 @click.command("history")
@@ -266,6 +267,6 @@ def history_command(run: str, image: str, label: str) -> None:
             f"round {provenance.round}",
             provenance.reason,
         )
-        click.echo("\t".join(fields))
+        echo("\t".join(fields))
     if image in store.excluded:
-        click.echo(f"excluded\t{store.excluded[image]}")
+        echo(f"excluded\t{store.excluded[image]}")

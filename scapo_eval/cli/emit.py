@@ -14,6 +14,7 @@ from ..io.files import dump_json, input_size
 from ..protocol import Protocol
 from ..render import chosen_metrics, latex, markdown
 from ..results import Results, Run, same_metrics
+from .echo import echo
 from .files import named_files
 from .gates import check_gates
 from .options import Format, Output, caption_file, evidence_file
@@ -116,14 +117,14 @@ def output_format(form: Format | None, *, as_json: bool, width: int | None) -> s
 def _print(results: Results, found: dict[str, Any], output: Output) -> None:
     form = output_format(output.form, as_json=output.as_json, width=output.width)
     if form == "json":
-        click.echo(dump_json(found))
+        echo(dump_json(found))
     elif form == "tsv":
-        sys.stdout.write(tsv(found, results.metric_set.plain_numbers))
+        echo(tsv(found, results.metric_set.plain_numbers), nl=False)
     elif form == "table":
         show_table(output.console(), found, results.metric_set, resamples=output.resamples)
     else:
         render = latex if form == "latex" else markdown
-        sys.stdout.write(render(results, intervals=output.intervals, metrics=output.metrics))
+        echo(render(results, intervals=output.intervals, metrics=output.metrics), nl=False)
 
 
 def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import Tally
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
+from .echo import echo
 from .main import SOME_FAILED
 from .options import Command, with_options
 
@@ -73,7 +74,7 @@ class EngineSettings:
     def warn(self, text: str) -> None:
         """One warning on standard error, unless ``--quiet``."""
         if not self.quiet:
-            click.echo(f"scapo-eval: warning: {text}", err=True)
+            echo(f"scapo-eval: warning: {text}", err=True)
 
     def journal(self, output: str) -> Journal:
         """Opens the journal beside an output file."""
@@ -246,10 +247,11 @@ def _extra(options: Sequence[str]) -> dict[str, Any]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key:
-            raise click.UsageError(f"expected KEY=JSON, for example max_model_len=8192, got '{option}'")
+            shown = key if equals else "an option without ="  # its value may be a secret
+            raise click.UsageError(f"--engine-option takes KEY=JSON, for example max_model_len=8192, got {shown!r}")
         try:
             found[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = value  # a bare word
     return found
 
@@ -271,9 +273,9 @@ def finish(tally: Tally, what: str, output: str, settings: EngineSettings, *, ag
         The exit code: 0, or 4 where items failed or stayed empty.
     """
     if not settings.quiet:
-        click.echo(f"{output}: {tally.summary(what)}", err=True)
+        echo(f"{output}: {tally.summary(what)}", err=True)
         if tally.failed and Path(f"{output}{FAILED_SUFFIX}").exists():
-            click.echo(f"{output}{FAILED_SUFFIX}: the failed ones; {again}", err=True)
+            echo(f"{output}{FAILED_SUFFIX}: the failed ones; {again}", err=True)
     return SOME_FAILED if tally.flawed else 0
 
 

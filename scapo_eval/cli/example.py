@@ -8,6 +8,7 @@ import click
 
 from ..errors import InputError
 from ..io.files import atomic_write, shipped_folder
+from .echo import echo
 
 FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
 
@@ -31,5 +32,5 @@ def command(folder: Path) -> None:
         with atomic_write(path) as stream:
             stream.write(content)
     baseline, aligned, truth = contents
-    click.echo(f"scapo-eval: {len(contents)} files -> {folder}/; now: ", err=True, nl=False)
-    click.echo(f"scapo-eval {baseline} {aligned} --truth {truth}", err=True)
+    echo(f"scapo-eval: {len(contents)} files -> {folder}/; now: ", err=True, nl=False)
+    echo(f"scapo-eval {baseline} {aligned} --truth {truth}", err=True)

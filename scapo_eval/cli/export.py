@@ -12,6 +12,7 @@ from ..exchange import Provenance, Relationship, datastore_path, documents
 from ..io.files import STDIN, atomic_write, dump_json, refuse_replacing
 from ..results import Resampling, Run, load_results, unique_names
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from .echo import echo
 from .files import INPUT, OUTPUT
 
 
@@ -74,7 +75,7 @@ def command(
         with atomic_write(path) as stream:
             stream.write(dump_json(document) + b"\n")
         if not quiet:
-            click.echo(f"scapo-eval: {len(document['evaluation_results'])} metrics -> {path}", err=True)
+            echo(f"scapo-eval: {len(document['evaluation_results'])} metrics -> {path}", err=True)
 
 
 def _paths(output: str, runs: tuple[Run, ...], found: list[dict[str, Any]]) -> list[str]:

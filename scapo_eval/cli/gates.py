@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..metric import MetricSet
+from .echo import echo
 from .main import GATE_MISSED
 
 
@@ -67,5 +68,5 @@ def check_gates(found: Mapping[str, Any], gates: Sequence[Gate]) -> int:
                 missed += 1
                 side = "under" if gate.under else "above"
                 shown = "has no value" if value is None else f"= {value:.4f} is {side} {gate.bound:g}"
-                click.echo(f"scapo-eval: gate missed: {system['name']}: {gate.metric} {shown}", err=True)
+                echo(f"scapo-eval: gate missed: {system['name']}: {gate.metric} {shown}", err=True)
     return GATE_MISSED if missed else 0

@@ -16,6 +16,7 @@ from ..io.harness_results import handed_over, is_results, results_object
 from ..metrics.join import join
 from ..metrics.questions import read_questions
 from ..types import Answer
+from .echo import echo
 from .files import INPUT, OUTPUT
 
 
@@ -54,7 +55,7 @@ def command(
 
     def say(text: str) -> None:
         if not quiet:
-            click.echo(f"scapo-eval: {text}", err=True)
+            echo(f"scapo-eval: {text}", err=True)
 
     def warn(text: str) -> None:
         say(f"warning: {text}")

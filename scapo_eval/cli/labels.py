@@ -15,6 +15,7 @@ from ..oracle import PresenceOracle
 from ..render import number
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
+from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files
 from .options import Format, caption_file, format_options, scoring_options
@@ -67,7 +68,7 @@ def command(
         for note in run.scores.notes:
             screen.warn(f"{run.scores.name}: {note}")
     if shape == "json":
-        click.echo(dump_json({"systems": [run.to_dict() for run in runs]}))
+        echo(dump_json({"systems": [run.to_dict() for run in runs]}))
     elif shape == "tsv":
         sys.stdout.write(_tsv([run.to_dict() for run in runs]))
     else:

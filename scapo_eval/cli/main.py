@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from ..benchmark import SUMMARIES
 from ..errors import ScapoError
 from ..version import __version__
+from .echo import echo
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Score captions": {
@@ -74,6 +75,9 @@ class Verbs(click.Group):
             return None
         module = import_module(f".{'import_' if name == 'import' else name}", __package__)
         command: click.Command = module.command
+        from .common import add_common_options
+
+        add_common_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -141,23 +145,27 @@ def _run() -> int:
     except click.exceptions.Exit as leaving:  # --help, --version
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as help_text:
-        click.echo(help_text.format_message())
+        echo(help_text.format_message())
         return BAD_INPUT
     except click.ClickException as error:
         error.show()
         return BAD_INPUT
     except ScapoError as error:
-        click.echo(f"scapo-eval: {error}" if "\n" not in str(error) else str(error), err=True)
+        echo(f"scapo-eval: {error}" if "\n" not in str(error) else str(error), err=True)
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
-        click.echo("scapo-eval: interrupted; nothing was half-written, run the same command again", err=True)
+        echo("scapo-eval: interrupted; nothing was half-written, run the same command again", err=True)
         return INTERRUPTED
+    except MemoryError:
+        echo("scapo-eval: the input does not fit into memory", err=True)
+        return BAD_INPUT
     except BrokenPipeError:
         raise
     except OSError as error:  # standard output cannot take the results (disk full)
         if error.filename is not None:
-            raise
-        click.echo(f"scapo-eval: cannot write the output: {error.strerror}", err=True)
+            echo(f"scapo-eval: {error.filename}: {error.strerror}", err=True)
+            return BAD_INPUT
+        echo(f"scapo-eval: cannot write the output: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BAD_INPUT
 

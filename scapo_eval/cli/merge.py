@@ -8,6 +8,7 @@ import click
 
 from ..errors import InputError
 from ..inference.shards import merge_outputs
+from .echo import echo
 from .files import INPUT, OUTPUT
 
 
@@ -37,4 +38,4 @@ def command(shards: tuple[str, ...], output: str, quiet: bool) -> None:
         if merged.differing:
             text += f"; {merged.differing:,} requests were made in several shards and answered differently: first kept"
     if not quiet:
-        click.echo(f"{output}: {text}", err=True)
+        echo(f"{output}: {text}", err=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,9 +22,11 @@ from ..metrics.labels import absent_claims
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary, shipped_vocabularies
+from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
 from .main import BAD_INPUT
+from .screen import SafeConsole
 from .tables import aligned
 
 FREQUENCY_CLASSES = ((0, 100, "<100"), (100, 500, "100-499"), (500, 1000, "500-999"), (1000, None, ">=1000"))
@@ -117,11 +118,11 @@ def _save(oracle: PresenceOracle, output: str) -> None:
         _warn(f"{output} cannot carry that labels are found by a vocabulary's aliases; fix them now with --vocabulary")
     if oracle.world != "open-axis" and output.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
         _warn(f"{output} cannot carry the label axis: what it does not list will count as absent")
-    click.echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
+    echo(f"{output}: {len(oracle.image_ids):,} images x {len(oracle.labels):,} labels", err=True)
 
 
 def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
+    echo(f"warning: {text}", err=True)
 
 
 @command.command()
@@ -182,7 +183,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
         everything |= {"claimed_and_absent": claims} if captions else {}
         sys.stdout.write(dump_json(everything).decode() + "\n")
         return
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in summary.items():
         table.add_row(
@@ -201,7 +202,7 @@ def stats(truth: str, as_json: bool, top: int, vocabulary: str | None, captions:
         _show_claims(console, claims, top)
 
 
-def _show_claims(console: Console, claims: list[dict[str, Any]], top: int) -> None:
+def _show_claims(console: SafeConsole, claims: list[dict[str, Any]], top: int) -> None:
     console.print(Text("\nclaimed and absent, worth a look by a person (images)", style="bold"), soft_wrap=True)
     names = ("absent", "agreed", "claimed", "annotated")
     cells = [[Text(name) for name in ("label", *names, "absent of claimed", "for example")]]
@@ -252,7 +253,7 @@ def overlap(train: str, evaluation: tuple[str, ...], as_json: bool) -> int:
         for row in rows:
             few = ", ".join(row["shared_ids"][:5]) + (", ..." if row["shared"] > 5 else "")
             said = f"{row['shared']:,} shared images ({few})" if row["shared"] else "disjoint, no shared image"
-            click.echo(f"{train} ({len(ours):,} images) and {row['source']} ({row['images']:,} images): {said}")
+            echo(f"{train} ({len(ours):,} images) and {row['source']} ({row['images']:,} images): {said}")
     return 0 if found["disjoint"] else BAD_INPUT
 
 
@@ -275,15 +276,15 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     labels = Vocabulary.load(vocabulary)
     fitted = Truth.of(PresenceOracle.load(truth), labels, any_fingerprint=any_fingerprint)
     if fitted.warning:
-        click.echo(f"warning: {fitted.warning}")
+        echo(f"warning: {fitted.warning}")
     outside = [label for k, label in enumerate(labels.labels) if (fitted.states[:, k] == -1).all()]
     if outside:
-        click.echo(f"unknown everywhere (no claim about them is counted): {', '.join(outside)}")
+        echo(f"unknown everywhere (no claim about them is counted): {', '.join(outside)}")
     never = [
         label for k, label in enumerate(labels.labels) if not (fitted.states[:, k] == 1).any() and label not in outside
     ]
     if never:
-        click.echo(f"present nowhere: {', '.join(never)}")
+        echo(f"present nowhere: {', '.join(never)}")
     for path in captions:
         faults = FaultList()
         missing: dict[str, int] = {}
@@ -299,4 +300,4 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
                 f"unknown image id '{image}' ({len(missing):,} images are not in {truth})", path=path, line=number
             )
     sizes = f"{len(fitted.oracle.image_ids):,} images, {int(fitted.n_present.sum()):,} present labels"
-    click.echo(f"{truth}: fits '{labels.name}': {sizes}")
+    echo(f"{truth}: fits '{labels.name}': {sizes}")

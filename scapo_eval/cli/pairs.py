@@ -14,6 +14,7 @@ from ..io.files import atomic_write, dump_json
 from ..metrics.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
 from ..oracle import PresenceOracle
 from ..vocabulary import Vocabulary
+from .echo import echo
 from .files import INPUT, OUTPUT
 
 _DEFAULT = PairSettings()
@@ -107,12 +108,12 @@ def command(
             write=lambda pair: stream.write(record(pair)),
         )
     if not quiet:
-        click.echo(
+        echo(
             f"{found.pairs:,} pairs for {found.paired_prompts:,} of {found.prompts:,} prompts, "
             f"from {found.responses:,} responses",
             err=True,
         )
         if layout == "llamafactory":
             entry = json.dumps({"scapo_pairs": {"file_name": Path(output).name, **DATASET_INFO}})
-            click.echo(f"dataset_info.json: {entry}", err=True)
+            echo(f"dataset_info.json: {entry}", err=True)
     return 0

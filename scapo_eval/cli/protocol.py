@@ -6,15 +6,16 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..io.files import dump_json
 from ..protocol import Protocol, read_sample, shipped_protocols
+from .echo import echo
 from .files import INPUT
 from .groups import Group
 from .main import BAD_INPUT
+from .screen import SafeConsole
 
 HEADINGS = ("protocol", "verbs", "images", "hash", "title")
 
@@ -37,7 +38,7 @@ def list_(as_json: bool) -> None:
             }
             for each in protocols
         ]  # fmt: skip
-        click.echo(dump_json({"protocols": rows}))
+        echo(dump_json({"protocols": rows}))
         return
     cells = [
         (
@@ -50,12 +51,12 @@ def list_(as_json: bool) -> None:
         for each in protocols
     ]
     if not sys.stdout.isatty():
-        click.echo("\n".join(map("\t".join, [HEADINGS, *cells])))
+        echo("\n".join(map("\t".join, [HEADINGS, *cells])))
         return
     table = Table(*HEADINGS, box=None, pad_edge=False)
     for row in cells:
         table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
+    SafeConsole(highlight=False).print(table)
 
 
 @command.command()
@@ -68,9 +69,9 @@ def show(name: str, ids: bool, as_json: bool) -> None:
     if ids:
         if protocol.image_ids is None:
             raise click.UsageError(f"the images of '{protocol.name}' are not known")
-        click.echo("\n".join(sorted(protocol.image_ids, key=lambda image: (len(image), image))))
+        echo("\n".join(sorted(protocol.image_ids, key=lambda image: (len(image), image))))
     elif as_json:
-        click.echo(dump_json(protocol.to_dict()))
+        echo(dump_json(protocol.to_dict()))
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
         for key, value in {**protocol.to_dict(), "identity": protocol.identity}.items():
@@ -78,7 +79,7 @@ def show(name: str, ids: bool, as_json: bool) -> None:
                 table.add_row(key.replace("_", " "), Text(_shown(value)))
         images = protocol.image_ids
         table.add_row("images", "not known" if images is None else f"{len(images):,}, hash {protocol.images_hash}")
-        Console(highlight=False).print(table)
+        SafeConsole(highlight=False).print(table)
 
 
 def _shown(value: Any) -> str:
@@ -107,5 +108,5 @@ def check(files: tuple[str, ...], name: str) -> int:
         ]
         told = f" (not checked, because not known: {', '.join(unchecked)})" if unchecked else ""
         said = "; ".join(found) if found else f"follows '{protocol.name}'"
-        click.echo(f"{path}: {said}{told}", err=bool(found))
+        echo(f"{path}: {said}{told}", err=bool(found))
     return code

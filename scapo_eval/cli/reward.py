@@ -13,6 +13,7 @@ from ..reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
 from ..scoring import ScoringOptions
 from ..segment import RULES
 from ..vocabulary import Vocabulary
+from .echo import echo
 from .files import INPUT, OUTPUT
 from .options import scoring_options
 
@@ -91,11 +92,11 @@ def command(
     if quiet:
         return 0
     for note in reward.truth.notes:
-        click.echo(f"scapo-eval: warning: {note}", err=True)
+        echo(f"scapo-eval: warning: {note}", err=True)
     n, empty = found.n_records, found.table.counts()["empty"]
     left_out = (
         f", {found.skipped} faulty and {found.unknown_images} of unknown images left out" if found.left_out else ""
     )
-    click.echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
-    click.echo(f"{reward.signature}|n:{n}|skip:{found.left_out}", err=True)
+    echo(f"{n:,} responses ({empty:,} empty){left_out}; mean reward {total / n:.4f}", err=True)
+    echo(f"{reward.signature}|n:{n}|skip:{found.left_out}", err=True)
     return 0

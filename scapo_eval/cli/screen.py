@@ -6,9 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from ..text import printable
+from .echo import echo
+
+
+class SafeConsole(Console):
+    """A console on which captions, ids and labels cannot steer the terminal: their control characters are shown."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The segments, with escapes in place of control characters."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +33,7 @@ class Screen:
 
     def console(self, *, stderr: bool = False) -> Console:
         """A console for results (or, with ``stderr``, for everything else)."""
-        return Console(
+        return SafeConsole(
             stderr=stderr,
             width=self.width,
             no_color=self.no_color or None,
@@ -32,12 +44,12 @@ class Screen:
     def warn(self, text: str) -> None:
         """One warning on standard error, unless ``--quiet``."""
         if not self.quiet:
-            click.echo(f"scapo-eval: warning: {text}", err=True)
+            echo(f"scapo-eval: warning: {text}", err=True)
 
     def note(self, text: str) -> None:
         """One line on standard error that is worth knowing, unless ``--quiet``."""
         if not self.quiet:
-            click.echo(f"scapo-eval: note: {text}", err=True)
+            echo(f"scapo-eval: note: {text}", err=True)
 
 
 @contextmanager

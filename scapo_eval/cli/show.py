@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 from ..claims import CLAIMS, Claims
@@ -21,6 +20,7 @@ from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
 from .files import INPUT, named_files
+from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
@@ -58,7 +58,7 @@ def command(
     """
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None
-    console = Console(width=width, no_color=no_color or None, highlight=False)
+    console = SafeConsole(width=width, no_color=no_color or None, highlight=False)
     options = ScoringOptions(claims=claims, any_fingerprint=any_fingerprint)
     for name, record, scorer in (
         _of_image(captions, image, labels, oracle, options)
@@ -123,7 +123,7 @@ def _captions_of(path: str, image: str) -> Captions:
     return mine
 
 
-def _print(console: Console, name: str, record: dict[str, Any], scorer: CaptionScorer, present: list[str]) -> None:
+def _print(console: SafeConsole, name: str, record: dict[str, Any], scorer: CaptionScorer, present: list[str]) -> None:
     text = record["caption"]
     body = Text()
     at = 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..render import number
+from ..text import guarded
 
 COLUMNS = (
     "system",
@@ -64,4 +65,4 @@ def p_text(p: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split())
+    return guarded(" ".join(text.split()))

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import click
+import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, short_repr
 from ..io.files import atomic_write, dump_json, iter_records
 from ..lint import check as findings
 from ..lint import difference, uses_of_rules, variants
 from ..mining import Candidate, cluster, mine
-from ..vocabulary import Vocabulary, shipped_vocabularies
+from ..text import printable
+from ..vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
+from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
 
@@ -43,10 +46,10 @@ def check(ctx: click.Context, vocabulary: tuple[str, ...], captions: tuple[str, 
             _show_rules(name, loaded, texts)
         found = findings(loaded)
         for finding in found:
-            click.echo(f"{name}: {finding.kind}: {finding.text}")
+            echo(f"{name}: {finding.kind}: {finding.text}")
         reviewed = sum(map(len, loaded.reviewed.values()))
         sizes = f"{len(loaded.labels)} labels, {len(loaded.aliases)} aliases, {len(loaded.ignore)} ignore phrases"
-        click.echo(f"{name}: {len(found) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
+        echo(f"{name}: {len(found) or 'no'} findings ({reviewed} reviewed by its author); {sizes}", err=True)
         total += len(found)
     return 2 if total else 0
 
@@ -58,12 +61,12 @@ def _show_rules(name: str, vocabulary: Vocabulary, texts: list[str]) -> None:
     for use in uses:
         if use.rule is not shown:
             shown = use.rule
-            click.echo(f"{name}: {shown.kind or 'no class'}: {shown.reason or 'no reason given'}")
+            echo(f"{name}: {shown.kind or 'no class'}: {shown.reason or 'no reason given'}")
         matched = ", ".join(f"{surface} {n}" for surface, n in use.matched.most_common(5))
         rest = f", {len(use.matched) - 5} more" if len(use.matched) > 5 else ""
-        click.echo(f"{use.matched.total():7}  {use.template}  <- {matched or 'matched nothing'}{rest}")
+        echo(f"{use.matched.total():7}  {use.template}  <- {matched or 'matched nothing'}{rest}")
     silent = sum(not use.matched for use in uses)
-    click.echo(f"{name}: {silent} of {len(uses)} templates matched nothing in {len(texts):,} captions", err=True)
+    echo(f"{name}: {silent} of {len(uses)} templates matched nothing in {len(texts):,} captions", err=True)
 
 
 @command.command()
@@ -94,7 +97,7 @@ def stats(vocabulary: str, as_json: bool) -> None:
         return
     for key, value in summary.items():
         shown = ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else value
-        click.echo(
+        echo(
             f"{key.replace('_', ' ')}\t{shown:.2f}" if isinstance(shown, float) else f"{key.replace('_', ' ')}\t{shown}"
         )
 
@@ -106,25 +109,25 @@ def diff(old: str, new: str) -> None:
     """What changed from OLD to NEW."""
     changed = difference(Vocabulary.load(old), Vocabulary.load(new))
     for label in changed.labels_removed:
-        click.echo(f"- label {label}")
+        echo(f"- label {label}")
     for label in changed.labels_added:
-        click.echo(f"+ label {label}")
+        echo(f"+ label {label}")
     for alias, label in changed.aliases_removed:
-        click.echo(f"- {label}: {alias}")
+        echo(f"- {label}: {alias}")
     for alias, label in changed.aliases_added:
-        click.echo(f"+ {label}: {alias}")
+        echo(f"+ {label}: {alias}")
     for alias, before, after in changed.aliases_moved:
-        click.echo(f"~ {alias}: {before} -> {after}")
+        echo(f"~ {alias}: {before} -> {after}")
     for phrase in changed.ignore_removed:
-        click.echo(f"- ignore {phrase}")
+        echo(f"- ignore {phrase}")
     for phrase in changed.ignore_added:
-        click.echo(f"+ ignore {phrase}")
+        echo(f"+ ignore {phrase}")
     for alias in changed.heads_removed:
-        click.echo(f"- head {alias}")
+        echo(f"- head {alias}")
     for alias in changed.heads_added:
-        click.echo(f"+ head {alias}")
+        echo(f"+ head {alias}")
     if not changed:
-        click.echo("no difference", err=True)
+        echo("no difference", err=True)
 
 
 @command.command("mine")
@@ -156,7 +159,7 @@ def mine_command(
                 "examples": candidate.examples,
             }
             stream.write(dump_json(row) + b"\n")
-    click.echo(f"{len(found)} phrases", err=True)
+    echo(f"{len(found)} phrases", err=True)
 
 
 def _texts(path: str) -> Iterator[str]:
@@ -166,6 +169,24 @@ def _texts(path: str) -> Iterator[str]:
             found = ", ".join(map(str, record))
             raise InputError(f"missing key 'caption' or 'response' (found: {found})", path=path, line=line)
         yield text
+
+
+class _Candidate(msgspec.Struct):
+    """A line of ``vocab mine``."""
+
+    phrase: str
+    captions: int
+    forms: dict[str, int]
+    examples: list[str] = []
+
+    def candidate(self) -> Candidate:
+        """The candidate; ValueError where a phrase is not a possible alias."""
+        for phrase in (self.phrase, *self.forms):
+            try:
+                tokenize_alias(phrase)
+            except ValueError as error:
+                raise ValueError(f"phrase {short_repr(phrase)} {error}") from None
+        return Candidate(self.phrase, self.captions, Counter(self.forms), self.examples)
 
 
 @command.command()
@@ -185,10 +206,10 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
     read = []
     for line, record in iter_records(candidates):
         try:
-            forms: Counter[str] = Counter(record["forms"])
-            read.append(Candidate(record["phrase"], int(record["captions"]), forms, list(record.get("examples", []))))
-        except (KeyError, TypeError, ValueError):
-            raise InputError("not a valid candidate of `scapo-eval vocab mine`", path=candidates, line=line) from None
+            read.append(msgspec.convert(record, _Candidate).candidate())
+        except ValueError as error:
+            reason = f"not a valid candidate of `scapo-eval vocab mine`: {error}"
+            raise InputError(reason, path=candidates, line=line) from None
     drafts = [draft for draft in cluster(read) if draft.captions >= min_captions]
     if not drafts:
         raise InputError(f"phrases in at least {min_captions} captions not found", path=candidates)
@@ -202,14 +223,15 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
     ]
     for draft in drafts:
         lines.append(f"  {_quoted(draft.label)}:  # {draft.captions} captions")
-        lines += [f"    #   {example}" for example in draft.examples]
+        lines += [f"    #   {' '.join(printable(example).split())}" for example in draft.examples]
         lines.append(f"    aliases: [{', '.join(map(_quoted, draft.aliases))}]")
         lines.append('    definition: ""')
     lines.append("ignore: []")
+    data = ("\n".join(lines) + "\n").encode("utf-8", "replace")
+    Vocabulary.parse(data, candidates)  # what it writes it can read
     with atomic_write(output) as stream:
-        stream.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
-    Vocabulary.load(output)
-    click.echo(f"{output}: {len(drafts)} draft labels", err=True)
+        stream.write(data)
+    echo(f"{output}: {len(drafts)} draft labels", err=True)
 
 
 @command.command()
@@ -217,13 +239,13 @@ def build(candidates: str, name: str, min_captions: int, output: str) -> None:
 def expand(vocabulary: str) -> None:
     """Plural and spelling variants that VOCABULARY lacks, as YAML to be read and pasted."""
     for label, found in variants(Vocabulary.load(vocabulary)).items():
-        click.echo(f"{_quoted(label)}: [{', '.join(map(_quoted, found))}]")
+        echo(f"{_quoted(label)}: [{', '.join(map(_quoted, found))}]")
 
 
 def _quoted(text: str) -> str:
     """A YAML scalar that is always text; JSON's quoting is YAML's, too."""
     return (
         text
-        if text.isalpha() and text not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+        if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
         else dump_json(text).decode()
     )

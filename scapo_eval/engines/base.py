@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +140,18 @@ class Completion:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
+
+
+_SECRET = re.compile(
+    r"(?:^|[_-])(?:(?:api)?key|token|secret|password|passwd|authorization|credentials?|bearer)$", re.IGNORECASE
+)
+
+
+def without_secrets(value: Any) -> Any:
+    """The same settings with ``***`` for what their names call a key, token or password, for cards and journals."""
+    if isinstance(value, Mapping):
+        return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
+    return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 OnCompletion = Callable[[Request, Completion], None]

@@ -7,6 +7,7 @@ completion is a request of its own (never ``n``, which servers ignore), so that 
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 import re
 import time
@@ -16,12 +17,13 @@ from email.utils import parsedate_to_datetime
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
 from ..io.files import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling
+from .base import CHOICES, Completion, OnCompletion, Request, Sampling, without_secrets
 
 if TYPE_CHECKING:
     import aiohttp
@@ -32,7 +34,11 @@ DENIED = frozenset({401, 403, 404})
 """Key refused, model or path not found: no request can succeed."""
 
 BACKOFF, LONGEST_BACKOFF, LONGEST_RETRY_AFTER = 0.5, 30.0, 600.0
-"""Seconds."""
+"""Seconds; a server that asks for a longer wait ends the run."""
+
+_TOLD_FROM = 10.0  # seconds of a wait that is worth a warning
+_LONGEST_REPLY = 32 << 20  # bytes
+_SHORTEST_SECRET = 4  # characters; a shorter one would be found in every text
 
 _SENT = (*CHOICES, "seed", "max_tokens")
 _WRAPPED, _UNWRAPPABLE = ("top_k", "min_p", "repetition_penalty"), ("presence_penalty", "frequency_penalty")
@@ -84,12 +90,19 @@ class OpenAIEngine:
         except ImportError:
             raise MissingExtra("http", "asking a server") from None
         self.model = model
-        self.identity: Mapping[str, Any] = {"engine": "openai", "model": model, "extra": dict(extra)}
-        self.card: dict[str, Any] = {"base_url": base_url, "aiohttp": aiohttp.__version__, "concurrency": concurrency}
-        self._url = base_url.rstrip("/")
-        self._headers = {"Content-Type": "application/json"}
+        self._url, login = _split_url(base_url)
+        self.identity: Mapping[str, Any] = {"engine": "openai", "model": model, "extra": without_secrets(dict(extra))}
+        self.card: dict[str, Any] = {"base_url": self._url, "aiohttp": aiohttp.__version__, "concurrency": concurrency}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        api_key = (api_key or "").strip()
+        if api_key and not (api_key.isascii() and api_key.isprintable()):
+            raise ScapoError("the API key (--api-key-env) holds a line break or another character that no key has")
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        elif login:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        secrets = (api_key, login.partition(":")[2], self._headers.get("Authorization", "").partition(" ")[2])
+        self._secrets = [secret.encode() for secret in secrets if len(secret) >= _SHORTEST_SECRET]
         self._concurrency = concurrency
         self._bucket = _TokenBucket(rate) if rate else None
         self._timeout = timeout
@@ -121,7 +134,9 @@ class OpenAIEngine:
         requests = chain([first], requests)
         connector = aiohttp.TCPConnector(limit=self._concurrency)
         timeout = aiohttp.ClientTimeout(total=self._timeout)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self._headers, auto_decompress=False
+        ) as session:
             await self._check_server(session)
             queue: asyncio.Queue[Request | None] = asyncio.Queue(maxsize=self._concurrency)
             tasks = [asyncio.create_task(self._feed(requests, queue))]
@@ -153,9 +168,12 @@ class OpenAIEngine:
 
         for attempt in range(3):
             try:
-                async with session.get(f"{self._url}/models", timeout=aiohttp.ClientTimeout(total=10)) as reply:
+                asked = session.get(
+                    f"{self._url}/models", timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False
+                )
+                async with asked as reply:
                     self.card["server"] = reply.headers.get("Server")
-                    listed = parse_json(await reply.read()) if reply.status == 200 else None
+                    listed = parse_json(await self._read(reply)) if reply.status == 200 else None
             except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
                 if attempt == 2 or isinstance(error, aiohttp.InvalidURL):
                     raise ScapoError(
@@ -212,26 +230,56 @@ class OpenAIEngine:
         import aiohttp
 
         try:
-            async with session.post(f"{self._url}/chat/completions", data=body) as reply:
-                data = await reply.read()
+            url = f"{self._url}/chat/completions"
+            async with session.post(url, data=body, allow_redirects=False) as reply:
+                data = await self._read(reply)
                 status, retry_after = reply.status, reply.headers.get("Retry-After")
+                location = reply.headers.get("Location")
         except asyncio.TimeoutError:
             return f"no answer within {self._timeout:g} s"
         except aiohttp.ClientError as error:
             return f"{type(error).__name__}: {error}"
+        except ValueError as error:  # longer than a reply may be
+            return Completion(error=str(error))
         if status == 200:
             try:
                 return _completion(parse_json(data))
             except ValueError as error:
                 return f"not a valid completion ({error})"
+        if location and 300 <= status < 400:
+            raise ScapoError(
+                f"{self._url} redirects to {_split_url(location)[0][:200]}: not followed, since key and pictures would "
+                "go there; give the address with --base-url"
+            )
         message = f"HTTP {status}: {_message(data)}"
         if status in RETRIED or status >= 500:
-            if retry_after:
-                self._not_before = max(self._not_before, time.monotonic() + seconds_to_wait(retry_after))
+            wait = seconds_to_wait(retry_after) if retry_after else 0.0
+            if wait > LONGEST_RETRY_AFTER:
+                raise ScapoError(
+                    f"{self._url} asks to wait {wait:,.0f} s ({message}); what was completed is kept, run the same "
+                    "command again then"
+                )
+            if wait >= _TOLD_FROM and self._not_before < time.monotonic():
+                self._warn(f"the server asks to wait {wait:,.0f} s before the next request ({message})")
+            self._not_before = max(self._not_before, time.monotonic() + wait)
             return message
         if status in DENIED:
             raise ScapoError(f"{self._url} refuses: {message}")
         return Completion(error=message)
+
+    async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
+        """The body of a reply, without the key where a server repeats it; ValueError where it is too long."""
+        parts, size = [], 0
+        async for part in reply.content.iter_chunked(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > _LONGEST_REPLY:
+                reply.close()
+                raise ValueError(f"the server's reply is longer than {_LONGEST_REPLY >> 20} MiB")
+        data = b"".join(parts)
+        for secret in self._secrets:
+            data = data.replace(secret, b"***")
+        return data
 
     def _settings(self, sampling: Sampling) -> dict[str, Any]:
         """The sampling settings as the server takes them, all explicitly, without those that it refuses."""
@@ -320,16 +368,26 @@ class _TokenBucket:
 
 
 def seconds_to_wait(retry_after: str, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> float:
-    """Seconds that a Retry-After header (seconds, or a date) asks for, at most LONGEST_RETRY_AFTER."""
+    """Seconds that a Retry-After header (seconds, or a date) asks for; 0 where it is neither."""
     try:
         seconds = float(retry_after)
     except ValueError:
         try:
             when = parsedate_to_datetime(retry_after)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             return 0.0
         seconds = (when.replace(tzinfo=when.tzinfo or timezone.utc) - now()).total_seconds()
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if seconds == seconds else 0.0
+    return max(seconds, 0.0) if seconds == seconds else 0.0
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    """An address without its login, query and fragment, which may be secret, and the login (``user:password``)."""
+    try:
+        parts = urlsplit(url.strip())
+        host, login = parts.netloc.rpartition("@")[2], f"{parts.username or ''}:{parts.password or ''}"
+    except ValueError:
+        raise ScapoError("not a valid address of a server (--base-url)") from None
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), unquote(login) if login != ":" else ""
 
 
 def _completion(data: Any) -> Completion:
@@ -348,10 +406,15 @@ def _completion(data: Any) -> Completion:
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
         text=message_text(message.get("content")),
-        finish=choices[0].get("finish_reason"),
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
+        finish=finish if isinstance(finish := choices[0].get("finish_reason"), str) else None,
+        prompt_tokens=_tokens(usage.get("prompt_tokens")),
+        completion_tokens=_tokens(usage.get("completion_tokens")),
     )
+
+
+def _tokens(number: object) -> int | None:
+    """A number of tokens; None for anything else."""
+    return number if type(number) is int and 0 <= number < 2**53 else None
 
 
 def _message(data: bytes) -> str:

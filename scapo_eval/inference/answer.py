@@ -12,7 +12,7 @@ from typing import Any
 
 from ..benchmark import benchmarks
 from ..engines import Request, Sampling
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from ..io.captions_foreign import read_foreign_captions
 from ..io.fields import find_image, id_in
 from ..io.files import FaultList, display_name, iter_records
@@ -93,8 +93,8 @@ def _of_file(path: str, folder: ImageFolder) -> list[AskedQuestion]:
     for line, record in _records(path):
         try:
             asked.append(_question(record, folder))
-        except ValueError as error:
-            faults.add(InputError(str(error), path=display_name(path), line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=display_name(path), line=line))
     faults.raise_if_any()
     return asked
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from ..engines import Completion
 from ..errors import InputError
 from ..io.files import dump_json, parse_json
@@ -93,7 +95,7 @@ class Journal:
             return None
         row = parse_json(self._line_at(offset))
         row.pop("key")
-        return Completion(**row)
+        return msgspec.convert(row, Completion)
 
     def close(self) -> None:
         """Flushes to disk and lets other processes write."""
@@ -119,9 +121,9 @@ class Journal:
                     break
                 try:
                     row = parse_json(line)
-                    key = bytes.fromhex(row["key"])
-                    failed = row.get("error") is not None
-                except (ValueError, KeyError, TypeError):
+                    key = bytes.fromhex(row.pop("key"))
+                    failed = msgspec.convert(row, Completion).error is not None
+                except (ValueError, KeyError, TypeError, AttributeError):
                     damaged += 1
                 else:
                     if not failed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, InputErrors
+from ..errors import UNFIT, InputError, InputErrors, unfit
 from ..ids import canonical_image_id
 from ..io.containers import open_rows
 from ..io.fields import find_image, image_id_in
@@ -177,9 +177,12 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
     if _is_coco(source):
-        for entry in read_json(source)["images"]:
-            name = str(entry.get("file_name") or entry["id"])
-            yield ImageFile(canonical_image_id(entry["id"]), name, locate(name))
+        for number, entry in enumerate(read_json(source)["images"], 1):
+            try:
+                name, identity = str(entry.get("file_name") or entry["id"]), canonical_image_id(entry["id"])
+            except UNFIT as error:
+                raise InputError(f"images[{number - 1}]: {unfit(error)}", path=source) from None
+            yield ImageFile(identity, name, locate(name))
         return
     for line, record in iter_records(source):
         named = _name(record)

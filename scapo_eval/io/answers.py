@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from ..types import Answer
 from .containers import OnError, Warn, warn_user
 from .fields import mixed_models
@@ -66,8 +66,8 @@ def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]
     for line, record in source.rows:
         try:
             yield layout.answer(record, line), lmms_doc_id(record) if "doc_id" in record else ""
-        except ValueError as error:
-            faults.add(InputError(str(error), path=path, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=path, line=line))
 
 
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from .containers import OnError, Warn, warn_user
 from .fields import mixed_models
 from .files import FaultList
@@ -58,8 +58,8 @@ def captions_of(
     for line, record in source.rows:
         try:
             captions = list(layout.captions(record, line))
-        except ValueError as error:
-            faults.add(InputError(str(error), path=path, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=path, line=line))
             continue
         questions += not captions
         for caption in captions:

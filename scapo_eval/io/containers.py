@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import InputError, MissingExtra
-from .files import STDIN, display_name, iter_records, open_bytes, read_bytes, read_json
+from .files import (
+    STDIN,
+    check_decoded,
+    decoding,
+    display_name,
+    iter_records,
+    not_utf8,
+    open_bytes,
+    read_bytes,
+    read_json,
+)
 from .parquet import MAGIC, open_parquet
 from .records import Readable, Records
 
@@ -32,6 +42,7 @@ XLSX_CELL_LIMIT = 32_767
 """Characters: Excel's limit, at which its writers cut a longer text without a word."""
 
 _HEAD = 65_536
+_MAX_HEADER = 2**20
 _MAX_CELL = 2**27  # VLMEvalKit's own tables carry whole images in a cell
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # how a workbook spells control characters
@@ -148,13 +159,11 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
     Raises:
         InputError: not UTF-8, no header with at least two columns, or a row with more cells than that.
     """
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            "neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line
-        ) from None
+    if (bad := not_utf8(data)) is not None:
+        line = data.count(b"\n", 0, bad) + 1
+        raise InputError("neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line)
+    if len(data) > _MAX_HEADER and data.find(b"\n", 0, _MAX_HEADER) < 0:
+        raise InputError("neither JSON nor a table: its first line does not end", path=name, line=1)
     delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
@@ -194,6 +203,8 @@ def _workbook(path: str | Path, name: str, warn: Warn) -> Iterator[Row]:
         if header is None:
             header = _header(cells, name)
             continue
+        if cells.count(None) == len(cells):  # a million of them stand before a row at the end of the sheet
+            continue
         values = [_CONTROL.sub(_character, cell) if isinstance(cell, str) else cell for cell in cells]
         if any(value is not None for value in values):
             cut.extend(number for cell in cells if isinstance(cell, str) and len(cell) >= XLSX_CELL_LIMIT)
@@ -206,22 +217,29 @@ def _workbook(path: str | Path, name: str, warn: Warn) -> Iterator[Row]:
         )
 
 
-def _sheet(path: str | Path, name: str) -> Iterator[Sequence[Any]]:
+def _sheet(path: str | Path, name: str) -> Iterator[tuple[Any, ...]]:
     """Cells of the first sheet, row by row; a text that begins with ``=`` is the text, not a formula's value."""
     try:
         import openpyxl  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
-    import zipfile
-    import zlib
-
-    damage = (zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, OSError, RuntimeError, SyntaxError)
     data = read_bytes(path)
-    try:  # SyntaxError: the XML parser's; NotImplementedError and an encrypted zip's are RuntimeErrors
+    with decoding("xlsx workbook", path):
+        check_archive(data, name)
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
         yield from book.worksheets[0].iter_rows(values_only=True)
-    except damage as error:
-        raise InputError(f"a zip archive, but no readable xlsx workbook ({_short(error)})", path=name) from None
+
+
+def check_archive(data: bytes, name: str) -> None:
+    """Refuses a zip archive whose members would unpack to more than the limit; they cannot give more than they say.
+
+    Raises:
+        InputError: it is too large; zipfile's own errors where it is damaged.
+    """
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        check_decoded(sum(member.file_size for member in archive.infolist()), len(data), name)
 
 
 def _character(match: re.Match[str]) -> str:
@@ -235,7 +253,3 @@ def _parquet(path: str | Path) -> Iterator[Row]:
             for record in batch.to_pylist():
                 number += 1
                 yield number, record
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -7,6 +7,7 @@ place of lines.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -24,15 +25,81 @@ from typing import IO, Any, BinaryIO
 
 import orjson
 
-from ..errors import InputError, InputErrors, MissingExtra
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError
 from .records import Readable, Records
 
 MAX_LINE = 16 * 2**20
 """Bytes; a longer line is a broken file, not a caption."""
 
+MAX_WHOLE = 4 * 2**30
+"""Bytes; the largest file that is read whole, unless :func:`limit_decoded` says otherwise."""
+
+MAX_UNPACKED, MAX_RATIO = 32 * 2**20, 50
+"""Bytes; a compressed file may unpack to so many, or to so many times its own size (texts: 3 to 20 times)."""
+
+MAX_FAULTS = 100_000
+"""Faults of one input after which reading stops."""
+
+_LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
+
 STDIN = "-"
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+_max_decoded: int | None = None
+
+
+def limit_decoded(size: int | None) -> None:
+    """Sets how many bytes a file may hold when it is decoded, in this process (``--max-decoded``).
+
+    Args:
+        size: bytes; None for MAX_WHOLE, and for compressed files MAX_UNPACKED or MAX_RATIO times their size.
+    """
+    global _max_decoded
+    _max_decoded = size
+
+
+def check_decoded(size: int, packed: int | None, name: str) -> None:
+    """Refuses what would decode to more than the limit.
+
+    Args:
+        size: bytes when decoded.
+        packed: bytes of the compressed file or archive; None for a file that is not compressed.
+        name: of the source, for the message.
+
+    Raises:
+        InputError: it is too large.
+    """
+    usual = MAX_WHOLE if packed is None else max(MAX_UNPACKED, MAX_RATIO * packed)
+    limit = usual if _max_decoded is None else _max_decoded
+    if size > limit:
+        how = f", {MAX_RATIO} times its own size" if packed and _max_decoded is None and limit > MAX_UNPACKED else ""
+        shown = f"{limit / 2**20:,.0f} MiB" if limit >= 2**20 else f"{limit:,} bytes"
+        raise InputError(f"holds more than {shown} when decoded{how}; allow more with --max-decoded SIZE", path=name)
+
+
+@contextmanager
+def decoding(what: str, path: Readable) -> Iterator[None]:
+    """Around a decoder that does not document what it raises: whatever it is, the file is damaged.
+
+    Args:
+        what: what the file should be, for the message.
+        path: the file.
+
+    Raises:
+        InputError: in place of any exception but the project's own.
+    """
+    try:
+        yield
+    except (ScapoError, BrokenPipeError):
+        raise
+    except MemoryError:
+        raise InputError(f"damaged {what}, or too large for the memory", path=display_name(path)) from None
+    except Exception as error:
+        why = " ".join(str(error).split())[:160]
+        reason = f"{type(error).__name__}: {why}" if why else type(error).__name__
+        raise InputError(f"damaged {what} ({reason})", path=display_name(path)) from None
 
 
 def display_name(path: Readable) -> str:
@@ -54,8 +121,10 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         raw: BinaryIO = sys.stdin.buffer if str(path) == STDIN else _open(path)
     except OSError as error:
         raise InputError(_os_reason(error), path=name) from None
+    except ValueError:
+        raise InputError("not a valid file name (it holds a NUL)", path=name.replace("\0", "\\0")) from None
     try:
-        yield _decompressed(raw)
+        yield _decompressed(raw, name)
     except BrokenPipeError:
         raise
     except (OSError, EOFError, zlib.error) as error:
@@ -106,14 +175,50 @@ def file_system(uri: str) -> tuple[Any, str]:
     return found
 
 
-def _decompressed(raw: BinaryIO) -> BinaryIO:
+def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
     buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
     magic = buffered.peek(4)[:4]
+    packed = _Counted(buffered)
     if magic[:2] == b"\x1f\x8b":
-        return io.BufferedReader(gzip.GzipFile(fileobj=buffered), 2**20)
+        return io.BufferedReader(_Unpacked(gzip.GzipFile(fileobj=packed, mode="rb"), packed, name), 2**20)  # type: ignore[call-overload]
     if magic == b"\x28\xb5\x2f\xfd":
-        return io.BufferedReader(_ZstdFrames(buffered), 2**20)
+        return io.BufferedReader(_Unpacked(_ZstdFrames(packed), packed, name), 2**20)  # type: ignore[arg-type]
     return buffered
+
+
+class _Counted:
+    """A stream whose bytes are counted as they are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(size)
+        self.count += len(data)
+        return data
+
+
+class _Unpacked(io.RawIOBase):
+    """What a compressed file unpacks to, as far as :func:`check_decoded` allows."""
+
+    def __init__(self, source: Any, packed: _Counted, name: str) -> None:
+        self._source = source
+        self._packed = packed
+        self._name = name
+        self._size = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer; InputError beyond the limit."""
+        size: int = self._source.readinto(buffer)
+        self._size += size
+        check_decoded(self._size, self._packed.count, self._name)
+        return size
 
 
 class _ZstdFrames(io.RawIOBase):
@@ -135,7 +240,7 @@ class _ZstdFrames(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fills the buffer; EOFError in the middle of a frame."""
         while not self._content:
-            data = self._frame.unused_data or self._source.read(2**14)
+            data = self._frame.unused_data or self._source.read(2**10)  # may unpack to 2**25
             if self._frame.eof:
                 if not data:
                     return 0
@@ -165,48 +270,116 @@ def _os_reason(error: BaseException) -> str:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The whole file, decompressed, without a byte-order mark."""
+    """The whole file, decompressed, without a byte-order mark.
+
+    Raises:
+        InputError: it cannot be read, is larger than the limit, or not UTF-8 from its first bytes on.
+    """
+    name = display_name(path)
     with open_bytes(path) as stream:
-        data = stream.read()
-    _refuse_foreign_encoding(data[:4], display_name(path))
+        head = stream.read(4)
+        _refuse_foreign_encoding(head, name)
+        if str(path) != STDIN and isinstance(stream.raw, io.FileIO):  # type: ignore[attr-defined]
+            check_decoded(os.fstat(stream.fileno()).st_size, None, name)
+        sink = io.BytesIO()  # in pieces, and its content without another copy
+        sink.write(head)
+        while chunk := stream.read(2**20):
+            sink.write(chunk)
+            check_decoded(sink.tell(), None, name)
+    data = sink.getvalue()
     return data.removeprefix(_BOM)
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, *, unique: bool = False) -> Any:
     """The file's one JSON value.
+
+    Args:
+        path: the file.
+        unique: refuse a key that appears twice in one object.
 
     Raises:
         InputError: with the line where the JSON breaks.
     """
     data = read_bytes(path)
     name = display_name(path)
-    if not data.strip():
+    if not data or data.isspace():
         raise InputError("the file is empty", path=name)
     try:
-        return parse_json(data)
+        return parse_json(data, unique=unique)
     except ValueError as error:
         raise json_fault(name, data, error) from None
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, *, unique: bool = False) -> Any:
     """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
+
+    Args:
+        data: the JSON.
+        unique: refuse a key that appears twice in one object, which JSON readers silently overwrite.
 
     Raises:
         ValueError: not valid JSON.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
+        if not unique or not _may_repeat_keys(data, value):
+            return value
     except orjson.JSONDecodeError as error:
-        if rb"\ud" not in data.lower() and b"\0" not in data:
+        ended = "after document" in error.msg or "trailing" in error.msg
+        lenient = b"\0" in data or rb"\ud" in data or rb"\uD" in data
+        if ended or not lenient or len(data) > _LENIENT:
             raise
-        try:  # a lone surrogate, which orjson refuses and JSON allows, or a bare NUL, which some models write
-            return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, strict=b"\0" not in data)
-        except (UnicodeDecodeError, RecursionError):
-            raise error from None
+        return _parse_leniently(data, error)
+    return _parse_leniently(data, ValueError("nested too deeply"), unique=True)
+
+
+def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
+    """With a lone surrogate, which orjson refuses and JSON allows, or a bare NUL, which some models write."""
+    hook = _once if unique else None
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, strict=b"\0" not in data, object_pairs_hook=hook)
+    except (UnicodeDecodeError, RecursionError):
+        raise refused from None
+
+
+def _may_repeat_keys(data: bytes, value: Any) -> bool:
+    """Whether the text may hold more keys than its value: a quick look before the exact, slow one."""
+    keys, stack = 0, [value]
+    while stack:
+        inner = stack.pop()
+        if isinstance(inner, dict):
+            keys += len(inner)
+            stack += inner.values()
+        elif isinstance(inner, list) and inner and not isinstance(inner[0], str):
+            stack += inner
+    return data.count(b":") != keys
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {twice!r} appears twice")
+    return found
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def not_utf8(data: bytes) -> int | None:
+    """Where bytes stop being UTF-8, None where they do not; in slices, so that no second copy is made of a file."""
+    size, pending = 2**20, 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(data), size):
+        try:
+            decoder.decode(data[start : start + size], start + size >= len(data))
+        except UnicodeDecodeError as error:
+            return start - pending + error.start
+        pending = len(decoder.getstate()[0])
+    return None
 
 
 def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
@@ -218,15 +391,15 @@ def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int]
         error: what :func:`parse_json` raised.
         numbers: the line number of each line of ``data`` in its file; without it ``data`` is the file.
     """
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as bad:
-        line = data.count(b"\n", 0, bad.start)
-        column = bad.start - data.rfind(b"\n", 0, bad.start)
-        reason = f"not UTF-8 (byte 0x{data[bad.start]:02x} at column {column}); convert the file to UTF-8"
+    bad = not_utf8(data)
+    if bad is not None:
+        line = data.count(b"\n", 0, bad)
+        column = bad - data.rfind(b"\n", 0, bad)
+        reason = f"not UTF-8 (byte 0x{data[bad]:02x} at column {column}); convert the file to UTF-8"
     else:
         line = getattr(error, "lineno", 1) - 1
-        found = getattr(error, "doc", "")[getattr(error, "pos", 0) :]
+        place = getattr(error, "pos", 0)
+        found = getattr(error, "doc", "")[place : place + 9]
         constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
         why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
         reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
@@ -299,6 +472,8 @@ def split_lines(first: int, data: bytes) -> tuple[list[int], list[bytes]]:
 
 
 def _refuse_foreign_encoding(head: bytes, name: str) -> None:
+    if head[:1] == b"\0":
+        raise InputError("begins with a NUL: binary data, or UTF-16 or UTF-32, not a UTF-8 text", path=name, line=1)
     if head[:2] in _UTF16 or (len(head) >= 2 and head[1:2] == b"\x00" and head[:1] in b"{["):
         raise InputError(
             "is UTF-16 or UTF-32, not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8", path=name, line=1
@@ -333,12 +508,18 @@ def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
 
 
 def records_of(
-    data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None
+    data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """As :func:`iter_records`, for a file that has been read already."""
-    numbered = ((number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1))
+    """As :func:`iter_records`, for a file that has been read already; ``unique`` as for :func:`parse_json`."""
     faults = FaultList(on_error)
-    return _objects(name, _values(name, ((number, line) for number, line in numbered if line), faults), faults)
+    return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
+
+
+def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The non-blank lines with their numbers, one at a time: a list of them may be far larger than the bytes."""
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if line := line.strip():
+            yield number, line
 
 
 def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -350,17 +531,19 @@ def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) ->
     faults.raise_if_any()
 
 
-def _values(name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList) -> Iterator[tuple[int, Any]]:
+def _values(
+    name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
+) -> Iterator[tuple[int, Any]]:
     """The value of every line, or the elements of the one array that the lines make."""
     first = next(lines, None)
     if first is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
     if first[1][:1] == b"[":
-        yield from enumerate(parse_array(name, chain([first], lines)), 1)
+        yield from enumerate(parse_array(name, chain([first], lines), unique=unique), 1)
         return
     for number, line in chain([first], lines):
         try:
-            value = parse_json(line)
+            value = parse_json(line, unique=unique)
         except ValueError as error:
             faults.add(json_fault(name, line, error, [number]))
             continue
@@ -399,6 +582,8 @@ class FaultList:
         elif len(self._lines) < InputErrors.SHOWN:
             self._lines[key] = [line, line, 1]
             self._first.append(error)
+        if self.total >= MAX_FAULTS:
+            self.raise_if_any()
 
     def _said(self, error: InputError) -> InputError:
         first, last, count = self._lines[error.path, error.reason]
@@ -412,18 +597,22 @@ class FaultList:
             raise InputErrors(self.errors, self.total, sum(self.records))
 
 
-def parse_array(name: str, lines: Iterable[tuple[int, bytes]]) -> list[Any]:
+def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False) -> list[Any]:
     """The elements of the JSON array that a file's numbered lines make.
 
     Raises:
         InputError: not valid JSON, with its line, or an empty array.
     """
-    numbers, texts = zip(*lines, strict=True)
-    data = b"\n".join(texts)
+    sink, at = io.BytesIO(), 1
+    for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
+        sink.write(b"\n" * (number - at))
+        sink.write(line)
+        at = number
+    data = sink.getvalue()
     try:
-        values: list[Any] = parse_json(data)
+        values: list[Any] = parse_json(data, unique=unique)
     except ValueError as error:
-        raise json_fault(name, data, error, numbers) from None
+        raise json_fault(name, data, error) from None
     if not values:
         raise InputError("the file holds no record (an empty JSON array)", path=name)
     return values

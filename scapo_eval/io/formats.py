@@ -379,7 +379,7 @@ def hallusionbench_label(row: Record) -> str | None:
 def _hallusionbench_answer(row: Record, line: int) -> Answer:
     return Answer(
         id=hallusionbench_id(row),
-        response=_cell(row["model_prediction"]),
+        response=_cell(required(row, "model_prediction")),
         image=image_of(row.get("filename")),
         question=optional_text(row.get("question")),
         label=hallusionbench_label(row),

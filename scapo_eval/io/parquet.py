@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import InputError, MissingExtra
-from .files import display_name, is_remote, is_stream, open_remote, read_bytes
+from ..errors import MissingExtra
+from .files import check_decoded, decoding, display_name, is_remote, is_stream, open_remote, read_bytes
 
 MAGIC = b"PAR1"
 
@@ -28,13 +28,29 @@ def open_parquet(path: str | Path) -> Iterator[Any]:
         import pyarrow.parquet
     except ImportError:
         raise MissingExtra("formats", f"{name} (a parquet file)") from None
-    try:
-        with _seekable(path) as stream:
-            yield pyarrow.parquet.ParquetFile(stream)
-    except InputError:
-        raise
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
-        raise InputError(f"damaged parquet file ({' '.join(str(error).split())[:120]})", path=name) from None
+    with decoding("parquet file", path), _seekable(path) as stream:
+        size = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        file = pyarrow.parquet.ParquetFile(stream)
+        check_parquet(file.metadata, size, name)
+        yield file
+
+
+def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
+    """Refuses a parquet file that would unpack to more than the limit; a cell takes a byte at least.
+
+    Args:
+        metadata: pyarrow's, of the file.
+        packed: bytes of the file.
+        name: of the source, for messages.
+        whole: it is read as one table, not group of rows by group.
+
+    Raises:
+        InputError: it is too large.
+    """
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    sizes = [max(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
+    check_decoded((sum if whole else max)(sizes or [0]), packed, name)
 
 
 @contextmanager

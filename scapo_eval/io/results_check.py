@@ -42,6 +42,7 @@ def check_results(document: Mapping[str, Any]) -> None:
 
 
 _MISSING = object()
+_MOST = 2**53
 _TYPES: dict[type, str] = {str: "a string", list: "an array", dict: "an object"}
 
 
@@ -62,7 +63,7 @@ def _object(value: Any, place: str) -> Mapping[str, Any]:
 
 
 def _check_count(value: Any, place: str) -> None:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value < _MOST:
         raise InputError(f"{place}: must be a whole number of 0 or more, got {short_repr(value)}")
 
 
@@ -80,6 +81,10 @@ def _check_system(system: Any, place: str) -> None:
         _check_count(value, f"{place}.counts.{name}")
     for name, value in _typed(system, "metrics", dict, place).items():
         _object(value, f"{place}.metrics.{name}")
+        for key in ("value", "ci_low", "ci_high", "printed"):
+            if type(number := value.get(key)) not in (int, float, type(None)) or abs(number or 0) > _MOST:
+                shown = short_repr(number)
+                raise InputError(f"{place}.metrics.{name}.{key}: must be a number or null, got {shown}")
     notes = system.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise InputError(f"{place}.notes: must be an array of strings")
@@ -120,8 +125,8 @@ def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> 
         if not isinstance(row, list) or len(row) != len(columns):
             size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)
             raise InputError(f"{place}[{k}] (image {ids[k]}): {size} for {len(columns)} columns")
-        if not all(type(count) is int and 0 <= count < 2**63 for count in row):
-            j = next(j for j, count in enumerate(row) if type(count) is not int or not 0 <= count < 2**63)
+        if not all(type(count) is int and 0 <= count < _MOST for count in row):
+            j = next(j for j, count in enumerate(row) if type(count) is not int or not 0 <= count < _MOST)
             _check_count(row[j], f"{place}[{k}].{columns[j]} (image {ids[k]})")
             raise InputError(f"{place}[{k}].{columns[j]} (image {ids[k]}): too large")
     return np.asarray(rows, dtype=np.int64).reshape(-1, len(columns))

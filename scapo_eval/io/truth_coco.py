@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .files import json_fault, parse_json
 from .truth_columns import TruthColumns, columns_of_cells, refuse_duplicates
 
 
@@ -36,6 +37,9 @@ class _Instances(msgspec.Struct, gc=False):
     categories: list[_Category]
 
 
+_KEYS = (b'"images"', b'"annotations"', b'"categories"')
+
+
 def is_coco(data: bytes) -> bool:
     """Whether JSON data is COCO's."""
     return data[:64].lstrip()[:1] == b"{" and b'"annotations"' in data and b'"categories"' in data
@@ -58,11 +62,17 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
     """
     try:
         coco = msgspec.json.decode(data, type=_Instances)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and bytes that are not UTF-8
         raise InputError(f"not a valid COCO instances file: {error}", path=source) from None
+    if data.count(b'"category_id"') != len(coco.annotations) or any(data.count(key) != 1 for key in _KEYS):
+        try:  # a look that is exact, and slow
+            parse_json(data, unique=True)
+        except ValueError as error:
+            raise json_fault(source, data, error) from None
     labels = [category.name for category in coco.categories]
     refuse_duplicates("category", labels, source)
     images, categories = [image.id for image in coco.images], [category.id for category in coco.categories]
+    refuse_duplicates("the id of a category", list(map(str, categories)), source)
     present = _cells(
         np.fromiter((a.image_id for a in coco.annotations), np.int64, len(coco.annotations)),
         np.fromiter((a.category_id for a in coco.annotations), np.int64, len(coco.annotations)),
@@ -72,6 +82,8 @@ def read_coco(data: bytes, source: str) -> TruthColumns:
         source,
     )
     listed = [(image.id, category) for image in coco.images for category in image.neg_category_ids or ()]
+    if coco.images and not coco.annotations and not listed:
+        raise InputError("not a valid truth: 'annotations' is empty, every object would count as absent", path=source)
     is_lvis = any(image.neg_category_ids is not None for image in coco.images)
     pairs = np.array(listed, dtype=np.int64).reshape(-1, 2)
     absent = _cells(pairs[:, 0], pairs[:, 1], images, categories, "'neg_category_ids'", source) if is_lvis else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
 from ..reprs import fields_in_short
 from ..types import LabelSet
@@ -189,6 +189,7 @@ class TruthRows:
         self.source = source
         self.faults = faults
         self.rows: dict[str, frozenset[str]] = {}
+        self._written: dict[str, str] = {}  # image id -> how it is written in the file
 
     def add(self, line: int | None, image_id: object, objects: object) -> None:
         """Takes one row; an image may come again with the same labels only.
@@ -202,6 +203,11 @@ class TruthRows:
             image = canonical_image_id(image_id)
         except ValueError as error:
             self._refuse(f"image id {error}", line)
+            return
+        written = str(image_id)
+        if self._written.setdefault(image, written) != written:
+            spellings = f"{short_repr(self._written[image])} and {short_repr(written)}"
+            self._refuse(f"{spellings} are the same image, {image}; write it in one way", line)
             return
         if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
             self._refuse(f"objects of image {image}: expected a list of labels, found {json_type(objects)}", line)
@@ -263,5 +269,6 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
         source: name for the message.
     """
     if len(set(values)) != len(values):
-        duplicate = next(value for k, value in enumerate(values) if value in values[:k])
+        seen: set[str] = set()
+        duplicate = next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
         raise InputError(f"{kind} '{duplicate}' appears twice", path=source)

@@ -22,12 +22,12 @@ def read_json_truth(data: bytes, source: str) -> TruthColumns:
         InputError: the data is none of these, with the reason; InputErrors: faults by line.
     """
     text = data.lstrip()
-    first_line = text.split(b"\n", 1)[0].strip()
+    first_line = text[: text.find(b"\n") if b"\n" in text else None].strip()
     if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
         faults = FaultList()
-        return read_truth_records(records_of(data, source, on_error=faults.add), source, faults)
+        return read_truth_records(records_of(data, source, on_error=faults.add, unique=True), source, faults)
     try:
-        document = parse_json(data)
+        document = parse_json(data, unique=True)
     except ValueError as error:
         raise json_fault(source, data, error) from None
     if not isinstance(document, dict):

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, MissingExtra
-from .files import atomic_write, dump_json, parse_json
+from ..errors import InputError, MissingExtra, short_repr
+from .containers import check_archive
+from .files import atomic_write, decoding, dump_json, parse_json
+from .parquet import check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix
 from .truth_table import read_frame
 
@@ -28,22 +30,18 @@ def read_npz(data: bytes, source: str) -> TruthColumns:
     Raises:
         InputError: the data is not a valid DOPA matrix, with the reason.
     """
-    import zipfile
-    import zlib
-
-    try:
+    with decoding("npz file", source):
+        check_archive(data, source)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
             if missing:
                 raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
-            return columns_of_matrix(arrays["matrix"], arrays["image_ids"], arrays["labels"], fingerprint, source)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"damaged npz file: {error}", path=source) from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"unreadable npz file: {error}", path=source) from None
+            matrix, image_ids, labels = (arrays[name] for name in ("matrix", "image_ids", "labels"))
+    for name, array in (("image_ids", image_ids), ("labels", labels)):
+        if array.ndim != 1 or array.dtype.kind not in "USiuf":
+            raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
+    return columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
 
 
 def write_npz(truth: TruthColumns, path: str | Path) -> None:
@@ -90,20 +88,22 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         MissingExtra: pyarrow is not installed.
     """
     pa, pq = _pyarrow("reading a parquet matrix")
-    try:
+    with decoding("parquet file", source):
+        check_parquet(pq.ParquetFile(pa.BufferReader(data)).metadata, len(data), source, whole=True)
         table = pq.read_table(pa.BufferReader(data))
         names = table.column_names
         if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
             return read_frame(table, source)
         columns = [column.to_numpy() for column in table.columns]
         metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
-    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow's own input error is the built-in OSError
-        raise InputError(f"damaged parquet file: {str(error).splitlines()[0]}", path=source) from None
     if "image_id" not in names:
         found = ", ".join(names[:5])
         raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {found})", path=source)
     image_ids = columns.pop(names.index("image_id")).tolist()
     names.remove("image_id")
+    if odd := [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "iub"]:
+        states = "cells must be 1 (present), 0 (absent) or -1 (unknown)"
+        raise InputError(f"column {short_repr(odd[0])}: {states}", path=source)
     matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
     fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
     return columns_of_matrix(matrix, image_ids, names, fingerprint, source)

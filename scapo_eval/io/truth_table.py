@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, short_repr
+from ..errors import UNFIT, InputError, short_repr, unfit
 from ..ids import canonical_image_id
 from .containers import Row, table_rows
 from .files import FaultList, display_name, json_type, read_bytes
@@ -41,6 +41,7 @@ class _Cells:
         self.images: dict[str, int] = {}
         self.labels: dict[str, int] = {}
         self._rows: dict[Any, int] = {}  # image ids as written -> row
+        self._written: dict[str, str] = {}  # image id -> how it is written in the file
         self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
 
     def row(self, image_id: object) -> int:
@@ -53,6 +54,10 @@ class _Cells:
             except ValueError as error:
                 raise ValueError(f"image id {error}") from None
             row = self._rows[key] = self.images.setdefault(image, len(self.images))
+            written = str(image_id)
+            if self._written.setdefault(image, written) != written:
+                spellings = f"{short_repr(self._written[image])} and {short_repr(written)}"
+                raise ValueError(f"{spellings} are the same image, {image}; write it in one way")
         return row
 
     def add(self, row: int, label: str, state: int) -> None:
@@ -151,8 +156,8 @@ def _read_cells(rows: Iterable[Row], source: str, found: set[str]) -> TruthColum
             if not isinstance(label, str):
                 raise ValueError(f"'label' must be a string, not {_kind(label)}")
             state = _state(record.get("present")) if partial else 1
-        except ValueError as error:
-            cells.faults.add(InputError(str(error), path=source, line=number))
+        except UNFIT as error:
+            cells.faults.add(InputError(unfit(error), path=source, line=number))
             continue
         cells.add(row, label.strip(), state)
     cells.faults.raise_if_any()
@@ -217,8 +222,8 @@ def read_open_images(
                 if confidence not in ("0", "1", "0.0", "1.0"):
                     found = short_repr(confidence)
                     raise ValueError(f"'Confidence' of a verified label must be 0 or 1, not {found}")
-            except ValueError as error:
-                cells.faults.add(InputError(str(error), path=name, line=line))
+            except UNFIT as error:
+                cells.faults.add(InputError(unfit(error), path=name, line=line))
                 continue
             cells.add(row, code, int(confidence[0]))
     cells.faults.raise_if_any()

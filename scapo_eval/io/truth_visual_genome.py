@@ -49,7 +49,7 @@ def read_visual_genome(data: bytes, source: str) -> TruthColumns:
     """
     try:
         images = msgspec.json.decode(data, type=list[msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not a valid Visual Genome objects file: {error}", path=source) from None
     rows: dict[str, int] = {}
     labels: dict[str, int] = {}
@@ -58,7 +58,7 @@ def read_visual_genome(data: bytes, source: str) -> TruthColumns:
     for place, raw in enumerate(images, 1):
         try:
             image = _decode(raw)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             faults.add(InputError(f"not a valid Visual Genome image: {error}", path=source, line=place))
             continue
         number = image.id if image.image_id is None else image.image_id

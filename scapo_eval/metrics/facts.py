@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from ..ids import canonical_image_id
 from ..io.containers import Row, Warn, open_rows, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
@@ -237,8 +237,8 @@ def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Descr
             identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
             read = _decapbench if "eval_details" in record else _own
             found.append(read(record, line, identity))
-        except ValueError as error:
-            faults.add(InputError(str(error), path=name, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
             continue
         if identity is not None and seen.setdefault(identity, line) != line:
             reason = f"id {identity!r} appears twice (lines {seen[identity]} and {line})"
@@ -313,7 +313,7 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
             for v in verified
             for m in matches
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
     flags = tuple(relevant[claim] for claim in claims)
     true = trials[0].true if trials else None

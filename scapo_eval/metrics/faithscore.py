@@ -14,7 +14,7 @@ import numpy as np
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import InputError
+from ..errors import UNFIT, InputError, short_repr, unfit
 from ..ids import canonical_image_id
 from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
@@ -58,6 +58,10 @@ class Facts:
     __repr__ = fields_in_short
 
 
+MAX_COUNT = 10**6
+"""Facts of one answer; more of them are not a count."""
+
+
 def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
     """The verified facts of one run.
 
@@ -78,8 +82,8 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
         try:
             identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
             facts = _facts(record, line, identity, setting)
-        except ValueError as error:
-            faults.add(InputError(str(error), path=name, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
             continue
         if identity is not None:
             earlier = seen.setdefault((facts.setting, identity), line)
@@ -95,12 +99,11 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
 def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:
     if {"faithscore", "num_samples"} <= set(record):
         raise ValueError("only FaithScore's mean; the facts of each answer are needed (its fact_scores)")
-    listed = next((record[key] for key in _LISTS if key in record), None)
+    listed_under = next((key for key in _LISTS if key in record), None)
     verdicts = next((record[key] for key in _VERDICTS if key in record), None)
     if verdicts is None:
         raise ValueError(f"missing key 'verified' (found: {', '.join(record)})")
-    if listed is None:
-        listed = verdicts
+    listed = verdicts if listed_under is None else record[listed_under]
     facts, verified = _number_of(listed, "facts"), _number_verified(verdicts, listed)
     if verified > facts:
         raise ValueError(f"{verified} verified of {facts} facts")
@@ -118,9 +121,10 @@ def _facts(record: Record, line: int, identity: str | None, setting: str | None)
 def _number_of(value: object, what: str) -> int:
     if isinstance(value, list):
         return len(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
         return value
-    raise ValueError(f"{what!r} must be a list or a count, not {json_type(value)}")
+    shown = short_repr(value) if isinstance(value, int) else json_type(value)
+    raise ValueError(f"{what!r} must be a list or a count, not {shown}")
 
 
 def _number_verified(verdicts: object, facts: object) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from ..answers import Parser, parse_label
 from ..benchmark import Benchmark
 from ..counts import CountTable
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from ..io.containers import Warn, warn_user
 from ..io.files import FaultList, display_name, iter_records
 from ..io.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
@@ -112,8 +112,8 @@ def read_questions(paths: Iterable[Readable]) -> list[Question]:
         for line, record in iter_records(path):
             try:
                 question = _question(record)
-            except ValueError as error:
-                faults.add(InputError(str(error), path=display_name(path), line=line))
+            except UNFIT as error:
+                faults.add(InputError(unfit(error), path=display_name(path), line=line))
                 continue
             if questions.setdefault(question.id, question) is not question:
                 faults.add(InputError(f"the id {question.id!r} appears twice", path=display_name(path), line=line))
@@ -195,8 +195,8 @@ def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
             question = _placed(Question(id=answer.id, label=label, text=answer.question))
             if questions.setdefault(question.id, question).label != label:
                 raise ValueError(f"id {answer.id!r} has another label here than before")
-        except ValueError as error:
-            faults.add(InputError(str(error), path=source, line=answer.line or None))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=source, line=answer.line or None))
     faults.raise_if_any()
     return list(questions.values())
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import InputError
+from ..errors import UNFIT, InputError, unfit
 from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import FaultList, display_name, iter_records, json_type
@@ -93,8 +93,8 @@ def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
     for line, record in judged_records(path, "judge_text", warn):
         try:
             ratings.append(_rating(record, line))
-        except ValueError as error:
-            faults.add(InputError(str(error), path=name, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
             continue
         image, question = find_image(record), record.get("question", record.get("prompt"))
         if image is not None:

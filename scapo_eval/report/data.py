@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..benchmark import SUMMARIES, benchmark
 from ..columns import MentionColumns
 from ..counts import CountBuilder, CountTable
-from ..errors import InputError
+from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
 from ..io.files import iter_records
 from ..matcher import AliasMatcher
@@ -262,14 +262,14 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     names: dict[str, None] = {"step": None}
     for line, record in iter_records(path):
         step = record.get("step")
-        if type(step) is not int or (rows and step <= rows[-1]["step"]):
+        if type(step) is not int or abs(step) >= 2**53 or (rows and step <= rows[-1]["step"]):
             raise InputError(
-                f"'step' must be a whole number above the line before, found {step!r}", path=path, line=line
+                f"'step' must be a whole number above the line before, found {short_repr(step)}", path=path, line=line
             )
         rows.append(record)
         for key, value in record.items():
             if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
-                raise InputError(f"'{key}' must be a number or null, found {value!r:.60}", path=path, line=line)
+                raise InputError(f"'{key}' must be a number or null, found {short_repr(value)}", path=path, line=line)
             names[key] = None
     columns = {name: [row.get(name) for row in rows] for name in names}
     folder = Path(folder)

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.text import printable
 
 from ..config import load
 from .hardware import GIB, GPUS, parse_gpus
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
         job = Job(config, shape_of(config.model.path), kind, count, work, assume)
     except ScapoError as error:
-        print(f"scapo_train.plan: {error}", file=sys.stderr)
+        print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
     found = plan(job)
     if not found.fits:

@@ -117,7 +117,9 @@ def test_half_a_line_of_any_list_is_cut_off(tmp_path: Path) -> None:
     with create(folder) as store:
         store.write([0], [0], [1], COARSE)
         store.exclude("3", "no such file")
-        store.keep_prompt("coarse@1", {"prompt": "coarse@1", "user": "?"})
+        store.keep_prompt(
+            "coarse@1", prompt := {"prompt": "coarse@1", "kind": "coarse", "labels": ["cat"], "user": "?"}
+        )
     for name in ("sources.jsonl", "excluded.jsonl", "prompts.jsonl"):
         with open(folder / name, "ab") as stream:
             stream.write(b'{"half": "a li')
@@ -126,7 +128,7 @@ def test_half_a_line_of_any_list_is_cut_off(tmp_path: Path) -> None:
         store.write([1], [0], [1], REFINED)
     again = Store.open(folder)
     assert again.provenances == (COARSE, REFINED)
-    assert again.prompts == {"coarse@1": {"prompt": "coarse@1", "user": "?"}}
+    assert again.prompts == {"coarse@1": prompt}
 
 
 def test_one_writer_any_number_of_readers(tmp_path: Path) -> None:
@@ -190,5 +192,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged: a verdict names row 9"):
         Store.open(tmp_path / "run")
     (tmp_path / "run" / "sources.jsonl").write_bytes(b"not json\n")
-    with pytest.raises(InputError, match=r"sources\.jsonl: damaged"):
+    with pytest.raises(InputError, match=r"sources\.jsonl:1: damaged"):
         Store.open(tmp_path / "run")

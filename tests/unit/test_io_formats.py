@@ -90,7 +90,7 @@ def test_array_of_coco_and_amber(tmp_path: Path) -> None:
         (b"just some words\n", "neither JSON nor a table"),
         (b"\x80\x04\x95\x00", "pickle"),
         (b"\xd0\xcf\x11\xe0rest", "old Excel workbook"),
-        (b"PK\x03\x04rest", "no readable xlsx"),
+        (b"PK\x03\x04rest", "damaged xlsx workbook"),
         (b"PAR1rest", "damaged parquet"),
         (b"a\tb\n\xff\xfe\n", "neither JSON nor UTF-8"),
         (b"a\ta\n1\t2\n", "column 'a' appears twice"),

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import InputError
 from ...ids import canonical_image_id
 from ...io.files import FaultList, display_name, read_bytes, records_of
+from ...text import guarded, unguarded
 from ..store import Store
 from .rounds import Answer, Round
 
@@ -33,7 +34,7 @@ def pairs_table(round_: Round, store: Store) -> bytes:
     for row, label_id, answer in zip(pairs.rows.tolist(), pairs.label_ids.tolist(), round_.answers, strict=True):
         label = store.labels[label_id]
         definition = store.vocabulary.info[label].definition if label in store.vocabulary.info else ""
-        writer.writerow([store.image_ids[row], store.paths[row], label, definition, answer or ""])
+        writer.writerow(map(guarded, (store.image_ids[row], store.paths[row], label, definition, answer or "")))
     return text.getvalue().encode("utf-8", "surrogatepass")
 
 
@@ -100,6 +101,9 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
         raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
     try:
         for record in reader:
-            yield reader.line_num, record
+            yield (
+                reader.line_num,
+                {key: unguarded(cell) if isinstance(cell, str) else cell for key, cell in record.items()},
+            )
     except csv.Error as error:
         raise InputError(f"not a valid CSV file: {error}", path=name, line=reader.line_num) from None

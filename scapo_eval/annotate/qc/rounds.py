@@ -8,7 +8,6 @@ A killed process leaves every answer that was given, and at most half a line, wh
 from __future__ import annotations
 
 import base64
-import binascii
 import fcntl
 import os
 import zlib
@@ -19,10 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError, ScapoError
+from ...errors import InputError, ScapoError, short_repr
 from ...inference.runner import now
 from ...io.files import atomic_write, dump_json, parse_json
 from ...signature import digest
@@ -192,12 +192,14 @@ class Round:
 
     def _take(self, line: dict[str, Any]) -> None:
         if "state" in line:
-            self.state = line["state"]
-            self.errors = list(line["errors"])
+            end = msgspec.convert(line, _End)
+            if any(not {"pair", "image_id", "label"} <= error.keys() for error in end.errors):
+                raise ValueError("an error without pair, image or label")
+            self.state, self.errors = end.state, end.errors
             return
         pair, answer = line["pair"], line["answer"]
-        if not (isinstance(pair, int) and 0 <= pair < len(self.answers) and (answer is None or answer in ANSWERS)):
-            raise ValueError(f"not a valid answer: {line}")
+        if not (type(pair) is int and 0 <= pair < len(self.answers) and (answer is None or answer in ANSWERS)):
+            raise ValueError(f"not a valid answer: {short_repr(line)}")
         if self.answers[pair] is not None:
             self.order.remove(pair)
         self.answers[pair] = answer
@@ -226,8 +228,16 @@ class Round:
                 self._take(parse_json(text))
         except InputError:
             raise
-        except (ValueError, KeyError, IndexError, TypeError, zlib.error, binascii.Error) as error:
-            raise InputError(f"damaged: {error}", path=str(self.path), line=number) from None
+        except Exception as error:  # whatever a line that is not one of these leads to
+            reason = f"damaged: {type(error).__name__}: {error}"
+            raise InputError(reason, path=str(self.path), line=number) from None
+
+
+class _End(msgspec.Struct):
+    """The line that ends a round."""
+
+    state: Literal["closed", "abandoned"]
+    errors: list[dict[str, Any]]
 
 
 def draw_round(
@@ -448,8 +458,11 @@ def _matrix_hash(store: Store) -> str:
 
 def _draw_of(head: dict[str, Any], store: Store) -> Draw:
     shape = (len(store.image_ids), len(store.labels))
-    matrix = _unpacked(head["matrix"]).view(np.int8).reshape(shape)
-    eligible = np.unpackbits(_unpacked(head["eligible"]), count=matrix.size).astype(np.bool_).reshape(shape)
+    cells = shape[0] * shape[1]
+    matrix = _unpacked(head["matrix"], cells).view(np.int8).reshape(shape)
+    eligible = (
+        np.unpackbits(_unpacked(head["eligible"], -(-cells // 8)), count=matrix.size).astype(np.bool_).reshape(shape)
+    )
     pairs = Pairs(
         rows=np.asarray(head["rows"], dtype=np.int64),
         label_ids=np.asarray(head["label_ids"], dtype=np.int64),
@@ -457,6 +470,16 @@ def _draw_of(head: dict[str, Any], store: Store) -> Draw:
         present=np.asarray(head["present"], dtype=np.bool_),
     )
     labels = tuple(head["labels"])
+    n, (images, columns) = len(pairs.rows), shape
+    if not (
+        all(part.shape == (n,) for part in (pairs.rows, pairs.label_ids, pairs.random, pairs.present))
+        and ((pairs.rows >= 0) & (pairs.rows < images) & (pairs.label_ids >= 0) & (pairs.label_ids < columns)).all()
+        and all(type(label) is int and 0 <= label < columns for label in labels)
+        and type(head["round"]) is int
+        and type(head["seed"]) is int
+        and np.isin(matrix, (-1, 0, 1)).all()
+    ):
+        raise ValueError("a draw of cells that the run does not have")
     return Draw(
         number=head["round"],
         seed=head["seed"],
@@ -472,5 +495,9 @@ def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode("ascii")
 
 
-def _unpacked(text: str) -> NDArray[np.uint8]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
+def _unpacked(text: str, size: int) -> NDArray[np.uint8]:
+    """So many bytes; ValueError where there are more or fewer, before they are all unpacked."""
+    data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    if len(data) != size:
+        raise ValueError("a matrix of another size")
+    return np.frombuffer(data, dtype=np.uint8)

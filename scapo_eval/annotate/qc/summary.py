@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.files import atomic_write, dump_json
+from ...errors import InputError
+from ...io.files import atomic_write, dump_json, read_json
 from ..store import ABSENT, PRESENT, UNKNOWN, Store
 from .bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds
@@ -116,6 +117,20 @@ def write_summary(store: Store, *, confidence: float = DEFAULT_CONFIDENCE) -> di
     with atomic_write(summary_path(store)) as stream:
         stream.write(dump_json(summary) + b"\n")
     return summary
+
+
+def read_summary(store: Store) -> dict[str, Any]:
+    """What :func:`write_summary` wrote.
+
+    Raises:
+        InputError: the file cannot be read, or lacks what others rely on.
+    """
+    path = summary_path(store)
+    found = read_json(path)
+    confidence = found.get("confidence") if isinstance(found, dict) else None
+    if not isinstance(confidence, float) or not 0 < confidence < 1 or not isinstance(found.get("rounds"), list):
+        raise InputError("damaged: not a summary of quality control", path=str(path))
+    return dict(found)
 
 
 def summary_path(store: Store) -> Path:

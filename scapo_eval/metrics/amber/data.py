@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...answers import Said
-from ...errors import InputError
+from ...errors import UNFIT, InputError
 from ...ids import canonical_image_id
 from ...io.files import dump_json, json_type, read_bytes, read_json
 from ...reprs import fields_in_short
@@ -113,8 +113,9 @@ class AmberData:
         safe = frozenset(read_bytes(safe_file).decode("utf-8", "replace").splitlines())
         source = _require(root, "annotations.json")
         entries = read_json(source)
+        items = tuple(_items(entries, associations, str(source)))
         return cls(
-            items=tuple(_items(entries, associations, str(source))),
+            items=items,
             words=tuple(sorted({*associations, *(word for words in associations.values() for word in words)})),
             safe=safe,
             images=_images(root, len(entries)),
@@ -152,7 +153,7 @@ def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str)
     for number, entry in enumerate(entries, 1):
         try:
             yield _item(entry, number, associations)
-        except (KeyError, TypeError, ValueError) as error:
+        except UNFIT as error:
             reason = f"no AMBER annotation ({type(error).__name__}: {error})"
             raise InputError(reason, path=source, line=number) from None
 
@@ -186,13 +187,16 @@ def _images(root: Path, n: int) -> tuple[str, ...] | None:
     paths = [whole] if whole else sorted(folder.glob("query_*.json*"))
     images: list[str | None] = [None] * n
     for path in paths:
-        for number, query in enumerate(read_json(path), 1):
+        queries = read_json(path)
+        if not isinstance(queries, list):
+            raise InputError(f"expected AMBER's queries: a list, found {json_type(queries)}", path=path)
+        for number, query in enumerate(queries, 1):
             try:
                 position = query["id"] - 1
                 if not 0 <= position < n:
                     raise ValueError(f"item {query['id']} not found")
                 images[position] = canonical_image_id(query["image"])
-            except (KeyError, TypeError, ValueError) as error:
+            except UNFIT as error:
                 reason = f"no AMBER query ({type(error).__name__}: {error})"
                 raise InputError(reason, path=str(path), line=number) from None
     return None if None in images else tuple(images)  # type: ignore[arg-type]

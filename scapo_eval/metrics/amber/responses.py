@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...answers import Parser, Said, amber, contains, first_word
-from ...errors import InputError
+from ...errors import UNFIT, InputError, unfit
 from ...ids import canonical_image_id
 from ...io.fields import split_by_import
 from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
@@ -120,8 +120,8 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
             raise InputError(f"not valid AMBER answers{hint}", path=name, line=line)
         try:
             reader.take(line, record)
-        except ValueError as error:
-            faults.add(InputError(str(error), path=name, line=line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
     if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
         line, value = reader.strangers[0]
         raise InputError(f"not one id is AMBER's (first: {value}){_hint(path)}", path=name, line=line)

@@ -87,7 +87,7 @@ def _mentioned(paths: Sequence[str | Path], profile: Profile) -> dict[str, set[i
     for path in paths:
         try:
             written = msgspec.json.decode(read_bytes(path), type=_Captions).annotations
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"not a valid COCO captions file: {error}", path=display_name(path)) from None
         for begin in range(0, len(written), _BATCH):
             batch = written[begin : begin + _BATCH]

@@ -1,0 +1,55 @@
+"""The options of every verb: how much a file may hold, and whether cells of tables are guarded for spreadsheets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..io.files import limit_decoded
+from ..text import guard_cells
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number of bytes: ``8GiB``, ``500M``, ``1000000``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The bytes."""
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None or not float(match[1]):
+            self.fail(f"expected a size such as 8GiB, got {value!r}", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def add_common_options(command: click.Command) -> None:
+    """Adds them, once, to a verb or to each verb of a group."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            add_common_options(inner)
+    elif not any(option.name == "max_decoded" for option in command.params):
+        command.params += [
+            click.Option(
+                ["--max-decoded"], type=_Size(), metavar="SIZE", expose_value=False, is_eager=True,
+                callback=_setting(limit_decoded),
+                help="What a file may hold when it is read whole, or unpacked.  [default: 4GiB; compressed files 50 "
+                "times their size, or 32MiB]",
+            ),
+            click.Option(
+                ["--guard-cells/--plain-cells"], default=True, expose_value=False, is_eager=True,
+                callback=_setting(guard_cells),
+                help="In CSV and TSV, put ' before a text that a spreadsheet would take for a formula.  [default: "
+                "guard]",
+            ),
+        ]  # fmt: skip
+
+
+def _setting(set_: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A callback that sets something for this process, to what the command line says or to its default."""
+    return lambda ctx, param, value: None if ctx.resilient_parsing else set_(value)

@@ -1,0 +1,22 @@
+"""The one way in which plain text reaches the terminal: what captions, ids and file names hold cannot steer it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..text import printable
+
+
+def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
+    """Prints a text; control characters are shown as escapes on standard error and on a terminal.
+
+    Args:
+        message: the text; bytes (JSON) go out as they are.
+        err: to standard error.
+        nl: with a line end.
+    """
+    if isinstance(message, str) and (err or sys.stdout.isatty()):
+        message = printable(message)
+    click.echo(message, err=err, nl=nl)

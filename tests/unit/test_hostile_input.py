@@ -1,0 +1,431 @@
+"""Input that was made to do harm: refused with its file and place, in bounded memory, and never run or believed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
+from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.engines import Completion, Request
+from scapo_eval.errors import InputError, ScapoError, short_repr
+from scapo_eval.inference.sources import ImageFile
+from scapo_eval.io import files
+from scapo_eval.io.files import iter_records, limit_decoded, parse_json, read_bytes
+from scapo_eval.io.formats import open_source
+from scapo_eval.io.truth import read_truth
+from scapo_eval.metrics.faithscore import read_facts
+from scapo_eval.text import guard_cells, guarded, printable, unguarded
+from scapo_eval.vocabulary import Vocabulary
+
+
+def refusal(path: Path, content: bytes | str, read: Callable[[Path], Any]) -> str:
+    """The message with which a file is refused; it names the file."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ScapoError) as refused:
+        read(path)
+    assert path.name in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("reviewed: [a]\nlabels: {dog: [dog]}", "'reviewed': expected kinds of findings"),
+        ("labels: !!map [1]", "tags such as '!!map' are not read"),
+        ("labels: {dog: [!!bool maybe]}", "tags such as '!!bool' are not read"),
+        ("labels: {dog: !!python/object/apply:os.system [id]}", "tags such as"),
+        ("labels: {dog: [0x_]}\nignore: [5]", "'ignore': 5 is not text"),
+        ("labels: {dog: [dog], 2001-99-99: []}", "label '2001-99-99' has no alias"),
+        ("labels: {}", "'labels' is empty"),
+        ("labels: " + "[" * 3000, "nested more than 20 levels deep"),
+        ("labels: " + "{a: " * 3000, "nested more than 20 levels deep"),
+        ("a: &a [x]\nlabels: {dog: *a}", "anchors and aliases"),
+        ("labels: {dog: [dog]}\n---\nlabels: {}", "a second document"),
+        ("labels: {dog: {aliases: [dog], definition: [[x]]}}", "'dog: definition': expected a text"),
+        (f"labels: {{dog: [{' '.join(['word'] * 50_000)}]}}", "has 50,000 words; at most 100"),
+        ("labels: {dog: [dog]}\ninclude: ../rules.yaml", "not a valid file beside the vocabulary"),
+        ("lists: {a: [" + "x, " * 9_000 + "y]}\nlabels: {dog: [dog]}\nignore: ['" + "{a}" * 40 + "']", "phrases; at"),
+    ],
+)
+def test_vocabularies(tmp_path: Path, content: str, reason: str) -> None:
+    assert reason in refusal(tmp_path / "odd.yaml", content, Vocabulary.load)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("t.json", '{"1": ["dog"], "1": ["cat"]}', "key '1' appears twice"),
+        ("t.json", '{"labels": ["dog"], "objects": {"1": ["dog"], "1": []}}', "key '1' appears twice"),
+        ("t.json", '{"1": ["dog"], "01": ["dog"]}', "'1' and '01' are the same image, 1"),
+        ("t.csv", "image_id,label\n1,dog\n01,cat\n", "'1' and '01' are the same image, 1"),
+        ("t.jsonl", '{"image_id": 1, "objects": ["dog"], "objects": []}\n', "key 'objects' appears twice"),
+        ("t.json", '{"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1, "name": "a"}]}', "is empty"),
+        (
+            "t.json",
+            '{"images": [{"id": 1}], "annotations": [{"image_id": 1, "category_id": 1}],'
+            ' "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
+            "the id of a category '1' appears twice",
+        ),
+        (
+            "t.json",
+            '{"images": [{"id": 1}], "annotations": [{"image_id": 1, "category_id": 1, "category_id": 2}],'
+            ' "categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}',
+            "key 'category_id' appears twice",
+        ),
+        ("t.json", '{"images": ' + "[" * 5000 + ', "annotations", "categories"', "not a valid COCO"),
+        ("t.json", b"\0" * 9000, "begins with a NUL"),
+        ("t.csv", "image_id,label" + "," * (2 << 20), "its first line does not end"),
+    ],
+)
+def test_truths(tmp_path: Path, name: str, content: str | bytes, reason: str) -> None:
+    assert reason in refusal(tmp_path / name, content, read_truth)
+
+
+def matrix(**arrays: Any) -> bytes:
+    """An npz file of a matrix, with some of its arrays replaced."""
+    sink = io.BytesIO()
+    np.savez(sink, **{"matrix": np.ones((2, 1), "i1"), "image_ids": np.array(["1", "2"]), "labels": ["dog"], **arrays})
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"matrix": np.array(1)},
+        {"image_ids": np.array("1")},
+        {"labels": np.array(5)},
+        {"labels": np.zeros(1, "M8[s]")},
+        {"matrix": np.zeros((2, 1), [("a", "i1")])},
+        {"matrix": np.zeros((2, 1), "m8[s]")},
+        {"matrix": np.array([[None], [{}]])},
+    ],
+)
+def test_matrices_of_other_arrays(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    refusal(tmp_path / "m.npz", matrix(**arrays), read_truth)
+
+
+def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
+    data = bytearray(matrix())
+    place = data.index(b"'shape': (2, 1)")
+    data[place : place + 15] = b"'shape': (2, [)"
+    refusal(tmp_path / "m.npz", bytes(data), read_truth)
+
+
+def test_parquet_of_times(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"image_id": ["1"], "dog": pyarrow.array([0], pyarrow.timestamp("s")), "cat": pyarrow.array([1], "int8")}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t\.parquet: column 'dog': cells must be 1"):
+        read_truth(tmp_path / "t.parquet")
+
+
+# --- bombs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mebibyte unpacked, two whole: bombs of the tests can be small."""
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(files, "MAX_WHOLE", 2 << 20)
+
+
+def bomb(kind: str) -> bytes:
+    """16 MiB of blank lines, packed."""
+    data = b'{"image_id": 1, "caption": "A dog."}\n' + b"\n" * (16 << 20)
+    if kind == "gzip":
+        return gzip.compress(data, 9)
+    return bytes(pytest.importorskip("zstandard").compress(data))
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstandard"])
+@pytest.mark.parametrize("read", [read_bytes, read_truth, lambda path: list(iter_records(path)), open_source])
+@pytest.mark.usefixtures("small_limits")
+def test_compressed_bombs(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
+    message = refusal(
+        tmp_path / "bomb.jsonl", bomb(kind), lambda path: list(read(path).rows if read is open_source else [read(path)])
+    )
+    assert "when decoded" in message
+    assert "--max-decoded" in message
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_limit_is_the_users(tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl"
+    path.write_bytes(bomb("gzip"))
+    limit_decoded(20 << 20)
+    try:
+        assert len(read_bytes(path)) > 16 << 20
+    finally:
+        limit_decoded(None)
+    path.write_bytes(b" " * (3 << 20))
+    with pytest.raises(InputError, match="more than 2 MiB when decoded; allow more with --max-decoded SIZE"):
+        read_bytes(path)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("member", ["matrix.npy", "xl/worksheets/sheet1.xml"])
+def test_archives_that_unpack_to_too_much(tmp_path: Path, member: str) -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, b" " * (8 << 20))
+    pytest.importorskip("openpyxl")
+    assert "when decoded" in refusal(
+        tmp_path / "b.zip", sink.getvalue(), read_truth if "npy" in member else open_source
+    )
+
+
+def test_faults_without_end_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FAULTS", 50)
+    message = refusal(tmp_path / "f.jsonl", b"5\n" * 1000, lambda path: list(iter_records(path)))
+    assert "50 records" in message
+
+
+def test_a_row_at_the_end_of_a_sheet(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["index", "prediction"])
+    book.active.append([1, "Yes"])
+    book.active.cell(1_048_576, 1, 2)
+    book.active.cell(1_048_576, 2, "No")
+    book.save(tmp_path / "far.xlsx")
+    assert [line for line, _ in open_source(tmp_path / "far.xlsx").rows] == [2, 1_048_576]
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", [2**63, None, -5, "x", 1.5, True])
+def test_counts_of_facts(tmp_path: Path, facts: object) -> None:
+    record = json.dumps({"id": 1, "facts": facts, "verified": 1})
+    assert "f.jsonl:1" in refusal(tmp_path / "f.jsonl", record, read_facts)
+
+
+def test_keys_twice_are_found_only_where_asked() -> None:
+    assert parse_json(b'{"a": 1, "a": 2}') == {"a": 2}
+    assert parse_json(b'[{"a": "b:c"}, {"a": {"d": []}}]', unique=True) == [{"a": "b:c"}, {"a": {"d": []}}]
+    with pytest.raises(ValueError, match="key 'd' appears twice"):
+        parse_json(b'[{"a": {"d": 1, "d": 2}}]', unique=True)
+
+
+def test_messages_look_at_the_beginning_of_a_value_only() -> None:
+    deep: list[Any] = []
+    for _ in range(60):
+        deep = [deep, deep]  # its repr has 2**60 brackets
+    assert len(short_repr(deep)) <= 60
+    assert short_repr("a" * 10**6) == short_repr("a" * 10**7)
+
+
+# --- run folders ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with verdicts, an archive and an open round."""
+    folder = tmp_path_factory.mktemp("hostile") / "run"
+    pictures = [ImageFile(str(k), f"{k}.png", f"{k}.png") for k in range(4)]
+    with Store.create(folder, pictures, Vocabulary.from_mapping({"dog": ["dog"], "cat": ["cat"]})) as store:
+        rows, columns = (each.ravel() for each in np.indices(store.matrix.shape))
+        store.write(rows, columns, (rows + columns) % 2, Provenance("coarse", "coarse@1", "judge@1"))
+        store.exclude("3", "not readable")
+        draw_round(store, random=1, present=1, at_least=1)
+        store.compact()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", b"[]"),
+        ("run.json", b'{"format": "scapo-annotation/1", "vocabulary": 5}'),
+        ("vocabulary.json", b'{"labels": {}}'),
+        ("images.jsonl", b'{"image_id": 1, "name": "a", "path": "b"}\n'),
+        ("images.jsonl", b"5\n"),
+        ("excluded.jsonl", b'{"image_id": []}\n'),
+        ("prompts.jsonl", b"null\n"),
+        ("sources.jsonl", b'{"kind": "no", "prompt": "", "judge": ""}\n'),
+        ("sources.jsonl", b'{"kind": "coarse", "prompt": "", "judge": "", "round": "x"}\n'),
+        ("verdicts.npz", b"PK\x03\x04"),
+        ("verdicts.npz", matrix()),
+        ("qc/round-001.jsonl", b"[]\n"),
+        ("qc/round-001.jsonl", b'{"format": "scapo-qc-round/1"}\n'),
+    ],
+)
+def test_damaged_runs_name_the_file(run_folder: Path, name: str, content: bytes) -> None:
+    whole = (run_folder / name).read_bytes()
+    try:
+        message = refusal(run_folder / name, content, lambda _: read_rounds(Store.open(run_folder)))
+    finally:
+        (run_folder / name).write_bytes(whole)
+    assert message.startswith(str(run_folder / name))
+
+
+# --- terminals and tables -------------------------------------------------------------------------------------------
+
+
+def test_control_characters_are_shown() -> None:
+    assert printable("a\x1b[2J\x07\u202eb\ud800\tc\n") == "a\\x1b[2J\\x07\\u202eb\\ud800\tc\n"
+    assert printable("caf\u00e9 \U0001f600") == "caf\u00e9 \U0001f600"
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+def test_formulas_are_guarded(cell: str) -> None:
+    assert guarded(cell) == f"'{cell}"
+    assert unguarded(guarded(cell)) == cell
+    guard_cells(False)
+    try:
+        assert guarded(cell) == cell
+    finally:
+        guard_cells(True)
+
+
+@pytest.mark.parametrize("cell", ["-0.5", "+3", "-1,234.5", "-1e-05", "-", "a=b", "'tis", "", "-12.5%", "-.5"])
+def test_numbers_and_texts_stay(cell: str) -> None:
+    assert guarded(cell) == unguarded(cell) == cell
+
+
+# --- secrets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[[int, dict[str, str], bytes], str]]:
+    """Starts servers that give one reply to every request; each call gives an address."""
+    running: list[ThreadingHTTPServer] = []
+
+    def start(status: int, headers: dict[str, str], body: bytes) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                said = body.replace(b"KEY", self.headers.get("Authorization", "").encode())
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(said))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        running.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=running[-1].serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return f"127.0.0.1:{running[-1].server_address[1]}/v1"
+
+    yield start
+    for each in running:
+        each.shutdown()
+        each.server_close()
+
+
+def ask(address: str, **options: Any) -> tuple[Any, Completion]:
+    """An engine after one request, and the completion."""
+    pytest.importorskip("aiohttp")
+    from scapo_eval.engines.openai_http import OpenAIEngine
+
+    engine = OpenAIEngine("m", address, attempts=1, concurrency=1, **options)
+    found: list[Completion] = []
+    engine.run([Request.of("Hello")], lambda _, completion: found.append(completion))
+    return engine, found[0]
+
+
+def test_no_secret_is_told(server: Callable[..., str]) -> None:
+    reply = json.dumps({"error": {"message": "wrong key KEY"}}).encode()
+    address = server(400, {"Server": "s"}, reply)
+    engine, completion = ask(
+        f"http://ada:pass-word@{address}?api_key=abcdef", api_key="sk-abcdef\n", extra={"hf_token": "t0ken", "n": 1}
+    )
+    told = json.dumps([dict(engine.card), dict(engine.identity), completion.error, repr(engine)])
+    assert "wrong key" in told
+    assert not [secret for secret in ("pass-word", "sk-abcdef", "abcdef", "t0ken") if secret in told]
+    assert engine.identity["extra"] == {"hf_token": "***", "n": 1}
+
+
+def test_a_login_in_the_address_is_sent_and_not_told(server: Callable[..., str]) -> None:
+    address = server(400, {}, b"KEY")
+    engine, completion = ask(f"http://ada:pass-word@{address}")
+    assert completion.error == "HTTP 400: Basic ***"
+    assert engine.card["base_url"] == f"http://{address}"
+
+
+def test_keys_that_are_none() -> None:
+    with pytest.raises(ScapoError, match="API key") as refused:
+        ask("http://127.0.0.1:9", api_key="sk-a\r\nX-Other: b")
+    assert "sk-a" not in str(refused.value)
+
+
+def test_redirects_are_not_followed(server: Callable[..., str]) -> None:
+    address = server(307, {"Location": "http://ada:pass@evil.example/v1"}, b"")
+    with pytest.raises(ScapoError, match=r"redirects to http://evil\.example/v1: not followed"):
+        ask(f"http://{address}", api_key="sk-abcdef")
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"), [({"prompt_tokens": "x"}, None), ({"prompt_tokens": 10**18}, None), ({"prompt_tokens": 5}, 5)]
+)
+def test_odd_usage(server: Callable[..., str], usage: dict[str, Any], tokens: int | None) -> None:
+    reply = {"choices": [{"message": {"content": "Yes"}, "finish_reason": ["stop"]}], "usage": usage}
+    _, completion = ask("http://" + server(200, {}, json.dumps(reply).encode()))
+    assert (completion.text, completion.finish, completion.prompt_tokens) == ("Yes", None, tokens)
+
+
+def test_long_waits_and_long_replies_end_the_run(server: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ScapoError, match="asks to wait 999,999,999 s"):
+        ask("http://" + server(429, {"Retry-After": "999999999"}, b"busy"))
+    from scapo_eval.engines import openai_http
+
+    monkeypatch.setattr(openai_http, "_LONGEST_REPLY", 1 << 20)
+    _, completion = ask("http://" + server(200, {}, b" " * (2 << 20)))
+    assert completion.error == "the server's reply is longer than 1 MiB"
+
+
+# --- code -----------------------------------------------------------------------------------------------------------
+
+
+class Malice:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from scapo_train.checkpoint import METADATA, Checkpoints
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 1)
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    assert checkpoints.save(1, model, optimizer, {})
+    folder = checkpoints.latest()
+    assert folder is not None
+    weight = model.weight.detach().clone()
+    torch.nn.init.zeros_(model.weight)
+    checkpoints.load(folder, model, optimizer)
+    assert torch.equal(model.weight, weight)
+    (folder / METADATA).write_bytes(pickle.dumps(Malice(tmp_path / "harm")))
+    with pytest.raises(InputError, match="which no checkpoint of tensors has"):
+        checkpoints.load(folder, model, optimizer)
+    (folder / METADATA).write_bytes(b"\x80\x04K\x05.")
+    with pytest.raises(InputError, match="not that of tensors"):
+        checkpoints.load(folder, model, optimizer)
+    assert not (tmp_path / "harm").exists()
