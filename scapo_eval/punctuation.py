@@ -117,6 +117,8 @@ def _is_abbreviation(text: str, at: int) -> bool:
     ending = text[max(at - 2, 0) : at]
     if len(ending) == 2 and ending.isalpha() and ending.lower() not in _ABBREVIATED:
         return False  # nearly all words, told by their last two letters
+    if ending[:1] == " " and ending[1:].isdecimal():  # a number of one digit, at once
+        return _begins_line(text, at - 1)
     begin = _word_begin(text, at)
     if begin == at:
         return False
@@ -128,7 +130,7 @@ def _is_abbreviation(text: str, at: int) -> bool:
     if begin and text[begin - 1].isalnum():  # "a..b", "a.b.c"
         return False
     if word.isdecimal():  # "1. A dog": the number of a list item, at the beginning of a line
-        return _before(text, begin, " \t*#(") in ("", "\n", "\r")
+        return _begins_line(text, begin)
     if word in ABBREVIATIONS:
         return True
     initial = len(word) == 1 and text[at - 1].isupper() and word != "i"  # J. Smith, but not: the letter E. The ...
@@ -139,6 +141,13 @@ def _is_abbreviation(text: str, at: int) -> bool:
     if word in MAY_END_A_SENTENCE:
         return bool(name) and not name[0].isupper()
     return name[:1].isupper() and name.lower() not in _OPENERS
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Whether nothing but spaces and marks of Markdown stand before ``at`` in its line."""
+    while at and text[at - 1] in " \t*#(":
+        at -= 1
+    return not at or text[at - 1] in "\n\r"
 
 
 def _word_begin(text: str, end: int) -> int:
