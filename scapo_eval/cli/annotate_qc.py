@@ -21,6 +21,7 @@ from ..annotate.store import Store
 from ..errors import ScapoError
 from ..io.files import atomic_write, dump_json
 from ..stats import DEFAULT_SEED
+from ..text import guarded
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
@@ -151,7 +152,7 @@ def status(run: str, as_json: bool, list_errors: bool, confidence: float) -> Non
         keys = ("round", "image_id", "label", "judged", "person", "by", "prompt", "judge")
         echo("\t".join(keys))
         for error in summary["errors"]:
-            echo("\t".join(" ".join(str(error[key]).split()) for key in keys))
+            echo("\t".join(guarded(" ".join(str(error[key]).split())) for key in keys))
 
 
 @command.command()
@@ -225,7 +226,7 @@ def _table(console: SafeConsole, content: Content) -> None:
     heads, rows = content
     if not console.is_terminal:
         for row in (heads, *rows):
-            echo("\t".join(row))
+            echo("\t".join(map(guarded, row)))
         return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for k, head in enumerate(heads):

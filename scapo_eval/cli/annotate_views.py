@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..ids import canonical_image_id
 from ..io.files import atomic_write, dump_json
 from ..mining import mine
+from ..text import guarded
 from ..vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
 from .echo import echo
@@ -128,7 +129,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         [f"{cell:,}" if isinstance(cell, int) and console.is_terminal else str(cell) for cell in row] for row in rows
     ]
     if not console.is_terminal:
-        sys.stdout.write("".join("\t".join(row) + "\n" for row in [list(columns), *texts]))
+        sys.stdout.write("".join("\t".join(map(guarded, row)) + "\n" for row in [list(columns), *texts]))
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in texts:

@@ -14,6 +14,7 @@ from ..metrics.labels import score_labels
 from ..oracle import PresenceOracle
 from ..render import number
 from ..scoring import ScoringOptions
+from ..text import guarded
 from ..vocabulary import Vocabulary
 from .echo import echo
 from .emit import output_format
@@ -82,7 +83,7 @@ def _tsv(systems: list[dict[str, Any]]) -> str:
         rows = {row["label"]: row for row in (*system["invented"], *system["missed"])}
         for row in rows.values():
             cells = {"system": " ".join(system["name"].split()), **row}
-            lines.append([_cell(cells[column]) for column in TSV_COLUMNS])
+            lines.append([guarded(_cell(cells[column])) for column in TSV_COLUMNS])
     return "".join("\t".join(line) + "\n" for line in lines)
 
 

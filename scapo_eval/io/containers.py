@@ -43,6 +43,7 @@ XLSX_CELL_LIMIT = 32_767
 
 _HEAD = 65_536
 _MAX_HEADER = 2**20
+_MAX_ROW = 2**26
 _MAX_CELL = 2**27  # VLMEvalKit's own tables carry whole images in a cell
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # how a workbook spells control characters
@@ -162,6 +163,13 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
     if (bad := not_utf8(data)) is not None:
         line = data.count(b"\n", 0, bad) + 1
         raise InputError("neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line)
+    at = 0
+    while len(data) - at > _MAX_ROW:
+        end = data.rfind(b"\n", at, at + _MAX_ROW) + 1
+        if not end:
+            number = data.count(b"\n", 0, at) + 1
+            raise InputError(f"a line of more than {_MAX_ROW >> 20} MiB is not a valid row", path=name, line=number)
+        at = end
     if len(data) > _MAX_HEADER and data.find(b"\n", 0, _MAX_HEADER) < 0:
         raise InputError("neither JSON nor a table: its first line does not end", path=name, line=1)
     delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
