@@ -31,7 +31,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    Metadata,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 
 from scapo_eval.errors import InputError
 from scapo_eval.io.files import atomic_write, dump_json, read_json
@@ -270,9 +275,17 @@ _ALLOWED = {
 """Module -> what PyTorch's metadata of tensors is made of. Pickle could name anything else, and call it."""
 
 
+def _memory_format(owner: object, name: str) -> _MEM_FORMAT_ENCODING:
+    if owner != _MEM_FORMAT_ENCODING:
+        raise pickle.UnpicklingError(f"its metadata asks for {name} of {owner!r}, which no checkpoint of tensors does")
+    return _MEM_FORMAT_ENCODING[name]
+
+
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """A class of the list; anything else is what a foreign folder wants to have run."""
+        if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 pickles a member of an enumeration
+            return _memory_format
         if name not in _ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint of tensors has")
         return super().find_class(module, name)

@@ -425,6 +425,13 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     (folder / METADATA).write_bytes(pickle.dumps(Malice(tmp_path / "harm")))
     with pytest.raises(InputError, match="which no checkpoint of tensors has"):
         checkpoints.load(folder, model, optimizer)
+    (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(cpathlib\nPosixPath\nVunlink\ntR.")
+    with pytest.raises(InputError, match="asks for unlink"):
+        checkpoints.load(folder, model, optimizer)
+    encoding = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+    (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(" + encoding + b"VTORCH_CONTIGUOUS_FORMAT\ntR.")
+    with pytest.raises(InputError, match="not that of tensors"):  # read, as Python 3.11.2 writes it
+        checkpoints.load(folder, model, optimizer)
     (folder / METADATA).write_bytes(b"\x80\x04K\x05.")
     with pytest.raises(InputError, match="not that of tensors"):
         checkpoints.load(folder, model, optimizer)
