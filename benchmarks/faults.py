@@ -1053,7 +1053,7 @@ def _train(arguments: Sequence[str]) -> int:
 
     try:
         settings = config.load(*arguments)
-        config.required(settings)
+        config.required(settings, arguments[0])
         config.from_toml(config.to_toml(settings))
         vocabulary, oracle = Vocabulary.load(settings.data.vocabulary), PresenceOracle.load(settings.data.oracle)
         SubsentenceReward(vocabulary, oracle, settings.credit.reward_config())
@@ -1082,6 +1082,8 @@ def _judged(
     if code == 2:
         if any(name.endswith(".part") or re.match(r"out\.", name) for name in written if ".journal" not in name):
             return "half-written", " ".join(written)
+        if case.command.startswith("oracle overlap") and not said:  # what it found, said on standard output
+            return "held", ""
         words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in ("run", "training"))}
         if case.file not in ("", "reply") and not any(Path(word).name in said for word in words - {"reply"}):
             return "unnamed", said.strip()[:160]

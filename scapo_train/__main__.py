@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         settings = config.load(given.config, given.set)
+        config.required(settings, given.config)
         trainer.train(settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -12,21 +13,23 @@ from ..errors import InputError
 from .files import json_fault, parse_json
 from .truth_columns import TruthColumns, columns_of_cells, refuse_duplicates
 
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what an array holds
+
 
 class _Image(msgspec.Struct, gc=False):
-    id: int
-    neg_category_ids: list[int] | None = None
+    id: _Id
+    neg_category_ids: list[_Id] | None = None
 
 
 class _Category(msgspec.Struct, gc=False):
-    id: int
+    id: _Id
     name: str
     synonyms: list[str] | None = None
 
 
 class _Annotation(msgspec.Struct, gc=False):
-    image_id: int
-    category_id: int
+    image_id: _Id
+    category_id: _Id
 
 
 class _Instances(msgspec.Struct, gc=False):
