@@ -152,7 +152,10 @@ class Vocabulary:
         def beside(name: str) -> bytes:
             if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
                 raise InputError(f"'include': not a valid file beside the vocabulary: {short_repr(name)}")
-            return read_bytes(folder / name)
+            try:
+                return read_bytes(folder / name)
+            except InputError as error:
+                raise InputError(f"'include': {error}") from None
 
         return _parse(read_bytes(text), display_name(text), beside)
 

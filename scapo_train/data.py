@@ -7,6 +7,7 @@ ranks, sees the same prompts in the same steps.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -178,7 +179,7 @@ def check_pictures(sources: Sequence[Source]) -> None:
     Raises:
         InputError: no picture was found.
     """
-    if not any(all(Path(picture).is_file() for picture in source.pictures) for source in sources):
+    if not any(all(map(os.path.isfile, source.pictures)) for source in sources):
         reason = f"file not found, nor any other of the {len(sources)} pictures: is data.images right?"
         raise InputError(reason, path=sources[0].path)
 

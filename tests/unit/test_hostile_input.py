@@ -57,6 +57,7 @@ def refusal(path: Path, content: bytes | str, read: Callable[[Path], Any]) -> st
         ("labels: {dog: {aliases: [dog], definition: [[x]]}}", "'dog: definition': expected a text"),
         (f"labels: {{dog: [{' '.join(['word'] * 50_000)}]}}", "has 50,000 words; at most 100"),
         ("labels: {dog: [dog]}\ninclude: ../rules.yaml", "not a valid file beside the vocabulary"),
+        ("labels: {dog: [dog]}\ninclude: 'rules.yaml]'", "odd.yaml: 'include': "),
         ("lists: {a: [" + "x, " * 9_000 + "y]}\nlabels: {dog: [dog]}\nignore: ['" + "{a}" * 40 + "']", "phrases; at"),
     ],
 )
@@ -86,6 +87,12 @@ def test_vocabularies(tmp_path: Path, content: str, reason: str) -> None:
             "key 'category_id' appears twice",
         ),
         ("t.json", '{"images": ' + "[" * 5000 + ', "annotations", "categories"', "not a valid COCO"),
+        (
+            "t.json",
+            '{"images": [{"id": 1, "neg_category_ids": [9223372036854775808]}], "annotations": [],'
+            ' "categories": [{"id": 1, "name": "a"}]}',
+            "neg_category_ids[0]",
+        ),
         ("t.json", b"\0" * 9000, "begins with a NUL"),
         ("t.csv", "image_id,label" + "," * (2 << 20), "its first line does not end"),
     ],
@@ -404,6 +411,16 @@ class Malice:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.mark),)
+
+
+def test_a_picture_whose_name_is_too_long(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from scapo_train.data import check_pictures, read_prompts
+
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"image": "[" * 5000, "image_id": 1, "prompt": "Describe."}) + "\n")
+    with pytest.raises(InputError, match="file not found"):
+        check_pictures(read_prompts(path, tmp_path))
 
 
 def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:

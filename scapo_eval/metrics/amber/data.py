@@ -154,7 +154,7 @@ def _items(entries: Any, associations: Mapping[str, Sequence[str]], source: str)
         try:
             yield _item(entry, number, associations)
         except UNFIT as error:
-            reason = f"no AMBER annotation ({type(error).__name__}: {error})"
+            reason = f"not a valid AMBER annotation ({type(error).__name__}: {error})"
             raise InputError(reason, path=source, line=number) from None
 
 
@@ -173,6 +173,8 @@ def _slots(words: Sequence[str], associations: Mapping[str, Sequence[str]]) -> d
     """Word -> slot that it credits, in the order in which the official script looks words up."""
     slots: dict[str, int] = {}
     for slot, word in enumerate(words):
+        if word not in associations:
+            raise ValueError(f"AMBER's relation.json has no entry for {word!r}")
         for associated in associations[word]:
             slots.setdefault(associated, slot)
     for slot, word in enumerate(words):
