@@ -24,7 +24,7 @@ from torch.distributed.fsdp import (
 )
 
 from scapo_eval.engines.base import check_model
-from scapo_eval.engines.hf import end_tokens
+from scapo_eval.engines.hf import end_tokens, load_processor
 from scapo_eval.errors import ScapoError
 
 from .config import Lora, Model
@@ -90,6 +90,17 @@ def loading(path: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ScapoError(f"cannot load {path}: {' '.join(str(error).split())[:400]}") from None
+
+
+def processor_of(settings: Model) -> Any:
+    """The processor of a model, for pictures of the sizes that are set.
+
+    Raises:
+        ScapoError: it cannot be loaded.
+    """
+    sizes: dict[str, Any] = {name: getattr(settings, name) or None for name in ("min_pixels", "max_pixels")}
+    with loading(settings.path):
+        return load_processor(settings.path, settings.revision or None, **sizes)
 
 
 def source_folder(settings: Model) -> Path:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scapo_eval.engines.hf import load_processor
 from scapo_eval.engines.images import load as load_picture
 from scapo_eval.errors import InputError, ScapoError
 
@@ -30,7 +29,7 @@ from .config import Config, load, to_toml
 from .data import Prompts, check_pictures, indices_of_step, read_pairs, seed_of
 from .distributed import ProcessGroup, join_process_group, leave
 from .log import Clock, Log, open_folder, show_messages
-from .model import as_reference, load_policy, loading, source_folder
+from .model import as_reference, load_policy, processor_of, source_folder
 from .policy import EncodedPrompt, Policy, Row
 from .resume import check_changes, check_not_deleted
 from .rollout import encode
@@ -86,9 +85,7 @@ class PreferenceTrainer:
             raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures or more', path=data.train)
         self.steps = config.run.steps or data.epochs * (len(self.pairs) // data.prompts_per_step)
         indices_of_step(0, len(self.pairs), data.prompts_per_step, config.run.seed)
-        pixels: dict[str, Any] = {name: getattr(model, name) or None for name in ("min_pixels", "max_pixels")}
-        with loading(model.path):
-            processor = load_processor(model.path, model.revision or None, **pixels)
+        processor = processor_of(model)
         tokenizer = getattr(processor, "tokenizer", processor)
         read = partial(load_policy, model, 1.0, process_group)
         self.policy = read(lora=config.lora, seed=config.run.seed)

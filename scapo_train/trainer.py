@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from scapo_eval.engines.hf import load_processor
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.io.files import decoding
 from scapo_eval.oracle import PresenceOracle
@@ -35,7 +34,7 @@ from .distributed import ProcessGroup, join_process_group
 from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, response_metrics, response_sums, score_metrics, update_metrics
-from .model import load_policy, loading, source_folder
+from .model import load_policy, processor_of, source_folder
 from .plan.hardware import matrix_rate
 from .policy import EncodedPrompt, Policy
 from .resume import check_changes, check_not_deleted
@@ -95,9 +94,7 @@ class Trainer:
         self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
         indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed)
 
-        pixels: dict[str, Any] = {name: getattr(config.model, name) or None for name in ("min_pixels", "max_pixels")}
-        with loading(config.model.path):
-            self.processor = load_processor(config.model.path, config.model.revision or None, **pixels)
+        self.processor = processor_of(config.model)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
         load = partial(load_policy, config.model, config.rollout.temperature, process_group)
         self.policy = load(lora=config.lora, seed=config.run.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -269,6 +270,5 @@ def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
         source: name for the message.
     """
     if len(set(values)) != len(values):
-        seen: set[str] = set()
-        duplicate = next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+        duplicate = next(value for value, n in Counter(values).items() if n > 1)
         raise InputError(f"{kind} '{duplicate}' appears twice", path=source)

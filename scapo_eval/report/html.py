@@ -14,6 +14,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -459,7 +460,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
 
 def _steps(values: Sequence[int]) -> list[int]:
     """The difference of each value from the one before."""
-    return [b - a for a, b in zip((0, *values), values)]  # noqa: B905
+    return [b - a for a, b in pairwise((0, *values))]
 
 
 def _aliases(vocabulary: Vocabulary) -> list[list[str]]:

@@ -15,6 +15,7 @@ from ..errors import InputError, MissingExtra
 from ..metrics.labels import wilson
 from ..names import metric_name
 from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, shared_images
+from .quantities import HEADLINE, quantity
 
 COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
 DARK_COLORS = ("#c3cbd4", "#6db1ff", "#ff9f5c", "#4fd3ab", "#d79bf0", "#e8c05a", "#ff8fc0", "#5fcbe4")
@@ -93,14 +94,6 @@ class Style:
             "axes.facecolor": self.paper,
             **dict.fromkeys(inked, self.ink),
         }
-
-
-_CURVES = (
-    *((f"{metric_name(name)}, %", (name,), 100) for name in ("hal_rate", "cover_rate", "cap_score")),
-    ("Reward", ("reward",), 1),
-    ("Length, tokens", ("length",), 1),
-    ("KL to the reference", ("kl",), 1),
-)
 
 
 def picture_format(path: str) -> str:
@@ -305,30 +298,28 @@ def training(
     """
     if not logs:
         raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")
-    panels = [panel for panel in _CURVES if any(_present(log, panel[1]) for log in logs)]
+    panels = [name for name in HEADLINE if any(_has(log, name) for log in logs)]
     if not panels:
-        raise InputError(
-            "nothing to draw: the training runs have none of " + ", ".join(n for _, names, _ in _CURVES for n in names)
-        )
+        raise InputError(f"nothing to draw: the training runs have none of {', '.join(HEADLINE)}")
     style = style or Style()
     window = smooth or max(1, max(len(log.columns["step"]) for log in logs) // 30)
     columns = min(2 if style.narrow else 3, len(panels))
     rows = -(-len(panels) // columns)
     with Plot(style.inches, rows * style.inches / columns * 0.72 + 0.45, rows, columns, style) as plot:
         handles: dict[str, Any] = {}
-        for axes, (title, names, factor) in zip(plot.axes, panels, strict=False):
+        for axes, name in zip(plot.axes, panels, strict=False):
+            shown = quantity(name)
             for k, log in enumerate(logs):
-                for name in _present(log, names):
-                    steps = log.columns["step"]
-                    values = np.array([np.nan if v is None else factor * v for v in log.columns[name]], dtype=float)
-                    color, line = style.color(k + 1), LINES[k % len(LINES)]
-                    if window > 1:
-                        axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
-                    (drawn,) = axes.plot(
-                        steps, moving_mean(values, window), color=color, lw=1.3, ls=line, label=log.name
-                    )
-                    handles.setdefault(log.name, drawn)
-            axes.set(title=title)
+                if not _has(log, name):
+                    continue
+                steps, factor = log.columns["step"], 100 if shown.percent else 1
+                values = np.array([np.nan if v is None else factor * v for v in log.columns[name]], dtype=float)
+                color, line = style.color(k + 1), LINES[k % len(LINES)]
+                if window > 1:
+                    axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
+                (drawn,) = axes.plot(steps, moving_mean(values, window), color=color, lw=1.3, ls=line, label=log.name)
+                handles.setdefault(log.name, drawn)
+            axes.set(title=shown.title)
         for axes in plot.axes[: len(panels)][-columns:]:
             axes.set(xlabel="step")
         for axes in plot.axes[len(panels) :]:
@@ -350,5 +341,5 @@ def moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]
     return mean
 
 
-def _present(log: TrainingLog, names: Iterable[str]) -> list[str]:
-    return [name for name in names if any(v is not None for v in log.columns.get(name, []))]
+def _has(log: TrainingLog, name: str) -> bool:
+    return any(v is not None for v in log.columns.get(name, []))

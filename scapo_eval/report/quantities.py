@@ -72,6 +72,7 @@ _KNOWN = {
     "tokens_per_second": Quantity("Tokens per second", "Time"),
     "mfu": Quantity("Model FLOPs utilization, %", "Time", True, "Of the update, on GPUs that the planner knows."),
 }
+HEADLINE = tuple(name for name, known in _KNOWN.items() if known.group == "headline")
 GROUPS = ("headline", "guards", "Held-out images", "Reward", "Update", "Time", "Others")
 
 
