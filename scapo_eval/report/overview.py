@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def overview(report: Report) -> list[dict[str, Any]]:
     return [_argument(group, report) for group in report.groups if _of_systems(group.metric_set)]
 
 
+def _data_set(captions: Sequence[CaptionEvidence]) -> str:
+    """What judges the captions, where it is one thing for all of them; results files know no names."""
+    sets = {(Path(each.truth.oracle.source).name, each.truth.vocabulary.name) for each in captions}
+    return "judged by {}, vocabulary {}".format(*sets.pop()) if len(sets) == 1 else ""
+
+
 def _of_systems(metric_set: MetricSet) -> bool:
     return metric_set.name not in SUMMARIES or benchmark(metric_set.name).several
 
@@ -59,6 +66,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
     return {
         "set": metric_set.name,
         "title": benchmark_name(metric_set.name),
+        "data": _data_set(list(captions.values())),
         "counted": metric_set.counted,
         "metrics": [
             [name, metric_name(name), metric_set.higher_is_better.get(name), name in metric_set.plain_numbers,

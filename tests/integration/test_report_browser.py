@@ -171,6 +171,7 @@ def test_the_overview_argues_in_its_first_screen_and_nothing_overlaps(
     texts = page.locator("#overview .claims li").all_inner_texts()
     assert [re.split(r"\s", text, maxsplit=1)[0] for text in texts] == list(REAL)
     assert "▲ better in Hal. Rate: names 1.5 points fewer absent objects" in texts[2]
+    assert page.inner_text("#overview .data").endswith("shared · judged by coco_chair_gt.jsonl, vocabulary coco80")
     assert opened.check("overlaps") == []
     assert opened.check("outside") == []
     assert page.locator("#overview .changes .label-name").count() == 5

@@ -78,7 +78,7 @@ function dataLine(argument) {
         : `any two share ${least === Math.max(...shared) ? "" : "at least "}${least.toLocaleString("en-US")}`,
     );
   }
-  if (argument.drawn) parts.push(argument.drawn);
+  if (argument.data) parts.push(argument.data);
   return el("p", { class: "data" }, parts.join(" · "));
 }
 
