@@ -1,46 +1,26 @@
 """``python -m scapo_train.world``: a world small enough for a CPU, in which the claim can be watched.
 
 Draws its pictures, trains a small real Qwen2.5-VL on them from scratch, runs SCAPO and its baselines from that
-checkpoint with ``scapo_train``, and writes ``dynamics.png``, ``table.md`` and ``results.json``. What is done is not
-done again: the same command goes on where it was interrupted.
+checkpoint with ``scapo_train``, and writes ``dynamics.png``, ``table.md`` and ``results.json``; all that anew for every
+seed. What is done is not done again: the same command goes on where it was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
-from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.errors import ScapoError
 
-from ..log import show_messages
-from .experiment import MAIN, SCHEMES, train_all
-from .files import write_world
-from .pictures import WORLDS, World
-from .pretrain import QUICK, Lessons, pretrain
+from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
+from .pictures import WORLDS
+from .pretrain import QUICK, Lessons
 
 QUICK_SCHEMES = ("scapo", "hal", "cap")
-TRAIN_PICTURES, EVALUATION_PICTURES = 1024, 256
-
-
-def prepare(world: World, folder: Path, lessons: Lessons, seed: int = 0) -> None:
-    """Draws the world and trains its model, unless that is done.
-
-    Raises:
-        InputError: the folder holds another world, or a model of other lessons.
-    """
-    wanted = {"world": world.name, **vars(lessons), "seed": seed}
-    done = folder / "model" / "lessons.json"
-    if done.exists():
-        if json.loads(done.read_text(encoding="utf-8")) != wanted:
-            raise InputError("holds another world: give another --output", path=str(folder))
-        return
-    write_world(world, folder, train=TRAIN_PICTURES, evaluation=EVALUATION_PICTURES, seed=seed)
-    pretrain(world, folder / "model", lessons, seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,30 +32,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--schemes", nargs="+", choices=list(SCHEMES), metavar="SCHEME", help=f"of {', '.join(SCHEMES)}"
     )
+    parser.add_argument("--seed", type=int, default=0, help="the first: of pictures, start model and training")
     parser.add_argument("--seeds", type=int, help="how many (default: 3)")
-    parser.add_argument("--steps", type=int, help="of each run (default: 100)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one per core)")
+    parser.add_argument("--steps", type=int, help="of each trial (default: 60)")
+    parser.add_argument(
+        "--kernels", nargs="+", choices=KERNELS, default=[""], metavar="KERNELS",
+        help=f"run each trial with each of these kernels of PyTorch (ATEN_CPU_CAPABILITY): {', '.join(KERNELS)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vary", nargs="+", type=_varied, default=[], metavar="KEY=VALUE[,VALUE]",
+        help="settings of the trainer; several values: every combination, a line of the table each",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at once (default: one per core)")
     given = parser.parse_args(arguments)
-    schemes = given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
-    seeds = range(given.seeds or (1 if given.quick else 3))
-    steps = given.steps or (40 if given.quick else 100)
-    show_messages(0)
-    logging.getLogger("scapo_train").setLevel(logging.INFO)
+    seeds = range(given.seed, given.seed + (given.seeds or (1 if given.quick else 3)))
+    trials = [
+        Trial(scheme, seed, settings, kernels)
+        for seed in seeds
+        for kernels in given.kernels
+        for settings in product(*given.vary)
+        for scheme in given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
+    ]
+    world, steps = WORLDS[given.world], given.steps or (40 if given.quick else 60)
     try:
-        import torch
-
         from .report import write
 
-        torch.set_num_threads(1)  # a model this small is slower with several
-        prepare(WORLDS[given.world], given.output, QUICK if given.quick else Lessons())
-        train_all(given.output, schemes, seeds, steps, max(1, given.jobs))
-        print(write(WORLDS[given.world], given.output))
+        perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), max(1, given.jobs))
+        print(write(world, given.output / world.name))
     except ScapoError as error:
         print(f"scapo_train.world: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _varied(given: str) -> list[str]:
+    """``key=1,2`` -> ``["key=1", "key=2"]``."""
+    key, equals, values = given.partition("=")
+    if not equals or "." not in key or not values:
+        raise argparse.ArgumentTypeError(f"'{given}' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1")
+    return [f"{key}={value}" for value in values.split(",")]
 
 
 if __name__ == "__main__":

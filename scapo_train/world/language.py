@@ -91,6 +91,12 @@ def fluency(texts: Sequence[str]) -> float | None:
     return sum(map(bool, map(_GRAMMAR.fullmatch, sentences))) / len(sentences) if sentences else None
 
 
+def repeats(texts: Sequence[str]) -> float:
+    """Share of texts that say a sentence twice."""
+    spoken = [[sentence.strip() for sentence in _SENTENCE.findall(text)] for text in texts]
+    return sum(len(set(sentences)) < len(sentences) for sentences in spoken) / len(texts)
+
+
 def _phrase(noun: int, random: np.random.Generator) -> str:
     name = NOUNS[noun]
     word = _ALIASES[name] if random.random() < _ALIAS_SHARE else name

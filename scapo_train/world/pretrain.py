@@ -2,7 +2,7 @@
 
 First the vision tower learns, with a linear classifier of cells, what each cell looks like. Then it is frozen,
 every picture is encoded once, and the language model learns to write captions such as people would: some objects
-left out, some invented. It begins with the plain world, whichever it is meant for: where scenes do not differ in
+left out, some invented. A model of another world goes on from that of the plain one: where scenes do not differ in
 their nouns it would learn to write, but not to look. The result is what alignment starts from, a describer that
 sees more than it says and says more than it sees.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
@@ -57,7 +59,7 @@ class Lessons:
 QUICK = Lessons(see=80, speak=700, scenes=5000)
 
 
-def pretrain(world: World, folder: Path, lessons: Lessons, seed: int) -> None:
+def pretrain(world: World, folder: Path, lessons: Lessons, seed: int, plain: Path | None = None) -> None:
     """Writes a trained model with its tokenizer and image processor into ``folder``.
 
     Args:
@@ -65,25 +67,26 @@ def pretrain(world: World, folder: Path, lessons: Lessons, seed: int) -> None:
         folder: folder of the model; complete when it holds ``lessons.json``.
         lessons: how long it is taught.
         seed: seed of weights, pictures and captions.
+        plain: model of the plain world, which one of another world goes on from; None: the world is the plain one.
     """
-    random = np.random.default_rng([seed, 1])
-    plain = WORLDS["plain"]
-    vlm = build(folder, seed)
+    random = np.random.default_rng([seed, 1 if plain is None else 3])
+    if plain is None:
+        vlm = build(folder, seed)
+    else:
+        shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("lessons.json", "captions_*"), dirs_exist_ok=True)
+        vlm = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(str(plain), dtype="float32")
     processor = load_processor(str(folder))
     policy = SharedPolicy(vlm, [processor.tokenizer.eos_token_id], temperature=1.0)
-    see(policy, processor, plain, lessons, random)
+    if plain is None:
+        see(policy, processor, world, lessons, random)
     vlm.model.visual.requires_grad_(False)
-    speak(policy, processor, plain, lessons.speak, lessons, random)
-    if world != plain:
-        speak(policy, processor, world, lessons.move, lessons, random)
+    speak(policy, processor, world, lessons.speak if plain is None else lessons.move, lessons, random)
     vlm.save_pretrained(folder)
     (folder / "lessons.json").write_text(json.dumps({"world": world.name, **vars(lessons), "seed": seed}))
 
 
 def build(folder: Path, seed: int) -> Any:
     """The untrained model (0.8 million parameters); tokenizer and image processor are written to ``folder``."""
-    import transformers
-
     random, plain = np.random.default_rng([seed, 0]), WORLDS["plain"]
     words = tokenizer([caption(plain, draw_scene(plain, random), random) for _ in range(3000)])
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}

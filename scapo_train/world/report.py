@@ -1,97 +1,207 @@
-"""What came out: a table of the final models, and the picture of Hal. and Cover Rate over the steps."""
+"""What came out: tables over seeds with intervals, and the picture of Hal. and Cover Rate over the steps.
+
+The unit is the seed: trials of one seed share pictures and start model, so what several kernels made of it is first
+averaged. Intervals are Student's, 95 %; differences are taken within seeds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scapo_eval.io.files import atomic_write, dump_json
 from scapo_eval.report.data import ISO_LEVELS, iso_curve
 from scapo_eval.report.plots import COLORS, Plot, picture_format
 
-from .experiment import SCHEMES, Rates, measure, read_metrics
+from .experiment import KERNELS, SCHEMES, Measured, Trial, measure, read_metrics
 from .ideal import best_guesser, chances, guesser
 from .pictures import World
 
 _FIGURES = (("hal_rate", "Hal. Rate, %"), ("cover_rate", "Cover Rate, %"), ("cap_score", "Cap. Score, %"))
 
+_COLUMNS = {
+    "hal_rate": "Hal.", "cover_rate": "Cover", "cap_score": "Cap. Score", "words": "words", "fluency": "fluent",
+    "repeats": "repeats",
+}  # fmt: skip
+"""Field of Rates -> head of its column."""
+
+_DECODING = ("sampled", "greedy")
+
 SILENT = 0.05
 """Cover Rate below which a model says hardly anything."""
+
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""97.5 % quantiles of Student's t for 1 to 30 degrees of freedom."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One scheme over its seeds.
+    """One line of the table: a scheme with its settings, over seeds and kernels.
 
     Attributes:
-        name: name of the scheme; ``start`` for the model before alignment.
-        title: name in the table.
-        runs: names of the runs, one per seed.
-        sampled: rates of one response per held-out picture at temperature 1, a model per seed.
-        greedy: the same at temperature 0.
+        name: its trials' name; ``start`` for the models before alignment.
+        title: the name for people.
+        trials: one per seed and kernels; of a start the seed alone counts.
+        measured: what came of each.
     """
 
     name: str
     title: str
-    runs: Sequence[str]
-    sampled: Sequence[Rates]
-    greedy: Sequence[Rates]
+    trials: Sequence[Trial]
+    measured: Sequence[Measured]
+
+    def values(self, decoding: str, name: str, kernels: str | None = None) -> dict[int, float]:
+        """Seed -> percent (words: their number), the mean over kernels; seeds without a value are left out.
+
+        Args:
+            decoding: ``sampled`` or ``greedy``.
+            name: field of Rates.
+            kernels: only trials with these.
+        """
+        found: dict[int, list[float]] = {}
+        for trial, each in zip(self.trials, self.measured, strict=True):
+            value = getattr(getattr(each, decoding), name)
+            if value is not None and kernels in (None, trial.kernels):
+                found.setdefault(trial.seed, []).append(value if name == "words" else 100 * value)
+        return {seed: float(np.mean(values)) for seed, values in found.items()}
 
 
 def outcomes(folder: Path) -> list[Outcome]:
-    """The start and every scheme that has runs, measured by ``scapo_eval`` on the held-out pictures."""
-
-    def measured(name: str, title: str, runs: Sequence[Path]) -> Outcome:
-        sampled, greedy = ([measure(run / "model", folder, temperature) for run in runs] for temperature in (1.0, 0.0))
-        return Outcome(name, title, [run.name for run in runs], sampled, greedy)
-
-    runs = {name: sorted(folder.glob(f"runs/{name}-*/model")) for name in SCHEMES}
-    schemes = [
-        measured(name, SCHEMES[name].title, [model.parent for model in runs[name]]) for name in SCHEMES if runs[name]
+    """The start models and every line that has finished trials, in the order of SCHEMES."""
+    seeds = sorted(int(path.parent.parent.name[5:]) for path in folder.glob("seed-*/model/captions_0.jsonl"))
+    starts = [Trial("start", seed) for seed in seeds]
+    lines: dict[str, list[Trial]] = {}
+    for path in sorted(folder.glob("seed-*/runs/*/model/captions_0.jsonl")):
+        trial = trial_of(path.parent.parent)
+        lines.setdefault(trial.name, []).append(trial)
+    order = sorted(lines, key=lambda name: (list(SCHEMES).index(lines[name][0].scheme), name))
+    return [
+        Outcome("start", "start", starts, [measure(trial.start(folder)) for trial in starts]),
+        *(
+            Outcome(name, lines[name][0].title, lines[name], [measure(trial.run(folder)) for trial in lines[name]])
+            for name in order
+        ),
     ]
-    return [measured("start", "start", [folder]), *schemes]
+
+
+def trial_of(run: Path) -> Trial:
+    """The trial that a folder holds: the reverse of :meth:`Trial.run`."""
+    name, _, kernels = run.name.partition("@")
+    scheme, *settings = re.split(r",(?=[a-z_]+\.)", name)
+    return Trial(scheme, int(run.parent.parent.name[5:]), tuple(settings), kernels)
+
+
+def mean_and_margin(values: Iterable[float]) -> tuple[float, float | None]:
+    """The mean, and half the width of its 95 % interval by Student's t; None for a single value."""
+    found = np.fromiter(values, dtype=float)
+    if len(found) < 2:
+        return float(found.mean()), None
+    quantile = _STUDENT[min(len(found) - 1, len(_STUDENT)) - 1]
+    return float(found.mean()), float(quantile * found.std(ddof=1) / np.sqrt(len(found)))
+
+
+def _cell(values: Iterable[float], sign: str = "") -> str:
+    known = list(values)
+    if not known:
+        return "n/a"
+    mean, margin = mean_and_margin(known)
+    return f"{mean:{sign}.1f}" + ("" if margin is None else f" ± {margin:.1f}")
+
+
+def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
+    """A table whose first ``texts`` columns are words and whose others are numbers."""
+    rule = ["---"] * texts + ["---:"] * (len(head) - texts)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
 def table(found: Sequence[Outcome]) -> str:
-    """Markdown: percent with one decimal, mean over the seeds, and their spread where there are several."""
-    head = [
-        "",
-        "seeds",
-        "Hal.",
-        "Cover",
-        "Cap. Score",
-        "words",
-        "fluent",
-        "Hal., greedy",
-        "Cover, greedy",
-        "Cap. Score, greedy",
+    """Markdown: every line sampled and greedy; percent, the mean over seeds and its 95 % interval."""
+    lines = [
+        [each.title, decoding, str(len(each.trials))]
+        + [_cell(each.values(decoding, name).values()) for name in _COLUMNS]
+        for each in found
+        for decoding in _DECODING
     ]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-    for each in found:
-        cells = [_cell([getattr(rates, name) for rates in each.sampled]) for name, _ in _FIGURES]
-        words = f"{np.mean([rates.words for rates in each.sampled]):.1f}"
-        fluent = _cell([rates.fluency for rates in each.sampled])
-        greedy = [_cell([getattr(rates, name) for rates in each.greedy]) for name, _ in _FIGURES]
-        lines.append([each.title, str(len(each.runs)), *cells, words, fluent, *greedy])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return _markdown(["", "responses", "trials", *_COLUMNS.values()], lines, 2)
 
 
-def _cell(values: Sequence[float | None]) -> str:
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return "n/a"
-    spread = f" ± {np.std(known, ddof=1):.1f}" if len(known) > 1 else ""
-    return f"{np.mean(known):.1f}{spread}"
+def differences(found: Sequence[Outcome], to: str = "scapo") -> str:
+    """Markdown: each line less the line ``to``, within seeds and kernels; empty where there is nothing to compare."""
+    base = next((each for each in found if each.name == to), None)
+    lines = []
+    for each in found[1:]:
+        for decoding in _DECODING if base is not None and each is not base else ():
+            cells, seeds = list[str](), 0
+            for name in _COLUMNS:
+                pairs = paired(each, base, decoding, name)
+                seeds = max(seeds, len(pairs))
+                cells.append(_cell(pairs.values(), "+"))
+            lines.append([each.title, decoding, str(seeds), *cells])
+    if base is None or not lines:
+        return ""
+    return _markdown([f"less {base.title}", "responses", "seeds", *_COLUMNS.values()], lines, 2)
+
+
+def paired(one: Outcome, other: Outcome | None, decoding: str, name: str) -> dict[int, float]:
+    """Seed -> difference of two lines, the mean over the kernels that both have."""
+    if other is None:
+        return {}
+    found: dict[int, list[float]] = {}
+    for kernels in sorted({trial.kernels for trial in one.trials} & {trial.kernels for trial in other.trials}):
+        ours, theirs = (each.values(decoding, name, kernels) for each in (one, other))
+        for seed in ours.keys() & theirs.keys():
+            found.setdefault(seed, []).append(ours[seed] - theirs[seed])
+    return {seed: float(np.mean(values)) for seed, values in sorted(found.items())}
+
+
+def kernels_table(found: Sequence[Outcome]) -> str:
+    """Markdown: every line by kernels, and how far kernels and seeds spread; empty where all ran with the same.
+
+    Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
+    with the same kernels, pooled over these.
+    """
+    names = [each for each in KERNELS if any(trial.kernels == each for line in found for trial in line.trials)]
+    if len(names) < 2:
+        return ""
+    lines = []
+    for each in found[1:]:
+        for decoding in _DECODING:
+            for name in ("cap_score", "fluency"):
+                grid = np.full((len({t.seed for t in each.trials}), len(names)), np.nan)
+                place = {seed: row for row, seed in enumerate(sorted({trial.seed for trial in each.trials}))}
+                for column, kernels in enumerate(names):
+                    for seed, value in each.values(decoding, name, kernels).items():
+                        grid[place[seed], column] = value
+                means = [_cell(column[~np.isnan(column)]) for column in grid.T]
+                lines.append([each.title, decoding, _COLUMNS[name], *means, _spread(grid), _spread(grid.T)])
+    head = ["", "responses", "", *names, "spread of kernels", "spread of seeds"]
+    return _markdown(head, lines, 3)
+
+
+def _spread(grid: NDArray[np.float64]) -> str:
+    """Standard deviation within rows, pooled; cells without a value are nan."""
+    squares, freedom = 0.0, 0
+    for row in grid:
+        known = row[~np.isnan(row)]
+        if len(known) > 1:
+            squares += float(((known - known.mean()) ** 2).sum())
+            freedom += len(known) - 1
+    return f"{np.sqrt(squares / freedom):.1f}" if freedom else "n/a"
 
 
 def write(world: World, folder: Path) -> str:
-    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` of all runs in the folder; returns the table."""
+    """Writes ``table.md``, ``results.json`` and ``dynamics.png`` of all trials in the folder; returns the tables."""
     found = outcomes(folder)
-    text = table(found)
+    text = "\n\n".join(filter(None, (table(found), differences(found), kernels_table(found))))
     ideal = {"scapo": asdict(guesser(world, 0.5)), "cap": asdict(best_guesser(world)[1]), "chances": chances(world)}
     summary = {"world": asdict(world), "ideal": ideal, "outcomes": [asdict(each) for each in found]}
     with atomic_write(folder / "results.json") as stream:
@@ -105,7 +215,7 @@ def write(world: World, folder: Path) -> str:
 def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> None:
     """Hal., Cover Rate and Cap. Score over the steps, and where each scheme ends in their plane.
 
-    Thick lines are means over seeds, thin ones the seeds. The Hal. Rate is not drawn where hardly anything is said
+    Thick lines are means over trials, thin ones the trials. The Hal. Rate is not drawn where hardly anything is said
     (Cover Rate below 5 %): it is a ratio of a few claims there. In the plane, the dotted line is what describers
     without fault reach who guess more and more readily (``ideal.py``).
 
@@ -119,7 +229,7 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
     with Plot(9.6, 7.6, 2, 2) as plot, open(path, "wb") as stream:
         for axes, (name, title) in zip(plot.axes, _FIGURES, strict=False):
             for each in schemes:
-                curves = [_curve(folder / "runs" / run, name) for run in each.runs]
+                curves = [_curve(trial.run(folder), name) for trial in each.trials]
                 steps = min((steps for steps, _ in curves), key=len)
                 values = np.array([curve[: len(steps)] for _, curve in curves])
                 style = _style(each)
@@ -136,7 +246,7 @@ def _style(each: Outcome) -> dict[str, Any]:
     """A color of its own for every scheme of the chart, in every chart the same; further ones are dashed."""
     if each.name == "start":
         return {"color": COLORS[0]}
-    round_, place = divmod(list(SCHEMES).index(each.name), len(COLORS) - 1)
+    round_, place = divmod(list(SCHEMES).index(each.trials[0].scheme), len(COLORS) - 1)
     return {"color": COLORS[1 + place], "linestyle": "--" if round_ else "-"}
 
 
@@ -160,7 +270,8 @@ def _plane(axes: Any, world: World, found: Sequence[Outcome]) -> None:
         axes.plot(curve[:, 0], curve[:, 1], color="#9aa3ad", linestyle="--", linewidth=0.6, zorder=0)
     axes.plot(line[:, 0], line[:, 1], color="#55606c", linestyle=":", marker=".", ms=3, lw=1.2, label="ideal guessers")
     for each in found:
-        points = np.array([(rates.hal_rate, rates.cover_rate) for rates in each.sampled], dtype=float) * 100
+        rates = [measured.sampled for measured in each.measured]
+        points = np.array([(one.hal_rate, one.cover_rate) for one in rates], dtype=float) * 100
         color = _style(each)["color"]
         axes.plot(points[:, 0], points[:, 1], "o", ms=3, color=color, alpha=0.5)
         axes.plot(*points.mean(axis=0), "s", ms=7, color=color, label=each.title if each.name == "start" else None)

@@ -31,8 +31,8 @@ from filelock import FileLock  # noqa: E402
 from scapo_train import trainer  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.world import __main__ as command  # noqa: E402
-from scapo_train.world import files, pretrain  # noqa: E402
-from scapo_train.world.experiment import SCHEMES, read_metrics, run_folder  # noqa: E402
+from scapo_train.world import experiment, files, pretrain  # noqa: E402
+from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
 from scapo_train.world.pictures import SIDE, WORLDS, Scene, World  # noqa: E402
 from scapo_train.world.pretrain import Lessons  # noqa: E402
 
@@ -71,17 +71,16 @@ class Said:
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The world with its model before alignment: made once for all processes of a test run."""
+    """The world of seed 0 with its model before alignment: made once for all processes of a test run."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "world"
+    output = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "worlds"
     torch.set_num_threads(1)
-    with FileLock(f"{folder}.lock"), pytest.MonkeyPatch.context() as patch:
+    with FileLock(f"{output}.lock"), pytest.MonkeyPatch.context() as patch:
         for module in (files, pretrain):
             patch.setattr(module, "draw_scene", uneven_scene)
-        patch.setattr(command, "TRAIN_PICTURES", 160)
-        patch.setattr(command, "EVALUATION_PICTURES", 200)
-        command.prepare(WORLDS["plain"], folder, LESSONS)
-    return folder
+        patch.setattr(experiment, "TRAIN_PICTURES", 160)
+        patch.setattr(experiment, "EVALUATION_PICTURES", 200)
+        return experiment.prepare(WORLDS["plain"], output, LESSONS, 0)
 
 
 def before_and_after(start: Path, folder: Path, scheme: str, steps: int) -> tuple[Said, Said]:
@@ -124,33 +123,36 @@ def test_the_response_level_cap_score_teaches_guessing(start: Path, tmp_path: Pa
 def test_a_finished_experiment_is_not_done_again(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of its runs are done already, the third is made by the experiment itself."""
-    folder = tmp_path / "world"
-    shutil.copytree(start, folder)
-    pictures = (folder / "evaluation.jsonl").read_text().splitlines(keepends=True)
-    (folder / "evaluation.jsonl").write_text("".join(pictures[:8]))  # what is described does not matter here
-    settings = (folder / "world.toml").read_text().replace(json.dumps(str(start))[1:-1], json.dumps(str(folder))[1:-1])
-    (folder / "world.toml").write_text(settings)
+    """Two of its trials are done already, the third, with other kernels and a setting, is made by itself."""
+    output = tmp_path / "worlds"
+    folder, own = output / "plain", output / "plain" / "seed-0"
+    shutil.copytree(start, own)
+    pictures = (own / "evaluation.jsonl").read_text().splitlines(keepends=True)
+    (own / "evaluation.jsonl").write_text("".join(pictures[:8]))  # what is described does not matter here
+    settings = (own / "world.toml").read_text().replace(json.dumps(str(start))[1:-1], json.dumps(str(own))[1:-1])
+    (own / "world.toml").write_text(settings)
+    trials = {scheme: Trial(scheme, 0, ("loss.kl=0.1",), "default") for scheme in ("hal", "cap", "baseline_place")}
     for scheme in ("hal", "cap"):
-        run = f"run.output={run_folder(folder, scheme, 0)}"
-        trainer.train(load(folder / "world.toml", [run, "run.steps=1", *SCHEMES[scheme].settings]))
-    done = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")}
+        run = json.dumps(str(trials[scheme].run(folder)))
+        trainer.train(load(own / "world.toml", [f"run.output={run}", "run.steps=1", *SCHEMES[scheme].settings]))
+    done = {path: path.stat().st_mtime_ns for path in own.glob("runs/*/metrics.jsonl")}
     assert len(done) == 2
     monkeypatch.setattr(command, "QUICK", LESSONS)
-    asked = ["--quick", "--steps", "1", "--output", str(folder)]
+    asked = ["--quick", "--steps", "1", "--schemes", *trials, "--vary", "loss.kl=0.1", "--kernels", "default"]
+    asked += ["--output", str(output)]
     assert command.main(asked) == 0
     assert {path: path.stat().st_mtime_ns for path in done} == done
     table, picture = (folder / "table.md").read_bytes(), (folder / "dynamics.png").read_bytes()
     assert capsys.readouterr().out == table.decode()
-    assert [line.split("|")[1].strip() for line in table.decode().splitlines()[2:]] == [
-        "start", "SCAPO", "response, 1 - Hal.", "response, Cap. Score",
-    ]  # fmt: skip
-    written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/metrics.jsonl")}
+    titles = ["start", *(trials[scheme].title for scheme in ("hal", "cap", "baseline_place"))]
+    assert [line.split("|")[1].strip() for line in table.decode().splitlines()[2:]] == [t for t in titles for _ in "12"]
+    written = {path: path.stat().st_mtime_ns for path in own.glob("runs/*/metrics.jsonl")}
     assert len(written) == 3
+    assert load(trials["baseline_place"].run(folder) / "config.toml").loss.kl == 0.1
     assert command.main(asked) == 0
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert (folder / "table.md").read_bytes() == table
     assert (folder / "dynamics.png").read_bytes() == picture
     capsys.readouterr()
-    assert command.main(["--quick", "--world", "risky", "--output", str(folder)]) == 2
+    assert command.main(["--output", str(output), "--seeds", "1"]) == 2  # other lessons
     assert "holds another world" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""Credit that might keep the text: variants of SCAPO as ``credit.scheme = "credits.py:NAME"``, for the small world.
+
+Each is a function of :class:`~scapo_train.credit.Sampled`, as anybody's own would be. ``docs/laboratory.md`` says what
+came of them, and of those that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scapo_train.credit import Sampled, standardized
+
+Advantages = list[NDArray[np.float32]]
+
+REPEAT_PENALTY = 0.5
+
+
+def hal_spoken(sampled: Sampled) -> Advantages:
+    """GRPO with 1 - Hal. Rate of the response, which is worth 0 where it claims nothing."""
+    columns = sampled.columns
+    claimed = np.maximum(columns.generated, 1)
+    rewards = np.where(columns.generated > 0, 1 - columns.hallucinated / claimed, 0.0)
+    each = standardized(rewards, sampled.group)
+    return [np.full(len(own), value, dtype=np.float32) for own, value in zip(sampled.offsets, each, strict=True)]
+
+
+def baseline(sampled: Sampled) -> Advantages:
+    """SCAPO's advantages less their mean over the other responses to the prompt, the end of sequence included.
+
+    The mean does not depend on the response, so the expected gradient is the paper's; its noise is smaller.
+    """
+    return _less_others(_paper(sampled), sampled.group)
+
+
+def baseline_place(sampled: Sampled) -> Advantages:
+    """SCAPO's advantages less the mean, over the other responses to the prompt, of the tokens in as many-th a piece.
+
+    How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
+    sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
+    """
+    own, places = _paper(sampled), _places(sampled)
+    found = Advantages()
+    for first in range(0, len(own), sampled.group):
+        group = range(first, min(first + sampled.group, len(own)))
+        most = 1 + max((int(places[k].max()) for k in group if len(places[k])), default=0)
+        sums, counts = np.zeros((len(group), most)), np.zeros((len(group), most))
+        for row, k in enumerate(group):
+            sums[row] = np.bincount(places[k], weights=own[k], minlength=most)
+            counts[row] = np.bincount(places[k], minlength=most)
+        for row, k in enumerate(group):
+            others, number = sums.sum(0) - sums[row], counts.sum(0) - counts[row]
+            overall = others.sum() / max(number.sum(), 1)
+            mean = np.where(number > 0, others / np.maximum(number, 1), overall)
+            found.append((own[k] - mean[places[k]]).astype(np.float32))
+    return found
+
+
+def no_repeat(sampled: Sampled) -> Advantages:
+    """SCAPO, but a piece that only repeats costs 0.5."""
+    return _paid(sampled, _repeat_penalized(sampled))
+
+
+def baseline_no_repeat(sampled: Sampled) -> Advantages:
+    """Both: a piece that only repeats costs 0.5, and the mean of the other responses is taken off."""
+    return _less_others(no_repeat(sampled), sampled.group)
+
+
+def per_piece(sampled: Sampled) -> Advantages:
+    """SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
+    own, places = _paper(sampled), _places(sampled)
+    sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
+    weights = [1 / np.maximum(size, 1) for size in sizes]
+    mean = sum(weight.sum() for weight in weights) / max(1, sum(map(len, weights)))
+    return [(each * weight / mean).astype(np.float32) for each, weight in zip(own, weights, strict=True)]
+
+
+def _paper(sampled: Sampled) -> Advantages:
+    return _paid(sampled, sampled.columns.reward)
+
+
+def _paid(sampled: Sampled, rewards: NDArray[np.float64]) -> Advantages:
+    columns = replace(sampled.columns, reward=rewards)
+    return columns.token_advantages(sampled.offsets, finished=sampled.finished)
+
+
+def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
+    columns = sampled.columns
+    only_repeats = (columns.rep > 0) & (columns.new == 0) & (columns.hal == 0)
+    return np.where(only_repeats, columns.reward - REPEAT_PENALTY, columns.reward)
+
+
+def _less_others(own: Sequence[NDArray[np.float32]], group: int) -> Advantages:
+    """Less the mean over the tokens of the other responses of the group; 0 where there are none."""
+    sums = np.array([each.sum(dtype=np.float64) for each in own]).reshape(-1, group)
+    counts = np.array([len(each) for each in own], dtype=np.float64).reshape(-1, group)
+    others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)
+    return [(each - mean).astype(np.float32) for each, mean in zip(own, others.reshape(-1), strict=True)]
+
+
+def _places(sampled: Sampled) -> list[NDArray[np.int64]]:
+    """Per response, how many of its pieces are finished before each token; the end of sequence comes after the last."""
+    numbers = np.concatenate([np.arange(n) for n in np.diff(sampled.columns.indptr)] or [np.zeros(0)])
+    told = _paid(sampled, numbers + 1.0)  # the credit of a token is now the number of its piece
+    found = []
+    for each, pieces in zip(told, np.diff(sampled.columns.indptr), strict=True):
+        place = each.astype(np.int64) - 1
+        place[each == 0] = pieces  # what has no text is the end
+        found.append(place)
+    return found

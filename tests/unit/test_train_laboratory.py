@@ -1,0 +1,167 @@
+"""The laboratory: credits that might keep the text, and what its tables make of trials."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+pytest.importorskip("matplotlib")
+
+from scapo_eval import PresenceOracle, SubsentenceReward
+from scapo_train.credit import Sampled, Scheme
+from scapo_train.world import credits, report
+from scapo_train.world.experiment import KERNELS, SCHEMES, Measured, Rates, Trial
+from scapo_train.world.language import repeats, vocabulary
+
+ORACLE = PresenceOracle.from_objects({"1": ["dog", "car"]}, labels=vocabulary().labels)
+REWARD = SubsentenceReward(vocabulary(), ORACLE)
+
+
+def sampled(texts: list[str], group: int) -> Sampled:
+    """Responses to one picture with a dog and a car, of a token per word and an end of sequence."""
+    offsets = []
+    for text in texts:
+        spans, at = list[tuple[int, int]](), 0
+        for word in text.split():
+            start = text.index(word, at)
+            at = start + len(word)
+            spans.append((start, at))
+        offsets.append(np.array([*spans, (len(text), len(text))], dtype=np.int64))
+    columns = REWARD.batch(["1"] * len(texts), texts)
+    return Sampled(["1"] * len(texts), texts, offsets, np.ones(len(texts), dtype=bool), columns, group)
+
+
+def test_a_baseline_is_the_mean_of_the_other_responses_tokens() -> None:
+    texts = ["It has a dog.", "It has a kite. It is calm.", "A car."]
+    given = [[1, 1, 1, 1, 0], [-1, -1, -1, -1, -0.1, -0.1, -0.1, 0], [1, 1, 0]]
+    found = credits.baseline(sampled(texts, 3))
+    for k, own in enumerate(given):
+        others = [value for j, each in enumerate(given) if j != k for value in each]
+        np.testing.assert_allclose(found[k], np.array(own) - np.mean(others), rtol=1e-6)
+
+
+def test_a_baseline_of_the_place_is_the_mean_of_as_many_th_pieces() -> None:
+    texts = ["It has a dog. A car.", "It has a kite. It is calm.", "A car."]
+    found = credits.baseline_place(sampled(texts, 3))
+    first = [1, 1, 1, 1], [-1, -1, -1, -1], [1, 1]
+    second = [1, 1], [-0.1, -0.1, -0.1], [0]  # the third ends where its second piece would stand
+    third = [0], [0], []
+    assert [len(each) for each in found] == [7, 8, 3]
+    for k in range(3):
+        expected = list[float]()
+        for place in (first, second, third):
+            others = [value for j in range(3) if j != k for value in place[j]]
+            every = [value for p in (first, second, third) for j in range(3) if j != k for value in p[j]]
+            expected += [value - np.mean(others or every) for value in place[k]]
+        np.testing.assert_allclose(found[k], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("scheme", [credits.baseline, credits.baseline_place])
+def test_a_baseline_leaves_the_expected_gradient_as_it_is_and_takes_noise_away(scheme: Scheme) -> None:
+    """A policy small enough to go through all that it may say: a piece or the end, twice; groups of three. Most is right."""
+    logits = np.array([[0.3, -0.2, 0.5], [-0.4, 0.1, 0.2]])  # (place, choice); the last choice ends
+    pieces = ["A dog.", "A car."]
+    said = [(2,), *((a, 2) for a in (0, 1)), *((a, b) for a in (0, 1) for b in (0, 1))]
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+
+    def gradient(choices: tuple[int, ...], advantages: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Sum over the tokens of advantage times the gradient of the log-probability in the logits."""
+        found, at = np.zeros_like(logits), 0
+        for place, choice in enumerate(choices):
+            words = 2 if choice < 2 else 1  # of a piece the first word is chosen, the second follows
+            found[place] += advantages[at] * ((np.arange(3) == choice) - chances[place])
+            at += words
+        return found
+
+    def moments(of: Scheme) -> tuple[NDArray[np.float64], float]:
+        mean, square = np.zeros_like(logits), 0.0
+        for group in itertools.product(said, repeat=3):
+            chance = float(np.prod([chances[p, c] for each in group for p, c in enumerate(each)]))
+            texts = [" ".join(pieces[c] for c in each if c < 2) for each in group]
+            advantages = of(sampled(texts, 3))
+            total = sum((gradient(c, a) for c, a in zip(group, advantages, strict=True)), np.zeros_like(logits))
+            mean += chance * total
+            square += chance * float((total**2).sum())
+        return mean, square - float((mean**2).sum())
+
+    plain, noise = moments(lambda given: given.columns.token_advantages(given.offsets))
+    mean, less = moments(scheme)
+    np.testing.assert_allclose(mean, plain, atol=1e-6)
+    assert np.abs(plain).max() > 0.1
+    assert less < 0.95 * noise
+
+
+def test_silence_is_worth_nothing_and_repetition_costs() -> None:
+    given = sampled(["It is calm.", "It has a dog.", "It has a dog. It has a kite."], 3)
+    silent, right, half = (float(each[0]) for each in credits.hal_spoken(given))
+    assert silent < half < right
+    assert silent + half + right == pytest.approx(0, abs=1e-5)
+    twice = sampled(["A dog. A dog. A car."], 1)
+    np.testing.assert_allclose(credits.no_repeat(twice)[0], [1, 1, -0.5, -0.5, 1, 1, 0])
+
+
+def test_pieces_weigh_the_same_whatever_their_length() -> None:
+    (found,) = credits.per_piece(sampled(["It has a dog. A car."], 1))
+    assert found[:4].sum() == pytest.approx(found[4:6].sum())
+    assert found[6] == 0
+
+
+def test_every_credit_of_the_world_is_a_function_that_fits(tmp_path: Path) -> None:
+    given = sampled(["A dog.", "", "A dog. A kite. It is calm.", "A car."], 2)
+    named = [setting for scheme in SCHEMES.values() for setting in scheme.settings if "credits.py:" in setting]
+    assert len(named) >= 6
+    for setting in named:
+        found = getattr(credits, setting.rpartition(":")[2])(given)
+        assert [each.shape for each in found] == [(len(own),) for own in given.offsets]
+        assert all(np.isfinite(each).all() for each in found)
+
+
+def measured(cap: float) -> Measured:
+    rates = Rates(0.2, 0.5, cap, 20.0, 0.9, 0.0)
+    return Measured(rates, rates)
+
+
+def outcome(scheme: str, values: dict[tuple[int, str], float]) -> report.Outcome:
+    trials = [Trial(scheme, seed, (), kernels) for seed, kernels in values]
+    return report.Outcome(scheme, scheme, trials, [measured(value) for value in values.values()])
+
+
+def test_the_seed_is_the_unit_and_differences_are_taken_within_it() -> None:
+    scapo = outcome("scapo", {(0, "avx2"): 0.70, (0, "default"): 0.72, (1, "avx2"): 0.80, (1, "default"): 0.82})
+    cap = outcome("cap", {(0, "avx2"): 0.69, (0, "default"): 0.73, (1, "avx2"): 0.77})
+    assert scapo.values("sampled", "cap_score") == pytest.approx({0: 71.0, 1: 81.0})
+    mean, margin = report.mean_and_margin(scapo.values("sampled", "cap_score").values())
+    assert (mean, margin) == (pytest.approx(76.0), pytest.approx(12.706 * 5.0, rel=1e-4))
+    assert report.paired(cap, scapo, "greedy", "cap_score") == pytest.approx({0: 0.0, 1: -3.0})
+    start = report.Outcome("start", "start", [Trial("start", 0)], [measured(0.6)])
+    lines = report.table([start, scapo, cap]).splitlines()
+    assert [line.split("|")[3].strip() for line in lines[2:]] == ["1", "1", "4", "4", "3", "3"]
+    assert "less scapo" in report.differences([start, scapo, cap])
+    assert report.differences([start, cap]) == ""
+
+
+def test_the_spread_of_kernels_and_of_seeds_are_told_apart() -> None:
+    values = {(seed, kernels): 0.7 + 0.1 * seed for seed in (0, 1) for kernels in KERNELS}
+    lines = report.kernels_table([outcome("start", {}), outcome("scapo", values)]).splitlines()
+    cells = [cell.strip() for cell in lines[2].split("|")[1:-1]]
+    assert cells[-2:] == ["0.0", "7.1"]
+    assert report.kernels_table([outcome("start", {}), outcome("scapo", {(0, ""): 0.7, (1, ""): 0.8})]) == ""
+
+
+def test_the_folder_of_a_trial_tells_what_it_was(tmp_path: Path) -> None:
+    for trial in (
+        Trial("scapo", 3),
+        Trial("no_repeat", 0, ("optim.lr=1e-4", 'optim.schedule="linear"'), "avx2"),
+        Trial("sparse", 100, ("loss.kl=0.1",)),
+    ):
+        assert report.trial_of(trial.run(tmp_path)) == trial
+
+
+def test_captions_that_repeat_a_sentence_are_counted() -> None:
+    assert repeats(["It has a dog. It has a dog.", "It has a dog. It has a car.", "", "It has a"]) == 0.25
