@@ -33,9 +33,6 @@ from .update import check_finite, descend
 SHOWN = 0.2
 """Largest share of a picture that mDPO's other picture shows (the paper: a crop of 0 to 20 %)."""
 
-RATIOS = {"dpo": 2, "mdpo": 3, "symmpo": 5}
-"""Loss -> log-ratios of a pair that it compares."""
-
 
 @dataclass(frozen=True)
 class Example:
@@ -54,6 +51,11 @@ class PreferenceTrainer(Loop):
     """A training run on pairs; see :class:`~scapo_train.loop.Loop`."""
 
     required = ("model.path", "data.train")
+
+    @property
+    def ratios(self) -> int:
+        """Log-ratios of a pair."""
+        return preference_loss.READ[self.config.preference.loss][1]
 
     def read(self) -> Sequence[Source]:
         """Reads the pairs.
@@ -238,7 +240,7 @@ class PreferenceTrainer(Loop):
             self.policy.eval()
             reference = self._sums(self.reference, micro)
         self.policy.train()
-        return (self._sums(self.policy, micro) - reference).view(-1, RATIOS[self.config.preference.loss])
+        return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
 
     def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
         """Log-probabilities of all responses."""
@@ -250,7 +252,7 @@ class PreferenceTrainer(Loop):
             return torch.stack([each.sum() for each in tokens.split([n for each in micro for n in each.lengths])])
         idle = 1 if model.packs or self.config.preference.loss == "dpo" else 2
         passes = torch.stack([model(model.idle_batch(device)).logprob.sum() for _ in range(idle)])
-        return (0.0 * passes.sum()).expand(RATIOS[self.config.preference.loss])
+        return (0.0 * passes.sum()).expand(self.ratios)
 
 
 def cropped(path: str) -> Any:

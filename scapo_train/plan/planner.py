@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import Config
+from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import Job, Share
 from .memory import MOMENTS, Memory
@@ -55,7 +56,7 @@ class Plan:
 
 def plan(job: Job) -> Plan:
     """Bytes per GPU and seconds per step."""
-    share, time = Memory(job), Seconds(job)
+    share, time = Memory(job) if job.shape.shared else GeneralMemory(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
     own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
@@ -81,7 +82,7 @@ def notes(share: Share) -> list[str]:
             f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
             f"({least}), which is the smallest pass there is"
         )
-    if share.config.rollout.engine == "vllm":
+    if share.job.vllm:
         sequences = share.vllm_sequences()
         found.append(
             f"vLLM's cache holds {sequences} responses at once"
@@ -143,7 +144,7 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
         yield "rollout", "prompts_per_batch", prompts
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
-    if config.rollout.engine == "vllm":
+    if job.vllm:
         share, more = config.rollout.gpu_memory, Share(job).vllm_sequences() < 1
         while 0.2 < share < 0.9:
             share = round(share + (0.05 if more else -0.05), 2)

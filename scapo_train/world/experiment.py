@@ -48,12 +48,15 @@ class Scheme:
     Attributes:
         title: name of the scheme in table and chart.
         settings: settings that differ from ``world.toml``.
+        module: what trains: rollouts, or pairs.
     """
 
     title: str
     settings: tuple[str, ...] = ()
+    module: str = "scapo_train"
 
 
+_PAIRS = "scapo_train.world.preference"
 _CREDITS = Path(__file__).with_name("credits.py")
 
 
@@ -82,6 +85,9 @@ SCHEMES: Mapping[str, Scheme] = {
     "full_repeat": Scheme("SCAPO, full repeat", ("credit.ablation=full_repeat",)),
     "no_reg": Scheme("SCAPO, no reg", ("credit.ablation=no_reg",)),
     "no_kl": Scheme("SCAPO, no KL", ("loss.kl=0",)),
+    "dpo": Scheme("DPO", ("preference.loss=dpo",), _PAIRS),
+    "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), _PAIRS),
+    "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), _PAIRS),
 }
 """Name -> scheme, those of the chart first; ``{world}`` stands for the folder of the world's files."""
 
@@ -241,7 +247,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
-    command = [sys.executable, "-m", "scapo_train", str(start / "world.toml"), "--resume", "auto"]
+    command = [sys.executable, "-m", SCHEMES[trial.scheme].module, str(start / "world.toml"), "--resume", "auto"]
     command += [part for setting in [*settings, *trial.settings] for part in ("--set", setting)]
     kernels = {"ATEN_CPU_CAPABILITY": trial.kernels} if trial.kernels else {}
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)

@@ -457,7 +457,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
         ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
-        ('{"model_type": "llava"}', "a plan knows families whose responses share their prompt"),
+        ('{"model_type": "llava"}', 'rollout.engine = "vllm" is not for models of the general path'),
+        ('{"model_type": "qwen3_vl_moe"}', "is a mixture of experts, which is not planned: what a layer keeps depends"),
     ],
 )
 def test_a_folder_that_holds_no_known_model_is_refused(
