@@ -37,7 +37,7 @@ class Peaks:
         forward: peak of a forward pass that keeps what the backward pass needs.
         kept: what is there after it.
         backward: peak of the backward pass, from the last hidden state on.
-        inference: peak of a forward pass without gradient.
+        inference: peak of a forward pass without gradient, without what autocast makes of weights.
     """
 
     forward: float
@@ -64,9 +64,13 @@ def peaks(
     few, more = (_peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora) for layers in LAYERS)
     further = model_config(path).get_text_config(decoder=True).num_hidden_layers - LAYERS[1]
     # a layer more is a layer more that is kept, whatever moment of the backward pass is the worst
-    kept, cast = more.kept - few.kept, more.forward - few.forward
+    kept, forward = more.kept - few.kept, more.forward - few.forward
+    copies = LAYERS[1] * (more.inference - few.inference)
     return Peaks(
-        more.forward + further * cast, more.kept + further * kept, more.backward + further * kept, more.inference
+        more.forward + further * forward,
+        more.kept + further * kept,
+        more.backward + further * kept,
+        more.inference - copies,
     )
 
 
@@ -160,11 +164,11 @@ class _Alive(TorchDispatchMode):
 class GeneralMemory(Memory):
     """The bytes that one GPU holds on the general path."""
 
-    def _peaks(self, sequences: int, tokens: int) -> Peaks:
+    def _peaks(self, sequences: int, tokens: int, *, reference: bool = False) -> Peaks:
         model, lora = self.config.model, self.config.lora
         return peaks(
             model.path, sequences, tokens, model.dtype,
-            autocast=self.autocast, checkpointing=model.gradient_checkpointing, lora=lora,
+            autocast=self.autocast and not reference, checkpointing=model.gradient_checkpointing, lora=lora,
         )  # fmt: skip
 
     def _tower(self, pictures: int) -> float:
@@ -181,9 +185,11 @@ class GeneralMemory(Memory):
 
     def _forward(self) -> dict[str, float]:
         found = []
+        reference = self.config.updates_per_batch == 1 and not self.lora  # a model of its own, in its own dtype
         for batch in self.passes:
             stream = batch.tokens * self.value_bytes * self.shape.hidden
-            inside = self._peaks(batch.responses, batch.prompt + batch.length - 1).inference
+            tokens = batch.prompt + batch.length - 1
+            inside = self._peaks(batch.responses, tokens, reference=reference).inference
             found.append(("activations", max(inside, self._tower(batch.responses))))
             found.append(("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream))
         return dict([max(found, key=lambda each: each[1])])

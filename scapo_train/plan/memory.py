@@ -46,12 +46,13 @@ class Memory(Share):
         language, trained = self.shape.language / self.count, self.trained / self.count
         tower = 0 if self.shape.shared else self.shape.tower  # the general path's reference encodes by itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
+        wide = self.shape.one_dtype and self.autocast and not self.lora
         eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
         return {
             "weights, frozen": self.value_bytes * language if self.lora else 0,
             "adapters, float32" if self.lora else "weights, float32": 4 * trained,
             "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
-            "vision tower": self.value_bytes * self.shape.tower,
+            "vision tower": (4 if wide else self.value_bytes) * self.shape.tower,
             "reference": self.value_bytes * (language + tower) if reference else 0,
         }
 

@@ -20,7 +20,7 @@ from scapo_eval.errors import InputError, ScapoError
 
 from ..config import Lora
 from ..lora import linear_layers, targets
-from ..model import policy_of
+from ..model import check_family, policy_of
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -182,6 +182,7 @@ class Shape:
         deepstack: number of further features per image token (Qwen3-VL).
         token_side: pixels along one side of an image token, where every picture has as many as its size gives.
         shared: whether responses share their prompt.
+        one_dtype: see :class:`~scapo_train.model.Family`.
         patch: numbers of a patch of the tower: its pixels in three colors.
         tower_hidden: width of the tower's hidden state.
         tower_inner: width of its MLP.
@@ -204,6 +205,7 @@ class Shape:
     deepstack: int
     token_side: int
     shared: bool
+    one_dtype: bool
     patch: int
     tower_hidden: int
     tower_inner: int
@@ -275,6 +277,7 @@ def shape_of(path: str) -> Shape:
         deepstack=len(getattr(vision, "deepstack_visual_indexes", None) or ()),
         token_side=side * getattr(vision, "spatial_merge_size", 1),
         shared=policy.packs,
+        one_dtype=check_family(config).one_dtype,
         patch=3 * side**2 * getattr(vision, "temporal_patch_size", 1),
         tower_hidden=vision.hidden_size,
         tower_inner=getattr(vision, "intermediate_size", 4 * vision.hidden_size),

@@ -118,18 +118,6 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     return policy.train(), batch_of([row], torch.device("cpu"))
 
 
-def peak_of(action: Callable[[], object]) -> float:
-    """Most bytes of tensors that were there at once because of the action."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
-        action()
-    events = found.profiler.kineto_results.events()
-    now = peak = 0
-    for _, size in sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"):
-        now += size
-        peak = max(peak, now)
-    return float(peak)
-
-
 @pytest.mark.parametrize(
     ("path", "dtype", "rank"),
     [(path, dtype, 0) for path in (SEVEN, EIGHT) for dtype in DTYPES] + [(SEVEN, "bfloat16", 4), (EIGHT, "float32", 4)],
@@ -169,7 +157,13 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, ran
     + [(SEVEN, "bfloat16", True, 8), (EIGHT, "float32", False, 8)],
 )
 def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
-    path: str, dtype: str, checkpointing: bool, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str,
+    dtype: str,
+    checkpointing: bool,
+    rank: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peak_of: Callable[[Callable[[], object]], float],
 ) -> None:
     for device in ("cpu", "cuda"):
         monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
