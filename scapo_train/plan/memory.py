@@ -65,7 +65,9 @@ class Memory(Share):
         shape, rollout = self.shape, self.config.rollout
         if self.job.vllm:
             return {"vLLM": rollout.gpu_memory * self.gpu.memory}
-        # with pairs: held-out pictures are described
+        run = self.config.run
+        if self.job.pairs and not (self.config.data.evaluation and run.evaluate_every) and not run.samples:
+            return {}  # else held-out pictures are described
         prompts = min(rollout.prompts_per_batch, 10**9 if self.job.pairs else self.prompts)
         prompts = prompts if shape.shared else 1
         rows = prompts * (1 if self.job.pairs else rollout.group)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import Config
+from ..preference_loss import READ
 from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import Job, Share
@@ -76,12 +77,17 @@ def plan(job: Job) -> Plan:
 def notes(share: Share) -> list[str]:
     """What the user should know beside the numbers."""
     found = []
-    budget, least = share.config.optim.micro_batch_tokens, share.prompt_tokens + share.config.rollout.max_new_tokens - 1
+    budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
+    prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)
+    least = prompts * share.prompt_tokens + responses * longest
     if budget < least:
+        unit = "a pair with responses" if share.job.pairs else "a prompt with one response"
         found.append(
-            f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
-            f"({least}), which is the smallest pass there is"
+            f"optim.micro_batch_tokens = {budget} is less than {unit} of full length ({least}), "
+            "which is the smallest pass there is"
         )
+    if share.job.pairs:
+        found.append(f"planned for responses of up to rollout.max_new_tokens = {longest + 1}, those of pairs too")
     if share.job.vllm:
         sequences = share.vllm_sequences()
         found.append(
@@ -132,16 +138,17 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
-    if config.loss.kl and not config.lora.rank and config.model.reference == "device":
+    if Share(job).kl and not config.lora.rank and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
-    while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:
+    prompts, responses = READ[config.preference.loss] if job.pairs else (1, 1)
+    while tokens // 2 >= prompts * job.prompt_tokens + responses * config.rollout.max_new_tokens:
         tokens //= 2
         yield "optim", "micro_batch_tokens", tokens
-    prompts = config.rollout.prompts_per_batch
-    while config.rollout.engine == "transformers" and prompts > 1:
-        prompts //= 2
-        yield "rollout", "prompts_per_batch", prompts
+    at_once = config.rollout.prompts_per_batch
+    while not job.vllm and at_once > 1:
+        at_once //= 2
+        yield "rollout", "prompts_per_batch", at_once
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
     if job.vllm:
