@@ -167,9 +167,7 @@ def load_policy(
     if reference:
         policy.drop_tower()  # the policy's is the same: it is frozen
     elif settings.gradient_checkpointing:
-        # transformers 4 knows the second name only
-        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
+        keep_inputs_only(vlm)
     if process_group.size > 1:
         _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
         if not frozen:
@@ -181,6 +179,13 @@ def load_policy(
     if process_group.size == 1 and any(each.dtype != dtype for each in policy.parameters() if each.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
+
+
+def keep_inputs_only(vlm: Any) -> None:
+    """Lets layers keep their inputs only, and compute the rest again in the backward pass."""
+    # transformers 4 knows the second name only
+    enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
 
 
 @contextmanager

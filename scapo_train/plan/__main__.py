@@ -121,7 +121,8 @@ def _text(job: Job, found: Plan) -> str:
         lines += [f"  would fit: {way}" for way in found.remedies] or ["  nothing that this plan knows would help"]
     total = sum(found.seconds.values())
     if math.isfinite(total):
-        phases = ", ".join(f"{phase} {seconds:.2g}" for phase, seconds in found.seconds.items() if seconds)
+        shown = {phase: f"{each:.{'0f' if each >= 10 else '2g'}}" for phase, each in found.seconds.items() if each}
+        phases = ", ".join(f"{phase} {seconds}" for phase, seconds in shown.items())
         lines += [
             "",
             f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",

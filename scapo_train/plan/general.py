@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..config import Lora
 from ..lora import add_adapters
-from ..model import policy_of
+from ..model import keep_inputs_only, policy_of
 from .job import Pass
 from .memory import Memory
 from .shapes import build, model_config
@@ -93,7 +93,7 @@ def _peaks(
     with FakeTensorMode():
         _without_data(language_model)
         if checkpointing:
-            vlm.gradient_checkpointing_enable({"use_reentrant": False})
+            keep_inputs_only(vlm)
         known = [*language_model.parameters(), *language_model.buffers()]
         for parameter in language_model.parameters():
             if parameter.requires_grad:

@@ -140,8 +140,8 @@ class Job:
         pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
 
     Raises:
-        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, or the model does not
-            have a layer that ``lora.targets`` names.
+        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, the model does not
+            have a layer that ``lora.targets`` names, or no processor that says what becomes of a picture.
     """
 
     config: Config
@@ -164,6 +164,7 @@ class Job:
             raise InputError('rollout.engine = "vllm" is not for models of the general path: set it to "transformers"')
         if self.vllm and self.count % parallel:
             raise InputError(f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
+        _ = self.picture
 
     @property
     def gpu(self) -> Gpu:

@@ -15,17 +15,19 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout  # noqa: E402
-from scapo_train.data import Prompt, Response, Source  # noqa: E402
+from scapo_train.data import Prompt, Prompts, Response, Source, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.general import GeneralPolicy, GeneralRow  # noqa: E402
 from scapo_train.lora import add_adapters  # noqa: E402
-from scapo_train.model import FAMILIES, load_policy, policy_of  # noqa: E402
+from scapo_train.model import FAMILIES, keep_inputs_only, load_policy, policy_of  # noqa: E402
 from scapo_train.plan import job as jobs  # noqa: E402
+from scapo_train.plan.__main__ import main as plan  # noqa: E402
 from scapo_train.plan.general import GeneralMemory  # noqa: E402
-from scapo_train.plan.job import Job, Picture, Workload  # noqa: E402
+from scapo_train.plan.job import Job, Picture, Workload, picture_of  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 
@@ -220,6 +222,28 @@ def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: 
     capsys.readouterr()
     assert main(lab.run("fast", f"model.path={path}", "rollout.engine=vllm")) == 2
     assert 'rollout.engine = "vllm" is not for models of the kind llava' in capsys.readouterr().err
+    asked = [
+        "qwen2_5_vl_7b",
+        "--set",
+        f"model.path={path}",
+        "--set",
+        "rollout.engine=transformers",
+        "--gpus",
+        "RTX4090",
+    ]
+    assert plan([*asked, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    sources = read_prompts(lab.folder / "train.jsonl", str(lab.folder / "images"))
+    (prompt,) = Prompts(sources, load_processor(str(path)), 0).take([0])
+    picture = picture_of(Model(path=str(path)), 640, 480, answer["shape"]["patch"])
+    assert picture.tokens == (prompt.ids == json.loads((path / "config.json").read_text())["image_token_index"]).sum()
+    assert picture.pixels == 4 * prompt.inputs["pixel_values"].numel()
+    assert "picture features" not in answer["memory"]["update"]
+    assert plan([*asked, "--pairs"]) == 0
+    (path / "preprocessor_config.json").unlink()
+    (path / "processor_config.json").unlink()
+    assert plan([*asked, "--image", "320x240"]) == 2
+    assert f"scapo_train.plan: cannot load {path}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -261,7 +285,7 @@ def test_the_measured_peak_is_within_a_tenth_of_the_plan(
     if rank:
         add_adapters(vlm.to(number), policy.language_model, lora, 0)
     if checkpointing:
-        vlm.gradient_checkpointing_enable({"use_reentrant": False})
+        keep_inputs_only(vlm)
     if dtype == "bfloat16":
         policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
     for parameter in policy.tower:

@@ -26,6 +26,7 @@ from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.lora import add_adapters  # noqa: E402
+from scapo_train.model import keep_inputs_only  # noqa: E402
 from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
@@ -110,8 +111,7 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
         pytest.importorskip("peft")
         add_adapters(vlm.to(getattr(torch, dtype)), policy.language_model, job.config.lora, 0)
     if job.config.model.gradient_checkpointing:
-        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
+        keep_inputs_only(vlm)
     if dtype == "bfloat16":
         policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
     ids = torch.arange(job.prompt_tokens) % 900 + 20
