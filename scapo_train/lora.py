@@ -65,6 +65,10 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise MissingExtra("lora", "lora.rank") from None
+    stacked = {name.rpartition(".")[2] for name, each in language_model.layers.named_parameters() if each.ndim == 3}
+    if chosen := stacked.intersection(lora.targets):
+        reason = "one tensor of all experts, which gets no adapter (docs/training.md#lora)"
+        raise InputError(f"lora.targets: {', '.join(sorted(chosen))} is {reason}")
     (place,) = (name for name, module in vlm.named_modules() if module is language_model.layers)
     names = "|".join(map(re.escape, targets(lora, linear_layers(language_model))))
     config = LoraConfig(
