@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scapo_eval.errors import ScapoError
 
-from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
+from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform, show_progress
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
 
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for scheme in given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
     ]
     world, steps = WORLDS[given.world], given.steps or (40 if given.quick else 60)
+    show_progress()
     try:
         from .report import write
 

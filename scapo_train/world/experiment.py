@@ -28,6 +28,7 @@ from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.io.files import atomic_write, dump_json
 
 from ..config import load
+from ..log import show_messages
 from .files import read_ids, write_world
 from .language import PROMPT, fluency, repeats
 from .pictures import WORLDS, World
@@ -194,9 +195,12 @@ def _one_thread() -> None:
     """A model this small is slower with several."""
     import torch
 
-    from ..log import show_messages
-
     torch.set_num_threads(1)
+    show_progress()
+
+
+def show_progress() -> None:
+    """Says on standard error what is being done."""
     show_messages(0)
     logging.getLogger("scapo_train").setLevel(logging.INFO)
 
