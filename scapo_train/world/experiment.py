@@ -170,10 +170,12 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
-    unprepared = [seed for seed in seeds if not is_prepared(world, folder / f"seed-{seed}", lessons, seed)]
-    _all(jobs, "", _prepare_and_describe, [(world, output, lessons, seed) for seed in unprepared])
+    starts = {seed: folder / f"seed-{seed}" for seed in seeds}
+    ready = {seed for seed in seeds if is_prepared(world, starts[seed], lessons, seed) and _is_described(starts[seed])}
+    _all(jobs, "", _prepare_and_describe, [(world, output, lessons, seed) for seed in seeds if seed not in ready])
+    done = {trial for trial in trials if finished(trial.run(folder), steps) and _is_described(trial.run(folder))}
     for kernels in sorted({trial.kernels for trial in trials}):
-        wanted = [trial for trial in trials if trial.kernels == kernels and not _is_done(trial.run(folder), steps)]
+        wanted = [trial for trial in trials if trial.kernels == kernels and trial not in done]
         _all(jobs, kernels, _train_and_describe, [(folder, trial, steps) for trial in wanted])
 
 
@@ -219,8 +221,8 @@ def _train_and_describe(folder: Path, trial: Trial, steps: int) -> None:
     describe(run / "model", trial.start(folder))
 
 
-def _is_done(run: Path, steps: int) -> bool:
-    return finished(run, steps) and (run / "model" / _captions(0.0)).exists()
+def _is_described(run: Path) -> bool:
+    return (run / "model" / _captions(0.0)).exists()
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
@@ -294,7 +296,7 @@ def _start_of(run: Path) -> Path:
 
 def describe(model: Path, start: Path) -> None:
     """One response to each held-out picture by each way of decoding, unless that is done; they lie beside the model."""
-    if (model / _captions(0.0)).exists():
+    if _is_described(model.parent):
         return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
     longest = load(start / "world.toml").rollout.max_new_tokens
