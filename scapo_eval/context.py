@@ -145,6 +145,9 @@ _FREQUENT_SET = frozenset(_FREQUENT)
 
 _NAMING = frozenset("logo logos brand books stop station magazine hotel company street avenue museum".split())
 
+QUOTE_REACH = 80
+"""Characters between two quotation marks; more than that is no sign."""
+
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
 _NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk wildlife".split())
 
