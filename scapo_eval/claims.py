@@ -62,7 +62,7 @@ REACH = 70
 PHRASE_REACH = 40
 """The same where the scope is a noun phrase."""
 
-_DENIAL_REACH = 40  # characters from a mention within which "is not visible" is looked for
+_BACK_REACH = 40  # characters from a mention within which "is not visible" is looked for
 
 
 @lru_cache
@@ -114,8 +114,8 @@ _Scope: TypeAlias = tuple[int, int, int, int, int]
 """A cue before a mention: index of the caption, end of the cue, row of the mention, first row of the next caption,
 which cue."""
 
-_Denial: TypeAlias = tuple[int, int, int, int]
-"""A cue behind a mention: index of the caption, start of the cue, row and end of the mention."""
+_Back: TypeAlias = tuple[int, int, int, int]
+"""A cue behind a mention: index of the caption, start of the cue, row of the mention, which cue."""
 
 
 def find_uses(
@@ -173,12 +173,11 @@ def find_uses(
     stop = np.where(start[following + 1] > reach, following + 1, stop)
     columns = (column[near].tolist() for column in (owner, cues.end, following, stop, which))
     found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
-    if "negated" in uses:
-        before = np.maximum(following - 1, 0)
-        near = (begin - mentions.end[before] < _DENIAL_REACH) & _REACHES_BACK[which]
-        near &= following > mentions.indptr[owner]
-        columns = (column[near].tolist() for column in (owner, begin, before, mentions.end[before]))
-        found.append(_denied(texts, zip(*columns, strict=True)))
+    before = np.maximum(following - 1, 0)
+    near = (begin - mentions.end[before] < _BACK_REACH) & _REACHES_BACK[which]
+    near &= following > mentions.indptr[owner]
+    columns = (column[near].tolist() for column in (owner, begin, before, which))
+    found.append(_behind(texts, starts, ends, zip(*columns, strict=True)))
     return np.frombuffer(_highest(len(starts), found), dtype=np.uint8)
 
 
@@ -216,17 +215,16 @@ def find_uses_of(
             found.append(_coloring([text], [row for row in rows if row[4] in words.colors], words))
             if any(label in words.kin_of for _, _, label in mentions):
                 found.append(_of_animals([text], [row for row in rows if row[4] in words.kin], words))
-    scopes, denials = list[_Scope](), list[_Denial]()
+    scopes, backward = list[_Scope](), list[_Back]()
     for start, end, cue in cues:
         begin = max(start - 2 * (cue == _T), 0)
         following = bisect_left(starts, begin)
         if following < n and 0 <= starts[following] - end <= _SCOPES[cue][1]:
             scopes.append((0, end, following, n, cue))
-        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _DENIAL_REACH:
-            denials.append((0, begin, following - 1, ends[following - 1]))
+        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
+            backward.append((0, begin, following - 1, cue))
     found.append(_in_scope([text], starts, ends, scopes))
-    if "negated" in uses:
-        found.append(_denied([text], denials))
+    found.append(_behind([text], starts, ends, backward))
     return _highest(n, found)
 
 
@@ -296,7 +294,7 @@ def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
 def _coloring(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
     """Of mentions by labels that have colors, those that are one."""
     for row, k, start, end, label in rows:
-        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], end):
+        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], start, end):
             yield row, _MODIFIES
 
 
@@ -311,12 +309,19 @@ def _of_animals(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords)
     return ((row, _MODIFIES) for row, k, label in kin if (k, label) not in others)
 
 
-def _denied(texts: Sequence[str], denials: Iterable[_Denial]) -> Iterator[tuple[int, int]]:
-    """The mentions right before a cue that denies them: "the dog is not visible"."""
-    for k, start, row, end in denials:
-        denial = _DENIAL.match(texts[k], end)
-        if denial and denial.end() > start:
-            yield row, _NEGATED
+def _behind(
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[_Back]
+) -> Iterator[tuple[int, int]]:
+    """The mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically tall"."""
+    for k, begin, row, cue in rows:
+        text, start, end = texts[k], starts[row], ends[row]
+        if _SCOPES[cue].use == _NEGATED:
+            denial = _DENIAL.match(text, end)
+            if denial and denial.end() > begin:
+                yield row, _NEGATED
+        elif _IN_GENERAL.match(text, end) and not may_modify(text[start:end]):
+            if not start or _BARE.search(text[max(0, start - 9) : start]):
+                yield row, _GENERIC
 
 
 def _in_scope(
@@ -473,6 +478,7 @@ _NEGATIONS = {
     "t": _NOT,  # of "n't"
     "cannot": _NOT,
     "without": _cue("negated", r"(?!\s+(?:a\s+)?(?:doubt|question)\b)"),
+    "zero": _cue("negated", r"(?!\s+(?:degrees?|percent|points?)\b)"),
     **dict.fromkeys(("neither", "nor", "none", "nobody", "lacks", "lacking"), _ALWAYS),
     **dict.fromkeys(("absence", "absent", "lack", "devoid", "free"), _LACK),
     "rather": _cue("negated", r"\s+than\b"),
@@ -511,11 +517,16 @@ _HEDGES = {
 # "a bench for two people", but not "shade for the family", "for example" and "except for a man"
 _FOR = _cue("purpose", r"(?!\s+(?:example|instance|sale)\b)", is_phrase=True, not_behind="except save")
 _PURPOSE = _cue("purpose", r"\s+(?:to|for|as)\b")
+# "frequented by tourists", but not "used by two men"
+_SOME = r"(?!(?:an?|one|two|three|four|five|some|several|many|multiple|various|another)\b)"
+_USERS = _cue("purpose", rf"\s+by\s+{_SOME}", is_phrase=True)
+_TO_NOBODY_HERE = _cue("purpose", r"(?=\s+(?:\w+\s+)?$)")
 _WHERE = _cue(
     "generic",
     r"(?=\s+(?!two\b|three\b|four\b|several\b|many\b|some\b)(?:\w+\s+)?$)",
     then=r"""\s+(?:can|could|may|might|would|must|often|usually|were|have|had|gather|come|go|meet|relax|cross|choose|eat
-        |shop|live|grow|retain|wait|enjoy)\b""",
+        |shop|live|grow|retain|wait|enjoy|are\s+(?:often|usually|typically|commonly|kept|allowed|expected|able|likely))\b
+    """,
 )
 _WAITING = _cue("generic", r"\s+for\s+(?:(?:its|their|his|her)\s+)?", is_phrase=True)
 _LETTING = _cue(
@@ -528,7 +539,21 @@ _OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|durin
 
 _CONTEXT = {
     "for": _FOR,
-    **dict.fromkeys("designed used intended meant suitable ideal perfect prepared".split(), _PURPOSE),
+    **dict.fromkeys("designed intended meant suitable ideal perfect prepared".split(), _PURPOSE),
+    "used": _cue("purpose", rf"\s+(?:to|for|as)\b|\s+by\s+{_SOME}", not_behind="being currently"),
+    **dict.fromkeys("frequented enjoyed favored visited".split(), _USERS),
+    **dict.fromkeys("cater caters catering".split(), _cue("purpose", r"\s+to\b", is_phrase=True)),
+    **dict.fromkeys("safety convenience comfort needs".split(), _cue("purpose", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys("warn warns alerts reminds advises attract attracts attracting".split(), _TO_NOBODY_HERE),
+    **dict.fromkeys("specialize specializes specializing".split(), _cue("generic", r"\s+in\b", is_phrase=True)),
+    **dict.fromkeys(
+        "relationship bond connection interaction".split(),
+        _cue("generic", rf"\s+between\s+{_SOME}", is_phrase=True),
+    ),
+    **dict.fromkeys("perspective viewpoint".split(), _cue("generic", r"\s+(?:of|from)\b", is_phrase=True)),
+    "taken": _cue("generic", r"\s+(?:by|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
+    **dict.fromkeys("advertise advertises advertising".split(), _cue("quoted", "", is_phrase=True)),
+    "menu": _cue("quoted", r"\s+(?:board\s+)?(?:list|include|feature|offer|display)(?:s|ing)?\b"),
     **dict.fromkeys(("waiting", "searching"), _WAITING),
     **dict.fromkeys(
         (
@@ -539,6 +564,7 @@ _CONTEXT = {
     ),
     **dict.fromkeys(("where", "when"), _WHERE),
     **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
+    **dict.fromkeys(("generally", "known", "must", "should"), _cue("generic", "(?!)")),
     **dict.fromkeys(
         "common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")
     ),
@@ -546,7 +572,16 @@ _CONTEXT = {
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
-    **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys(
+        "size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)
+    ),
+    **dict.fromkeys("feel feels feeling act acts acting".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
+    "than": _cue(
+        "comparison",
+        r"(?=\s+(?:an?\s+(?!few|dozen|hundred)|most\s+|typical\s+|average\s+|regular\s+|fresh\s+|$))",
+        is_phrase=True,
+        not_behind="more less fewer other rather",
+    ),
     "inspired": _cue("comparison", r"\s+by\b", is_phrase=True),
     **dict.fromkeys("mimic mimics mimicking mimicked imitating".split(), _cue("comparison", "", is_phrase=True)),
 }
@@ -554,10 +589,13 @@ _CONTEXT = {
 _CUES = {**_NEGATIONS, **_HEDGES, **_CONTEXT}
 _ROW = {word: row for row, word in enumerate(_CUES)}
 _T = _ROW["t"]  # "n't" is watched as its "t"
-_NEGATED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("negated", "quoted", "modifier", "comparison"))
+_NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
+    USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
+)
 _DENIES_OR_GUESSES = ("negated", "hedged")
 _REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
-_REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in _CUES])
+_OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
+_REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES])
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 _DEFINITE_BEHIND = tuple(f" {word} " for word in "the his her its their this these those".split())
@@ -573,6 +611,9 @@ _DENIAL = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+
+_IN_GENERAL = re.compile(r"\s+(?:are\s+)?(?:typically|commonly|usually|often|frequently|generally|known|must|should)\b")
+_BARE = re.compile(r"(?:[.!?:;\n*]\s*|\b(?:that|as|how|because|since|when|where|like)\s+)$", re.IGNORECASE)
 
 
 # ---------------------------------------------------------------- scopes
