@@ -90,6 +90,7 @@ class ScoredBlock:
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
+        by_image: whether rows are summed: one for each image, not one for each caption.
     """
 
     captions: Captions
@@ -100,13 +101,19 @@ class ScoredBlock:
     unfinished: int = 0
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_captions: int = 0
+    by_image: bool = False
 
     __repr__ = fields_in_short
 
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The different images, and the sum of the rows of each."""
+        return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
+
     def summed(self) -> ScoredBlock:
         """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
-        images, counts = summed_by(self.images, self.counts)
-        return replace(self, captions=self.captions.for_checks(), images=images, counts=counts, evidence=None)
+        images, counts = self.sums()
+        checks = self.captions.for_checks()
+        return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True)
 
 
 @dataclass(frozen=True)
@@ -242,7 +249,7 @@ class Sums:
         block, errors = outcome
         for error in errors:
             self.add_fault(error)
-        self.counts.add_known(self._known, *summed_by(block.images, block.counts))
+        self.counts.add_known(self._known, *block.sums())
         self.checks.add(block.captions)
         self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images

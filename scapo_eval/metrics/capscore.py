@@ -7,7 +7,7 @@ equates the two, real captions do not, so both are always reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -279,7 +279,8 @@ def score_file(
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return scores_of(found, scorer, name or source, resampling, damage)
+    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    return scores_of(found, scorer, name or source, drawn, damage)
 
 
 def worst_captions(
