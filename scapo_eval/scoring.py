@@ -199,17 +199,17 @@ class Tally:
         return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
 
     @property
-    def bad_file_notes(self) -> list[str]:
-        """One sentence that names the files left out, where there are any."""
-        if not self.bad_files:
-            return []
-        shown = "; ".join(map(str, self.bad_files[:20])) + ("; ..." if len(self.bad_files) > 20 else "")
-        return [f"{len(self.bad_files):,} files could not be read and are left out: {shown}"]
-
-    @property
     def decisive(self) -> dict[str, str]:
         """Fields of the signature that say what of the texts was scored."""
         return {} if self.unfinished is None else {"unfinished": "dropped"}
+
+
+def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
+    """One sentence that names the files left out, where there are any."""
+    if not bad_files:
+        return []
+    shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
+    return [f"{len(bad_files):,} files could not be read and are left out: {shown}"]
 
 
 OnBlock = Callable[[ScoredBlock], None]

@@ -27,7 +27,16 @@ from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
-from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
+from ..scoring import (
+    OnBlock,
+    ScoredBlock,
+    Scorer,
+    ScoringOptions,
+    Tally,
+    bad_file_notes,
+    tally,
+    truth_notes,
+)
 from ..signature import Signature, digest
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..vocabulary import Vocabulary
@@ -381,7 +390,7 @@ def scores_of(
         bad_files=len(found.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *found.bad_file_notes, *truth_notes(first, found.mentioned), *further)
+    notes = (*damage, *bad_file_notes(found.bad_files), *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,
         signature=signature,
