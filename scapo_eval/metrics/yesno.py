@@ -273,11 +273,16 @@ class YesNoBenchmark(Benchmark):
             dict.fromkeys(self.group_of(question) for each in answers.values() for question in each.questions)
         )
         metrics = self.metrics_of(groups)
-        first, *others = (
-            _run(name, each, metrics, self.group_of, parser, unparsed, resampling or Resampling())
-            for name, each in answers.items()
+        drawn = resampling or Resampling()
+        return paired(
+            _run(name, each, metrics, self.group_of, parser, unparsed, drawn) for name, each in answers.items()
         )
-        return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
+
+
+def paired(runs: Iterable[Run]) -> list[Run]:
+    """The same runs; one that answers other questions than the first has a note on that."""
+    first, *others = runs
+    return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 
 
 def _not_paired(run: Run, first: Run) -> Iterable[str]:
