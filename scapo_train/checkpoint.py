@@ -413,10 +413,20 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remark that there is no process group: one process is meant."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+    """Without torch's remark that there is no process group (one process is meant), and its tracebacks of an error
+    that is raised, too."""
+    root = logging.getLogger()
+    root.addFilter(_not_of_the_loader)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            yield
+    finally:
+        root.removeFilter(_not_of_the_loader)
+
+
+def _not_of_the_loader(record: logging.LogRecord) -> bool:
+    return record.module != "state_dict_loader"
 
 
 __all__ = ["Checkpoints", "export", "export_adapter"]

@@ -22,8 +22,9 @@ from contextlib import contextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
+import msgspec
 import orjson
 
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError
@@ -44,6 +45,7 @@ MAX_FAULTS = 100_000
 _LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
 
 STDIN = "-"
+Form = TypeVar("Form")
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -309,6 +311,23 @@ def read_json(path: str | Path, *, unique: bool = False) -> Any:
         return parse_json(data, unique=unique)
     except ValueError as error:
         raise json_fault(name, data, error) from None
+
+
+def read_as(path: str | Path, form: type[Form]) -> Form:
+    """The file's one JSON value, as a type that msgspec knows.
+
+    Raises:
+        InputError: it cannot be read, or is of another form, with the place in it.
+    """
+    return convert_as(read_json(path), form, path)
+
+
+def convert_as(value: Any, form: type[Form], path: str | Path) -> Form:
+    """A value of a file as a type that msgspec knows; see :func:`read_as`."""
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise InputError(f"damaged: {error}", path=display_name(path)) from None
 
 
 def parse_json(data: bytes, *, unique: bool = False) -> Any:

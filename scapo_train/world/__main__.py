@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.text import printable
 
 from ..log import show_messages
 from .experiment import MAIN, SCHEMES, train_all
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         train_all(given.output, schemes, seeds, steps, max(1, given.jobs))
         print(write(WORLDS[given.world], given.output))
     except ScapoError as error:
-        print(f"scapo_train.world: {error}", file=sys.stderr)
+        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
