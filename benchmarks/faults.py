@@ -253,7 +253,7 @@ def inputs() -> dict[str, bytes]:
         ).encode(),
         "pairs.json": json.dumps([["dog", "puppy"], ["car", "cars"]]).encode(),
         "protocol.json": json.dumps(
-            {"name": "own", "title": "Own.", "benchmarks": ["capscore"], "counted": "captions", "records": [6],
+            {"name": "own", "title": "Own.", "benchmarks": ["capscore", "chair"], "counted": "captions", "records": [6],
              "prompts": ["Describe."], "decoding": {"max_new_tokens": 512}, "post_processing": "none", "truth": "COCO",
              "metrics": ["hal_rate"], "settings": {"capscore": {"claims": "all"}}, "publications": ["A paper"],
              "source": "here", "note": "none", "image_ids": {"first": 1, "last": 6}}
@@ -1405,8 +1405,8 @@ def _distributed(truth: str, *captions: str) -> None:
     from scapo_eval.distributed.batch import merged
     from scapo_eval.distributed.files import files_of, parts_of
 
-    counter = Counts.of("captions", truth, vocabulary="vocabulary.yaml", on_unknown_image="skip")
     for name in captions:
+        counter = Counts.of(name, truth, vocabulary="vocabulary.yaml", on_unknown_image="skip")
         parts = parts_of(files_of(name))
         counts = merged([counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows)])
         counter.scores(counts, name, on_bad_file="skip" if name == "vlm.tsv" else "fail")
@@ -1435,7 +1435,12 @@ def _judged(
             return "half-written", " ".join(written)
         if case.command.startswith("oracle overlap") and not said:  # what it found, said on standard output
             return "held", ""
-        words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in ("run", "training"))}
+        folders = ("run", "training", "checkpoints")
+        words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in folders)}
+        if case.content and (
+            named := re.search(r"([^\s:]+): file not found\s*$", said)
+        ):  # as the damaged file names it
+            words.add(named[1])
         if " --engine ray " in case.command and "needs the extra" in said:  # before it looks at a file
             return "held", ""
         if case.file not in ("", "reply") and not any(Path(word).name in said for word in words - {"reply"}):

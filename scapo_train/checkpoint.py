@@ -302,10 +302,10 @@ class _Reader(dcp.FileSystemReader):
         """
         try:
             found = _Unpickler(io.BytesIO((Path(self.path) / METADATA).read_bytes())).load()
-        except (OSError, pickle.UnpicklingError):
+        except OSError:
             raise
         except Exception as error:  # pickle does not say what damaged data raises
-            raise pickle.UnpicklingError(f"{METADATA} is damaged: {_one_line(error)}") from None
+            raise pickle.UnpicklingError(f"{METADATA}: {_one_line(error)}") from None
         tensors = found.state_dict_metadata if isinstance(found, Metadata) else None
         if not isinstance(tensors, dict) or not all(isinstance(e, TensorStorageMetadata) for e in tensors.values()):
             raise pickle.UnpicklingError(f"{METADATA} is not that of tensors")
@@ -413,8 +413,7 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remark that there is no process group (one process is meant), and its tracebacks of an error
-    that is raised, too."""
+    """Without torch's remark that one process is alone, and without its tracebacks of errors that are raised, too."""
     root = logging.getLogger()
     root.addFilter(_not_of_the_loader)
     try:

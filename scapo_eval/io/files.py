@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
+import numpy as np
 import orjson
 
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError
@@ -38,6 +39,9 @@ MAX_WHOLE = 4 * 2**30
 
 MAX_UNPACKED, MAX_RATIO = 32 * 2**20, 50
 """Bytes; a compressed file may unpack to so many, or to so many times its own size (texts: 3 to 20 times)."""
+
+MAX_VALUES, MAX_SPREAD = 512 * 2**20, 12
+"""Bytes; the values of one JSON document may take so much memory, or so many times its size (data: 1 to 8 times)."""
 
 MAX_FAULTS = 100_000
 """Faults of one input after which reading stops."""
@@ -340,6 +344,7 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
     Raises:
         ValueError: not valid JSON.
     """
+    check_values(data)
     try:
         value = orjson.loads(data)
         if not unique or not _may_repeat_keys(data, value):
@@ -351,6 +356,29 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
             raise
         return _parse_leniently(data, error)
     return _parse_leniently(data, ValueError("nested too deeply"), unique=True)
+
+
+def check_values(data: bytes) -> None:
+    """Refuses JSON of small parts without end (``[[],[],[]...``), whose values take 25 times the memory of the text.
+
+    Raises:
+        ValueError: they take more than the limit.
+    """
+    if len(data) * 25 <= MAX_VALUES:
+        return
+    counts = dict.fromkeys(b'[{",:.', 0)
+    for start in range(0, len(data), 2**20):
+        part = np.frombuffer(data, np.uint8, min(2**20, len(data) - start), start)
+        for mark in counts:
+            counts[mark] += int(np.count_nonzero(part == mark))
+    lists, objects, quotes, commas, colons, points = counts.values()
+    texts = max(0, quotes // 2 - colons)  # the keys of objects are shared
+    size = 8 * (commas + lists + objects) + 56 * (lists + texts) + 64 * objects + 24 * points
+    size += 120 * min(objects, colons)  # those that are not empty
+    limit = max(MAX_VALUES, MAX_SPREAD * len(data)) if _max_decoded is None else _max_decoded
+    if size > limit:
+        took = f"its values would take about {size / 2**30:.1f} GiB, {size // len(data)} times its own size"
+        raise ValueError(f"{took}; allow more with --max-decoded SIZE")
 
 
 def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
