@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import convert_as, decoding, parse_json
+from scapo_eval.io.files import convert_as, decoding, parse_json, read_regular
 
 from .alarms import Alarm
 from .checkpoint import STATE
@@ -122,7 +122,7 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
     """
     done = 0
     if (folder / METRICS).exists():
-        lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
+        lines = read_regular(folder / METRICS).splitlines(keepends=True)
         with decoding("file of metrics", folder / METRICS):
             done = max((int(parse_json(line)["step"]) for line in lines if line.endswith(b"\n")), default=0)
     if (folder / "model").exists() or (save_every and done > save_every):

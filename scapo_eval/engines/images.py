@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import os
-import stat
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..errors import MissingExtra, ScapoError
+from ..errors import InputError, MissingExtra, ScapoError
+from ..io.files import read_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +47,7 @@ def fingerprint(path: str) -> str:
     Raises:
         ImageFault: the file is not found, unreadable or empty.
     """
-    return hashlib.sha256(_bytes(path)).hexdigest()[:16]
+    return hashlib.sha256(file_bytes(path)).hexdigest()[:16]
 
 
 def load(path: str) -> Image:
@@ -58,7 +57,7 @@ def load(path: str) -> Image:
         ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
-    return _decode(_bytes(path), path)[0]
+    return _decode(file_bytes(path), path)[0]
 
 
 def check(path: str) -> None:
@@ -77,7 +76,7 @@ def data_url(path: str) -> str:
         ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
-    data = _bytes(path)
+    data = file_bytes(path)
     image, as_is = _decode(data, path)
     if as_is is None:
         sink = io.BytesIO()
@@ -86,22 +85,16 @@ def data_url(path: str) -> str:
     return f"data:{as_is};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def _bytes(path: str) -> bytes:
+def file_bytes(path: str) -> bytes:
+    """The file as it is.
+
+    Raises:
+        ImageFault: not found, unreadable, empty, too large, or no file.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a pipe that nobody writes to it returns, too
-        with open(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ImageFault(f"{path}: not a file (a device, pipe or socket)")
-            if status.st_size > MAX_FILE:
-                raise ImageFault(f"{path}: more than {MAX_FILE >> 20} MiB")
-            data = stream.read(MAX_FILE + 1)
-    except FileNotFoundError:
-        raise ImageFault(f"{path}: file not found") from None
-    except OSError as error:
-        raise ImageFault(f"{path}: {error.strerror}") from None
-    except ValueError:  # a NUL, a lone surrogate
-        raise ImageFault(f"{path!r}: not a valid file name") from None
+        data = read_regular(path, MAX_FILE)
+    except InputError as error:
+        raise ImageFault(str(error)) from None
     if not data:
         raise ImageFault(f"{path}: the file is empty (0 bytes)")
     return data

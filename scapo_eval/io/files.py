@@ -276,6 +276,52 @@ def _os_reason(error: BaseException) -> str:
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
+def read_regular(path: str | Path, most: int | None = None) -> bytes:
+    """A whole file that other files name, as it is: no device or pipe, whose end may never come.
+
+    Args:
+        path: the file.
+        most: bytes that it may have; None: as :func:`limit_decoded` says.
+
+    Raises:
+        InputError: it cannot be read, is no file, or larger.
+    """
+    name = str(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a pipe that nobody writes to it returns, too
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise InputError("is a directory, not a file", path=name)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError("is no file (a device, pipe or socket)", path=name)
+            if most is not None and status.st_size > most:
+                raise InputError(f"is larger than {most >> 20:,} MiB", path=name)
+            check_decoded(status.st_size, None, name)
+            with open(descriptor, "rb", closefd=False) as stream:
+                return stream.read(status.st_size + 1 if most is None else most)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InputError(_os_reason(error), path=name) from None
+    except ValueError as error:
+        if isinstance(error, ScapoError):
+            raise
+        raise InputError("not a valid file name", path=name) from None  # a NUL, a lone surrogate
+
+
+def read_text(path: str | Path) -> str:
+    """A text in UTF-8, such as a prompt.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8, with the line.
+    """
+    data = read_bytes(path)
+    if (bad := not_utf8(data)) is not None:
+        raise InputError("not a valid UTF-8 text", path=display_name(path), line=data.count(b"\n", 0, bad) + 1)
+    return data.decode("utf-8")
+
+
 def read_bytes(path: str | Path) -> bytes:
     """The whole file, decompressed, without a byte-order mark.
 
