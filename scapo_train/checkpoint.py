@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from scapo_eval.errors import InputError
+from scapo_eval.errors import InputError, short_repr
 from scapo_eval.io.files import atomic_write, dump_json, read_json
 
 from .lora import adapter_weights, merged_weights, save_adapter_config
@@ -277,7 +277,9 @@ _ALLOWED = {
 
 def _memory_format(owner: object, name: str) -> _MEM_FORMAT_ENCODING:
     if owner != _MEM_FORMAT_ENCODING:
-        raise pickle.UnpicklingError(f"its metadata asks for {name} of {owner!r}, which no checkpoint of tensors does")
+        raise pickle.UnpicklingError(
+            f"it asks for {short_repr(name)} of {short_repr(owner)}, as no checkpoint of tensors does"
+        )
     return _MEM_FORMAT_ENCODING[name]
 
 
@@ -287,7 +289,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 pickles a member of an enumeration
             return _memory_format
         if name not in _ALLOWED.get(module, ()):
-            raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint of tensors has")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint of tensors has")
         return super().find_class(module, name)
 
 

@@ -376,7 +376,7 @@ def convert_as(value: Any, form: type[Form], path: str | Path) -> Form:
     """A value of a file as a type that msgspec knows; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
         raise InputError(f"damaged: {error}", path=display_name(path)) from None
 
 

@@ -63,7 +63,7 @@ class Parquet:
             step = max(1, min(rows, _AT_ONCE // max(1, self._dictionaries(group, columns))))
             parts: list[Any] = []
             for batch in self._file.iter_batches(step, [group], columns):
-                total += batch.nbytes
+                total += sum(map(_decoded, batch.columns))
                 check_decoded(total, self._size, self._name)
                 if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
                     yield pyarrow.concat_batches(parts)
@@ -80,6 +80,20 @@ class Parquet:
                 start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
                 size += _dictionary_at(self._stream, start)
         return size
+
+
+def _decoded(column: Any) -> int:
+    """Bytes of a column's cells, each by itself; pyarrow leaves some in their dictionary."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(column, pa.DictionaryArray):
+        return int(column.nbytes)
+    values = column.dictionary
+    texts = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    if not any(kind(values.type) for kind in texts):
+        return len(column) * int(values.nbytes) // max(1, len(values))
+    return int(pc.sum(pc.take(pc.binary_length(values), column.indices).cast("int64")).as_py() or 0)
 
 
 def _dictionary_at(stream: Any, offset: int) -> int:
