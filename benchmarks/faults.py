@@ -44,6 +44,7 @@ SECONDS, GIBIBYTES = 10, 1.0
 """Processor time and memory that a command may take."""
 
 EXIT_CODES = (0, 2, 3, 4)
+_MESSAGE = 100_000  # characters that a command may say on standard error: 20 faults, and warnings
 _WALL = 60  # a machine under load is slow; asleep so long is a hang
 _ADDRESS_SPACE = 6 * 2**30  # what a bomb may take from the machine before it is cut off
 
@@ -1232,7 +1233,7 @@ class Outcome:
 
     Attributes:
         kind: ``held``, or what went wrong (``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``,
-            ``half-written``).
+            ``half-written``, ``long``: a message without end).
         place: file and line of a traceback.
         code: exit code; negative: the signal.
         said: standard error; out: standard output.
@@ -1424,6 +1425,8 @@ def _judged(
         return "slow", ""
     if mebibytes > 1024 * GIBIBYTES or "MemoryError" in said:
         return "memory", ""
+    if len(said) > _MESSAGE:
+        return "long", said[:160]
     if "Traceback (most recent call last)" in said:
         frames = re.findall(r'File "[^"]*/((?:scapo_eval|scapo_train)/[^"]+)", line (\d+)', said)
         last = said.strip().splitlines()[-1][:160]
@@ -1438,7 +1441,7 @@ def _judged(
         folders = ("run", "training", "checkpoints")
         words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in folders)}
         if case.content and (
-            named := re.search(r"([^\s:]+): file not found\s*$", said)
+            named := re.search(r"([^\s:]+): file not found\s*$", said[-5000:])
         ):  # as the damaged file names it
             words.add(named[1])
         if " --engine ray " in case.command and "needs the extra" in said:  # before it looks at a file
@@ -1529,7 +1532,7 @@ def main() -> int:
             key = f"{outcome.kind} {outcome.place}"
             faults[key] += 1
             example.setdefault(key, f"{case.command}  [{case.file}: {case.instead or case.content[:60]!r}]")
-    kinds = ("held", "traceback", "code", "slow", "memory", "unnamed", "half-written")
+    kinds = ("held", "traceback", "code", "slow", "memory", "unnamed", "half-written", "long")
     print(f"| verb | {' | '.join(kinds)} |\n|---|{'--:|' * len(kinds)}")
     for verb, counts in sorted(by_verb.items()):
         print(f"| {verb} | {' | '.join(str(counts[kind] or '') for kind in kinds)} |")

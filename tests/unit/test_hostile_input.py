@@ -277,6 +277,13 @@ def test_keys_twice_are_found_only_where_asked() -> None:
         parse_json(b'[{"a": {"d": 1, "d": 2}}]', unique=True)
 
 
+def test_messages_have_an_end(tmp_path: Path) -> None:
+    error = InputError("found " + "x" * 10**6, path="p" * 10**6, line=3)
+    assert len(str(error)) < 4100
+    assert str(error).startswith("ppp")
+    assert len(str(pickle.loads(pickle.dumps(error)))) < 4100
+
+
 def test_messages_look_at_the_beginning_of_a_value_only() -> None:
     deep: list[Any] = []
     for _ in range(60):
