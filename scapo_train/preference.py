@@ -22,6 +22,7 @@ from torch import Tensor
 
 from scapo_eval.engines.images import load as load_picture
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.text import printable
 
 from . import preference_loss
 from .checkpoint import Checkpoints, export
@@ -31,7 +32,7 @@ from .distributed import ProcessGroup, join_process_group, leave
 from .log import Clock, Log, open_folder, show_messages
 from .model import as_reference, load_policy, processor_of, source_folder
 from .policy import EncodedPrompt, Policy, Row
-from .resume import check_changes, check_not_deleted
+from .resume import check_changes, check_not_deleted, known_state
 from .rollout import encode
 from .update import check_finite, learning_rate, optimizer_of, set_learning_rate
 
@@ -268,7 +269,7 @@ class PreferenceTrainer:
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
             return 0
-        state = self.checkpoints.load(newest, self.policy, self.optimizer)
+        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
         self.prompts.bad.update(state["bad"])
         check_changes(state["config"], self.config, (None, ""), accept=accept_changes, path=newest)
         return int(state["step"])
@@ -305,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 config, process_group, resume=given.resume == "auto", accept_changes=given.accept_changes
             ).run()
     except (ScapoError, KeyboardInterrupt) as error:
-        print(f"scapo_train.preference: {str(error) or 'interrupted'}", file=sys.stderr)
+        print(f"scapo_train.preference: {printable(str(error)) or 'interrupted'}", file=sys.stderr)
         return exit_code(error)
     return 0
 

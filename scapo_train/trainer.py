@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import decoding
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import RewardConfig, SubsentenceReward
 from scapo_eval.tokens import decode_batch
@@ -26,7 +25,7 @@ from scapo_eval.vocabulary import Vocabulary
 
 from .alarms import AlarmWatch
 from .best import Best
-from .checkpoint import STATE, Checkpoints, export
+from .checkpoint import Checkpoints, export
 from .config import Config, required, to_toml
 from .credit import CreditedBatch, credit, resamples
 from .data import Prompts, Response, check_pictures, indices_of_step, read_prompts, seed_of
@@ -37,7 +36,7 @@ from .metrics import Metrics, ratio, response_metrics, response_sums, score_metr
 from .model import load_policy, processor_of, source_folder
 from .plan.hardware import matrix_rate
 from .policy import EncodedPrompt, Policy
-from .resume import check_changes, check_not_deleted
+from .resume import check_changes, check_not_deleted, known_state
 from .rollout import PolicySampler, Sampler, encode
 from .update import Updater, UpdateResult, check_finite, optimizer_of
 from .watch import Interrupted
@@ -365,15 +364,14 @@ class Trainer:
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
             return 0
-        state = self.checkpoints.load(newest, self.policy, self.optimizer)
-        with decoding("state of a checkpoint", newest / STATE):
-            self.prompts.bad.update(map(int, state["bad"]))
-            if "best" in state:
-                self.best.restore(state["best"])
-                self.alarms.restore(state["alarms"])
-            settings = str(state["config"])
+        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
+        self.prompts.bad.update(state["bad"])
+        if "best" in state:
+            self.best.restore(state["best"])
+        if "alarms" in state:
+            self.alarms.restore(state["alarms"])
         reward = (state.get("reward"), str(self.reward.signature))
-        check_changes(settings, self.config, reward, accept=accept_changes, path=newest)
+        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])

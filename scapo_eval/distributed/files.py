@@ -87,7 +87,7 @@ def _row_groups(path: str) -> Sequence[int]:
     try:
         if is_own_parquet(open_source(path, warn=lambda _: None)):
             with open_parquet(path) as file:
-                return range(file.num_row_groups)
+                return range(file.metadata.num_row_groups)
     except ScapoError:  # whoever reads it says what is wrong
         pass
     return [WHOLE_FILE]

@@ -258,7 +258,7 @@ def _character(match: re.Match[str]) -> str:
 def _parquet(path: str | Path) -> Iterator[Row]:
     number = 0
     with open_parquet(path) as file:
-        for batch in file.iter_batches(batch_size=4096):
+        for batch in file.batches(4096):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record

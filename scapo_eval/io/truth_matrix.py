@@ -15,7 +15,7 @@ from ..errors import InputError, MissingExtra, short_repr
 from .containers import check_archive
 from .files import atomic_write, decoding, dump_json, parse_json
 from .mapped import stored_array
-from .parquet import check_parquet
+from .parquet import Parquet, check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix
 from .truth_table import read_frame
 
@@ -92,11 +92,11 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         InputError: the data is not a valid DOPA matrix, with the reason.
         MissingExtra: pyarrow is not installed.
     """
-    pa, pq = _pyarrow("reading a parquet matrix")
+    pa, _ = _pyarrow("reading a parquet matrix")
     with decoding("parquet file", source):
-        check_parquet(pq.ParquetFile(pa.BufferReader(data)).metadata, len(data), source, whole=True)
-        table = pq.read_table(pa.BufferReader(data))
-        names = table.column_names
+        file = Parquet(io.BytesIO(data), len(data), source)
+        check_parquet(file.metadata, len(data), source, whole=True)
+        table, names = pa.Table.from_batches(file.batches(2**16), file.schema), file.names
         if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
             return read_frame(table, source)
         columns = [column.to_numpy() for column in table.columns]

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from scapo_eval.errors import ScapoError
+from scapo_eval.text import printable
 
 from ..log import show_messages
 from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), max(1, given.jobs))
         print(write(world, given.output / world.name))
     except ScapoError as error:
-        print(f"scapo_train.world: {error}", file=sys.stderr)
+        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
