@@ -6,9 +6,11 @@ a training run really used is saved beside its results by :func:`to_toml`, and r
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
+import operator
 import sys
 import typing
 from collections.abc import Sequence
@@ -42,6 +44,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_reward", "kl", "mismatch")
 """What can go wrong while training (:mod:`scapo_train.alarms`)."""
+
+REQUIRED = ("model.path", "data.train", "data.oracle")
+"""What only a user can name."""
 
 SHIPPED = Path(__file__).parent / "configs"
 
@@ -614,23 +619,35 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
     return faults
 
 
-def required(config: Config, source: str | None = None) -> None:
-    """Refuses to train with what only a user can name.
+def required(config: Config, source: str | None = None, names: Sequence[str] = REQUIRED) -> None:
+    """Refuses to train without what only a user can name.
+
+    Args:
+        config: settings of the training run.
+        source: where they come from.
+        names: those settings.
 
     Raises:
-        InputErrors: ``model.path``, ``data.train`` or ``data.oracle`` is empty.
+        InputErrors: some of them are empty.
     """
     missing = [
         InputError(f"{name} is not set: --set {name}=...", path=source)
-        for name, value in (
-            ("model.path", config.model.path),
-            ("data.train", config.data.train),
-            ("data.oracle", config.data.oracle),
-        )
-        if not value
+        for name in names
+        if not operator.attrgetter(name)(config)
     ]
     if missing:
         raise missing[0] if len(missing) == 1 else InputErrors(missing)
 
 
-__all__ = ["SCHEMES", "Config", "Form", "from_table", "from_toml", "load", "required", "to_toml"]
+def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
+    """The arguments of a command that trains."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    option = parser.add_argument
+    option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
+    option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    option("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
+    option("--accept-changes", action="store_true", help="go on also with another objective or seed than before")
+    return parser
+
+
+__all__ = ["SCHEMES", "Config", "Form", "command_line", "from_table", "from_toml", "load", "required", "to_toml"]

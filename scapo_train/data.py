@@ -130,8 +130,16 @@ def read_prompts(
 
 @dataclass(frozen=True)
 class Pair:
-    """One line of a file of pairs: a prompt with the preferred response and the other."""
+    """One line of a file of pairs: a prompt with the preferred response and the other.
 
+    Attributes:
+        line: its number.
+        source: the prompt.
+        chosen: the preferred response.
+        rejected: the other.
+    """
+
+    line: int
     source: Source
     chosen: str
     rejected: str
@@ -151,9 +159,10 @@ def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
     faults, found = FaultList(), list[Pair]()
     for number, record in iter_records(path):
         try:
-            sides = [_answer(record, key) for key in ("chosen", "rejected")]
-            chat = {"images": record.get("images"), "messages": record.get("prompt"), "image_id": 0}
-            found.append(Pair(_source(chat, root), *sides))
+            chosen, rejected = (_answer(record, key) for key in ("chosen", "rejected"))
+            if chosen == rejected:
+                raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
+            found.append(Pair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
             faults.add(InputError(error.reason, path=str(path), line=number))
     faults.raise_if_any()
@@ -165,12 +174,21 @@ def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
 def _answer(record: Any, key: str) -> str:
     """The text of a line's one answer."""
     turns = record.get(key) if isinstance(record, dict) else None
-    if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict) and turns[0].get("content"):
-        content = turns[0]["content"]
-        if isinstance(content, str):
+    if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], dict):
+        content = turns[0].get("content")
+        if isinstance(content, str) and content.strip() and turns[0].get("role") == "assistant":
             return content
-    reason = f"'{key}' must be one turn of the assistant: write pairs by scapo-eval pairs --format trl"
+    reason = f"'{key}' must be one turn of the assistant with a text: write pairs by scapo-eval pairs --format trl"
     raise InputError(reason)
+
+
+def _as_prompt(record: Any) -> dict[str, Any]:
+    """A pair's prompt as a line of a prompts file; what it is about only names it in samples."""
+    images, metadata = record.get("images"), record.get("metadata")
+    image_id = metadata.get("image_id") if isinstance(metadata, dict) else None
+    if image_id is None:
+        image_id = images[0] if isinstance(images, list) and images else 0
+    return {"images": images, "messages": record.get("prompt"), "image_id": image_id}
 
 
 def check_pictures(sources: Sequence[Source]) -> None:

@@ -43,11 +43,14 @@ class Family:
         name: its name.
         policy: how it is computed: responses share their prompt, or by the general path.
         language: name of the language model in ``vlm.model``.
+        one_dtype: whether transformers wants what its tower makes in the number format of the tower's weights, so that
+            these must be in that of the embedding.
     """
 
     name: str
     policy: type[Policy] = GeneralPolicy
     language: str = "language_model"
+    one_dtype: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -60,7 +63,7 @@ FAMILIES: Mapping[str, Family] = {
     "llava_onevision": Family("LLaVA-OneVision"),
     "internvl": Family("InternVL3"),
     "gemma3": Family("Gemma 3"),
-    "smolvlm": Family("SmolVLM", language="text_model"),
+    "smolvlm": Family("SmolVLM", language="text_model", one_dtype=True),
 }
 """``model_type`` of a config -> its family. ``tests/integration/test_train_model.py`` compares those that share their
 prompt, ``test_train_families.py`` those of the general path."""
@@ -149,7 +152,7 @@ def load_policy(
     plain = dtype if frozen else torch.promote_types(dtype, torch.float32)
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
-        check_family(described)
+        family = check_family(described)
         vlm = transformers.AutoModelForImageTextToText.from_pretrained(
             settings.path,
             revision=settings.revision or None,
@@ -164,20 +167,25 @@ def load_policy(
     if reference:
         policy.drop_tower()  # the policy's is the same: it is frozen
     elif settings.gradient_checkpointing:
-        # transformers 4 knows the second name only
-        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
+        keep_inputs_only(vlm)
     if process_group.size > 1:
         _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
         if not frozen:
             policy.to(plain)
     for parameter in policy.tower:
-        parameter.data = parameter.data.to(dtype)
+        parameter.data = parameter.data.to(plain if family.one_dtype and process_group.size == 1 else dtype)
     if not (reference and settings.reference == "cpu"):
         policy.to(process_group.device)
     if process_group.size == 1 and any(each.dtype != dtype for each in policy.parameters() if each.requires_grad):
         policy.compute = lambda: torch.autocast(process_group.device.type, dtype)
     return policy.eval()
+
+
+def keep_inputs_only(vlm: Any) -> None:
+    """Lets layers keep their inputs only, and compute the rest again in the backward pass."""
+    # transformers 4 knows the second name only
+    enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
 
 
 @contextmanager

@@ -86,6 +86,8 @@ class Policy(nn.Module):
         self.ends = sorted(ends)
         self.never = [token for token in image_tokens(vlm.config) if token not in ends]
         self.temperature = temperature
+        self.leaves_out_never = True
+        """Whether tokens that are never drawn have no share in log-probabilities either."""
         self.compute: Callable[[], AbstractContextManager[Any]] = nullcontext
         """Autocast, where the parameters are not in the dtype of the computation."""
         self._language = language
@@ -127,6 +129,7 @@ class Policy(nn.Module):
     def statistics(self, hidden: Tensor, targets: Tensor) -> TokenStatistics:
         """Statistics of tokens from the (M, d) hidden states that predict them."""
         weight = self.vlm.lm_head.weight
+        never = self.never if self.leaves_out_never else []
         with self.compute():
             kind = weight.device.type
             dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
@@ -134,7 +137,7 @@ class Policy(nn.Module):
             hidden.to(dtype),
             weight.to(dtype),
             targets,
-            never=torch.tensor(self.never, dtype=torch.long, device=hidden.device),
+            never=torch.tensor(never, dtype=torch.long, device=hidden.device),
             ends=torch.tensor(self.ends, device=hidden.device),
             temperature=self.temperature,
         )

@@ -1,19 +1,15 @@
 """``python -m scapo_train.preference CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
 
-The baselines of the loop beside it: the same models, log-probabilities, adapters, optimizer, checkpoints and log.
+The baselines of the loop beside it: the same models, adapters, held-out descriptions, checkpoints and log.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
 import math
 import random
-import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +17,21 @@ import torch
 from torch import Tensor
 
 from scapo_eval.engines.images import load as load_picture
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.text import printable
+from scapo_eval.errors import InputError
 
 from . import preference_loss
-from .checkpoint import Checkpoints, export
-from .config import Config, load, to_toml
-from .data import Prompts, check_pictures, indices_of_step, read_pairs, seed_of
-from .distributed import ProcessGroup, join_process_group, leave
-from .log import Clock, Log, open_folder, show_messages
-from .model import as_reference, load_policy, processor_of, source_folder
+from .config import command_line
+from .data import Pair, Prompts, Source, read_pairs, seed_of
+from .distributed import leave
+from .loop import Loop, command
+from .metrics import Metrics, ratio
+from .model import as_reference
 from .policy import EncodedPrompt, Policy, Row
-from .resume import check_changes, check_not_deleted, known_state
 from .rollout import encode
-from .update import check_finite, learning_rate, optimizer_of, set_learning_rate
-
-_log = logging.getLogger(__name__)
+from .update import check_finite, descend
 
 SHOWN = 0.2
 """Largest share of a picture that mDPO's other picture shows (the paper: a crop of 0 to 20 %)."""
-
-RATIOS = {"dpo": 2, "mdpo": 3, "symmpo": 5}
-"""Loss -> log-ratios of a pair that it compares."""
 
 
 @dataclass(frozen=True)
@@ -58,83 +47,61 @@ class Example:
     lengths: list[int]
 
 
-class PreferenceTrainer:
-    """A training run on pairs: everything that lives longer than a step.
+class PreferenceTrainer(Loop):
+    """A training run on pairs; see :class:`~scapo_train.loop.Loop`."""
 
-    Args:
-        config: settings of the training run.
-        process_group: this process and the others of the training run.
-        resume: go on from the newest checkpoint, if there is one.
-        accept_changes: go on also where the objective is another than before.
-    """
+    required = ("model.path", "data.train")
 
-    def __init__(
-        self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
-    ) -> None:
-        self.config, self.process_group = config, process_group
-        self.folder = Path(config.run.output)
-        if process_group.main:
-            open_folder(self.folder, resume=resume)
-        data, model = config.data, config.model
-        self.pairs = read_pairs(data.train, data.images)
+    @property
+    def ratios(self) -> int:
+        """Log-ratios of a pair."""
+        return preference_loss.READ[self.config.preference.loss][1]
+
+    def read(self) -> Sequence[Source]:
+        """Reads the pairs.
+
+        Raises:
+            InputError: pairs or settings that the loss cannot work with.
+        """
+        config = self.config
+        if config.run.stop_on:
+            raise InputError("run.stop_on is of alarms about rollouts, and preference training makes none")
+        if config.updates_per_batch > 1:
+            raise InputError("optim.mini_batches and optim.inner_epochs are of rollouts: preference training takes 1")
+        self.pairs = read_pairs(config.data.train, config.data.images)
         sources = [pair.source for pair in self.pairs]
-        check_pictures(sources)
         loss = config.preference.loss
-        if loss != "dpo" and not all(source.pictures for source in sources):
-            raise InputError(f'preference.loss = "{loss}" needs a picture in each pair', path=data.train)
+        for pair in self.pairs:
+            if loss != "dpo" and not pair.source.pictures:
+                reason = f'preference.loss = "{loss}" needs a picture in each pair'
+                raise InputError(reason, path=config.data.train, line=pair.line)
         if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
-            raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures or more', path=data.train)
-        self.steps = config.run.steps or data.epochs * (len(self.pairs) // data.prompts_per_step)
-        indices_of_step(0, len(self.pairs), data.prompts_per_step, config.run.seed)
-        processor = processor_of(model)
-        tokenizer = getattr(processor, "tokenizer", processor)
-        read = partial(load_policy, model, 1.0, process_group)
-        self.policy = read(lora=config.lora, seed=config.run.seed)
-        self.reference = self.policy if config.lora.rank else read(reference=True)
-        self.policy.never = self.reference.never = []  # as published: the distribution is over all tokens
-        end = tokenizer.eos_token_id if tokenizer.eos_token_id in self.policy.ends else self.policy.ends[0]
-        self.responses = [
-            [[*tokenizer(text, add_special_tokens=False)["input_ids"], end] for text in (pair.chosen, pair.rejected)]
-            for pair in self.pairs
-        ]
-        self.prompts = Prompts(sources, processor, data.max_bad)
-        self.cropped = Prompts(sources, processor, data.max_bad, look=cropped)
-        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
-        self.optimizer = optimizer_of(config, self.policy)
-        self.clock = Clock(process_group.device)
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
-        self.step = self._resume(accept_changes) if resume else 0
-        card = {
-            "ranks": process_group.size,
-            "steps": self.steps,
-            "pairs": len(self.pairs),
-            "parameters": sum(parameter.numel() for parameter in self.policy.parameters()),
-            "trainable": sum(parameter.numel() for parameter in self.trainable),
-        }
-        self.log = Log(self.folder, config, card, self.step or -1) if process_group.main else None
+            raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
+        return sources
 
-    def run(self) -> Path:
-        """All remaining steps, and the export."""
-        every = self.config.run.save_every
-        try:
-            while self.step < self.steps:
-                values = self.train_step()
-                self.step += 1
-                if self.log is not None:
-                    self.log.metrics(self.step, self.steps, values)
-                if self.step == self.steps or (every and self.step % every == 0):
-                    state = {"step": self.step, "bad": sorted(self.prompts.bad), "config": to_toml(self.config)}
-                    self.checkpoints.save(self.step, self.policy, self.optimizer, state)
-            if self.config.run.export:
-                export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
-        finally:
-            self.prompts.close()
-            self.cropped.close()
-            if self.log is not None:
-                self.log.close(failed=sys.exc_info()[0] is not None)
-        return self.folder
+    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
+        """Of any length: what fits is checked together with its responses."""
+        return Prompts(sources, self.processor, self.config.data.max_bad)
 
-    def train_step(self) -> dict[str, float | None]:
+    def prepare(self) -> None:
+        """Lets log-probabilities be those over all tokens, as published."""
+        self.policy.leaves_out_never = False
+        if self.reference is not None:
+            self.reference.leaves_out_never = False
+        self.cropped = Prompts(self.prompts.sources, self.processor, self.config.data.max_bad, look=cropped)
+        self.cropped.bad = self.prompts.bad
+        self.responses = [self._tokens(pair) for pair in self.pairs]
+
+    def facts(self) -> dict[str, Any]:
+        """The number of pairs."""
+        return {"pairs": len(self.pairs)}
+
+    def close(self) -> None:
+        """Ends what runs beside the steps."""
+        super().close()
+        self.cropped.close()
+
+    def train_step(self) -> Metrics:
         """One update; returns its metrics.
 
         ``loss`` is the mean over pairs, ``accuracy`` the share whose preferred response has the greater log-ratio,
@@ -142,62 +109,44 @@ class PreferenceTrainer:
         """
         config, group = self.config, self.process_group
         with self.clock("data"):
-            indices = indices_of_step(self.step, len(self.pairs), config.data.prompts_per_step, config.run.seed)
-            examples = self.examples(indices)
-            for prompts in (self.prompts, self.cropped):
-                prompts.bad.update(*group.gather(prompts.bad))
+            examples = self.examples(self.step)
+            self.prompts.bad.update(*group.gather(self.prompts.bad))
         (count,) = group.sum(float(len(examples)))
-        if not count:
-            raise InputError(f"not one pair of step {self.step + 1} has a picture that can be read")
-        sums = [0.0] * 5
         if config.lora.dropout:  # the one thing that draws from torch's own generator
             torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
         with self.clock("update"):
-            micros = self._micro_batches(examples)
-            for _ in range(group.max(len(micros)) - len(micros)):
-                micros.append([])
-            for micro in micros:
-                ratios = self._ratios(micro)
-                losses = self.losses(ratios) if micro else ratios
-                (losses.sum() / count * group.size).backward()  # FSDP averages over ranks
-                if micro:
-                    chosen, rejected = ratios.detach()[:, 0], ratios.detach()[:, 1]
-                    found = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
-                    sums = [before + float(each.sum()) for before, each in zip(sums, found, strict=True)]
-            norm = torch.nn.utils.clip_grad_norm_(self.trainable, config.optim.clip or math.inf)
-            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-            loss, accuracy, margin, chosen_mean, rejected_mean = (each / count for each in group.sum(*sums))
-            if math.isfinite(loss) and math.isfinite(float(norm)):
-                set_learning_rate(self.optimizer, learning_rate(config.optim, self.step, self.steps))
-                self.optimizer.step()
-            else:
-                _log.warning("step %d: loss %g, gradient norm %g: update left out", self.step + 1, loss, norm)
-            self.optimizer.zero_grad(set_to_none=True)
+            sums = self._backward(examples, count) if count else [0.0] * 5
+            loss, accuracy, margin, chosen, rejected = (ratio(each, count) for each in group.sum(*sums))
+            norm = None
+            if loss is not None:  # a picture of the step could be read, on some rank
+                norm = descend(config.optim, self.optimizer, loss, self.step, self.steps)
+        self._has_learned |= norm is not None
         self.policy.eval()
         check_finite(self.trainable, group, self.step + 1)
         return {
             "loss": loss,
             "accuracy": accuracy,
-            "margin": config.preference.beta * margin,
-            "chosen": chosen_mean,
-            "rejected": rejected_mean,
-            "grad_norm": float(norm),
+            "margin": None if margin is None else config.preference.beta * margin,
+            "chosen": chosen,
+            "rejected": rejected,
+            "grad_norm": norm,
+            "updates_left_out": float(norm is None),
             "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
             "prompts_left_out": float(len(self.prompts.bad)),
             **self.clock.take(),
         }
 
-    def examples(self, indices: Sequence[int]) -> list[Example]:
+    def examples(self, step: int) -> list[Example]:
         """The pairs of a step that are this rank's, without those whose pictures cannot be read.
 
-        Args:
-            indices: the step's pairs over all ranks.
+        Raises:
+            InputError: a pair is too long for the model.
         """
-        own = indices[self.process_group.rank :: self.process_group.size]
         loss = self.config.preference.loss
-        other = {k: self._other(k, indices) for k in own} if loss == "symmpo" else {}
-        seen = self._encoded(self.prompts, [*own, *other.values()])
-        unseen = self._encoded(self.cropped, own) if loss == "mdpo" else {}
+        own, following = self.own_indices(step), self.own_indices(step + 1)
+        other = self._others(step)
+        seen = self._encoded(self.prompts, [*own, *other.values()], [*following, *self._others(step + 1).values()])
+        unseen = self._encoded(self.cropped, own, following) if loss == "mdpo" else {}
         found = []
         for k in own:
             if k not in seen or other.get(k, k) not in seen or (loss == "mdpo" and k not in unseen):
@@ -209,6 +158,10 @@ class PreferenceTrainer:
             elif loss == "symmpo":
                 its = self.responses[other[k]][0]
                 given = [(seen[k], [chosen, rejected, its]), (seen[other[k]], [its, chosen])]
+            longest = max(len(prompt.prompt.ids) + max(map(len, responses)) for prompt, responses in given)
+            if self.positions is not None and longest > self.positions:
+                reason = f"prompt and response have {longest} tokens, and the model has positions for {self.positions}"
+                raise InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
             lengths = [len(each) for _, responses in given for each in responses]
             found.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
         return found
@@ -220,16 +173,52 @@ class PreferenceTrainer:
         found: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
         return found
 
-    def _other(self, index: int, indices: Sequence[int]) -> int:
-        """The next pair of the step, else of all, that is about another picture."""
-        at = indices.index(index)
-        rest = [*indices[at:], *indices[:at], *range(len(self.pairs))]
-        mine = self.pairs[index].source.pictures
-        return next(k for k in rest if self.pairs[k].source.pictures != mine)
+    def _tokens(self, pair: Pair) -> list[list[int]]:
+        """Ids of the preferred response and of the other, each with its end.
 
-    def _encoded(self, prompts: Prompts, indices: Sequence[int]) -> dict[int, EncodedPrompt]:
-        found = prompts.take(list(dict.fromkeys(indices)))
+        Raises:
+            InputError: a text holds a token that stands for a picture, or ends a response.
+        """
+        ends, never = self.policy.ends, self.policy.never
+        end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
+        found = []
+        for name in ("chosen", "rejected"):
+            ids = self.tokenizer(getattr(pair, name), add_special_tokens=False)["input_ids"]
+            if own := [each for each in ids if each in ends or each in never]:
+                reason = f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(own[0])}, a sign of the model's own"
+                raise InputError(reason, path=self.config.data.train, line=pair.line)
+            found.append([*ids, end])
+        return found
+
+    def _others(self, step: int) -> dict[int, int]:
+        """For each own pair of a step the next of the step, else of all, that is about another picture."""
+        if self.config.preference.loss != "symmpo" or step >= self.steps:
+            return {}
+        indices, found = self.indices(step), {}
+        for at, k in enumerate(indices):
+            mine = self.pairs[k].source.pictures
+            rest = [*indices[at:], *indices[:at], *range(len(self.pairs))]
+            found[k] = next(other for other in rest if self.pairs[other].source.pictures != mine)
+        return {k: found[k] for k in self.own_indices(step)}
+
+    def _encoded(self, prompts: Prompts, indices: Sequence[int], following: Sequence[int]) -> dict[int, EncodedPrompt]:
+        found = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
         return {each.prompt.index: each for each in encode(self.policy, found, self.process_group.device)}
+
+    def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
+        """Accumulates the gradient; returns this rank's sums of the metrics."""
+        sums = [0.0] * 5
+        micros = self._micro_batches(examples)
+        micros += [[] for _ in range(self.process_group.max(len(micros)) - len(micros))]
+        for micro in micros:
+            ratios = self._ratios(micro)
+            losses = self.losses(ratios) if micro else ratios
+            (losses.sum() / count * self.process_group.size).backward()  # FSDP averages over ranks
+            if micro:
+                chosen, rejected = ratios.detach()[:, 0], ratios.detach()[:, 1]
+                found = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
+                sums = [before + float(each.sum()) for before, each in zip(sums, found, strict=True)]
+        return sums
 
     def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
         """Pairs by the budget of tokens; one at a time where rows do not pack."""
@@ -246,11 +235,12 @@ class PreferenceTrainer:
 
     def _ratios(self, micro: Sequence[Example]) -> Tensor:
         """(B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
+        assert self.reference is not None
         with torch.no_grad(), as_reference(self.reference, self.config.model, self.process_group):
             self.policy.eval()
             reference = self._sums(self.reference, micro)
         self.policy.train()
-        return (self._sums(self.policy, micro) - reference).view(-1, RATIOS[self.config.preference.loss])
+        return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
 
     def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
         """Log-probabilities of all responses."""
@@ -262,17 +252,7 @@ class PreferenceTrainer:
             return torch.stack([each.sum() for each in tokens.split([n for each in micro for n in each.lengths])])
         idle = 1 if model.packs or self.config.preference.loss == "dpo" else 2
         passes = torch.stack([model(model.idle_batch(device)).logprob.sum() for _ in range(idle)])
-        return (0.0 * passes.sum()).expand(RATIOS[self.config.preference.loss])
-
-    def _resume(self, accept_changes: bool) -> int:
-        newest = self.checkpoints.latest()
-        if newest is None:
-            check_not_deleted(self.folder, self.config.run.save_every)
-            return 0
-        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
-        self.prompts.bad.update(state["bad"])
-        check_changes(state["config"], self.config, (None, ""), accept=accept_changes, path=newest)
-        return int(state["step"])
+        return (0.0 * passes.sum()).expand(self.ratios)
 
 
 def cropped(path: str) -> Any:
@@ -286,29 +266,9 @@ def cropped(path: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains; returns the exit code: 0 done, 2 bad input, 75 a rank has died."""
-    parser = argparse.ArgumentParser(prog="scapo_train.preference", description=__doc__)
-    parser.add_argument("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
-    parser.add_argument("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
-    parser.add_argument("--accept-changes", action="store_true", help="go on also with another objective than before")
-    given = parser.parse_args(arguments)
-    from .watch import exit_code
-
-    try:
-        config = load(given.config, given.set)
-        for name, value in (("model.path", config.model.path), ("data.train", config.data.train)):
-            if not value:
-                raise InputError(f"{name} is not set: --set {name}=...", path=given.config)
-        with join_process_group() as process_group:
-            show_messages(process_group.rank)
-            PreferenceTrainer(
-                config, process_group, resume=given.resume == "auto", accept_changes=given.accept_changes
-            ).run()
-    except (ScapoError, KeyboardInterrupt) as error:
-        print(f"scapo_train.preference: {printable(str(error)) or 'interrupted'}", file=sys.stderr)
-        return exit_code(error)
-    return 0
+    """Trains; returns the exit code of :func:`scapo_train.loop.command`."""
+    given = command_line("scapo_train.preference", __doc__).parse_args(arguments)
+    return command("scapo_train.preference", PreferenceTrainer, given)
 
 
 if __name__ == "__main__":

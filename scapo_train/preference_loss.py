@@ -6,8 +6,13 @@ All arguments are (B,) and so is the result: a loss for each pair.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+READ: Mapping[str, tuple[int, int]] = {"dpo": (1, 2), "mdpo": (2, 3), "symmpo": (2, 5)}
+"""Loss -> prompts and responses of a pair that it reads; as many log-ratios as responses."""
 
 
 def dpo(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:

@@ -100,7 +100,6 @@ class Updater:
         self.config = config
         self._loss = config.loss
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
-        self._trainable = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self._process_group = process_group
         self._steps = steps
 
@@ -185,18 +184,13 @@ class Updater:
                     continue
                 weights = token_weights(self._loss, lengths, tokens, responses, self.config.rollout.max_new_tokens)
                 loss, sums = self._backward(micro_batches, credited, lengths, weights, sums)
-                norm = torch.nn.utils.clip_grad_norm_(self._trainable, self.config.optim.clip or math.inf)
-                norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                 (loss,) = self._process_group.sum(loss)
-                if math.isfinite(loss) and math.isfinite(float(norm)):
-                    set_learning_rate(self._optimizer, learning_rate(self.config.optim, step, self._steps))
-                    self._optimizer.step()
-                    norms.append(float(norm))
+                norm = descend(self.config.optim, self._optimizer, loss, step, self._steps)
+                if norm is not None:
+                    norms.append(norm)
                     losses.append(loss)
                 else:
                     skipped += 1
-                    _log.warning("step %d: loss %g, gradient norm %g: update left out", step + 1, loss, norm)
-                self._optimizer.zero_grad(set_to_none=True)
         self._policy.eval()
         tokens, kl, clipped, entropy, p_end, mismatch = self._process_group.sum(*sums.tolist())
         (flops,) = self._process_group.sum(self.flops(mini_batches))
@@ -271,6 +265,32 @@ class Updater:
         busy = [micro.batch for mini in mini_batches for micro in mini if micro.owners]
         together = sum(batch.tokens * layers + batch.targets.numel() * output for batch in busy)
         return together * self.config.optim.inner_epochs
+
+
+def descend(optim: Optim, optimizer: torch.optim.Optimizer, loss: float, step: int, steps: int) -> float | None:
+    """One update by the gradients that were accumulated, which are then gone.
+
+    Args:
+        optim: settings.
+        optimizer: see :func:`optimizer_of`.
+        loss: of the whole batch, over all ranks.
+        step: number of steps that are done, for the learning rate and messages.
+        steps: number of steps of the training run.
+
+    Returns:
+        Norm of the gradients before clipping; None, with a warning: it or the loss is not finite, nothing was changed.
+    """
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    found = torch.nn.utils.clip_grad_norm_(trained, optim.clip or math.inf)
+    norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+    fine = math.isfinite(loss) and math.isfinite(norm)
+    if fine:
+        set_learning_rate(optimizer, learning_rate(optim, step, steps))
+        optimizer.step()
+    else:
+        _log.warning("step %d: loss %g, gradient norm %g: update left out", step + 1, loss, norm)
+    optimizer.zero_grad(set_to_none=True)
+    return norm if fine else None
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:

@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,3 +71,21 @@ def warm(programs: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(programs), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture(scope="session")
+def peak_of() -> Callable[[Callable[[], object]], float]:
+    """Most bytes of PyTorch's tensors that were there at once because of an action."""
+    import torch
+
+    def measure(action: Callable[[], object]) -> float:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
+            action()
+        events = found.profiler.kineto_results.events()
+        now = peak = 0
+        for _, size in sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"):
+            now += size
+            peak = max(peak, now)
+        return float(peak)
+
+    return measure

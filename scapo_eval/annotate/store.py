@@ -490,8 +490,9 @@ def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
     """Number of the log that follows, and the archived verdicts."""
     data = read_regular(path)
     with decoding("archive of verdicts", path):
-        check_archive(data, str(path))
-        columns = np.load(io.BytesIO(data), allow_pickle=False)
+        stream = io.BytesIO(data)
+        check_archive(stream, str(path))
+        columns = np.load(stream, allow_pickle=False)
         versions = np.empty(len(columns["row"]), _RECORD)
         for name in _RECORD.names or ():
             column = columns[name]

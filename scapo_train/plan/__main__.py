@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     option("--lora", type=int, metavar="RANK", help="adapters of this rank: lora.rank=RANK")
+    option("--pairs", action="store_true", help="of python -m scapo_train.preference: preference.loss on pairs")
     option("--image", default="640x480", metavar="WxH", help="pixels of a picture (%(default)s)")
     option("--prompt-tokens", type=int, default=work.prompt_tokens, help="of its text, with the template (%(default)s)")
     option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not config.model.path:
             raise InputError("model.path is not set: --set model.path=...", path=given.config)
         assume = dataclasses.replace(assume, efficiency=given.efficiency)
-        job = Job(config, shape_of(config.model.path), kind, count, work, assume)
+        job = Job(config, shape_of(config.model.path), kind, count, work, assume, given.pairs)
     except ScapoError as error:
         print(f"scapo_train.plan: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -97,11 +98,14 @@ def _text(job: Job, found: Plan) -> str:
         return f"{name:<26}" + "".join(f"{cell / GIB:>11.2f}" if cell else f"{'-':>11}" for cell in cells)
 
     data, work, memory = job.config.data, job.work, found.memory
+    step = f"{data.prompts_per_step} prompts x {job.config.rollout.group} responses a step"
+    if job.pairs:
+        step = f"{data.prompts_per_step} pairs a step ({job.config.preference.loss})"
     kinds = dict.fromkeys(kind for moment in MOMENTS for kind in memory[moment])
     verdict = "it fits" if found.fits else "IT DOES NOT FIT"
     lines = [
         f"{job.config.model.path}: {job.shape.total:,} parameters, {Share(job).trained:,} trained",
-        f"{job.count} x {job.kind}; {data.prompts_per_step} prompts x {job.config.rollout.group} responses a step; "
+        f"{job.count} x {job.kind}; {step}; "
         f"{work.image[0]}x{work.image[1]} pixels: {job.image_tokens} tokens; "
         f"responses of {work.response_tokens} on average",
         "",
@@ -117,7 +121,8 @@ def _text(job: Job, found: Plan) -> str:
         lines += [f"  would fit: {way}" for way in found.remedies] or ["  nothing that this plan knows would help"]
     total = sum(found.seconds.values())
     if math.isfinite(total):
-        phases = ", ".join(f"{phase} {seconds:.2g}" for phase, seconds in found.seconds.items())
+        shown = {phase: f"{each:.{'0f' if each >= 10 else '2g'}}" for phase, each in found.seconds.items() if each}
+        phases = ", ".join(f"{phase} {seconds}" for phase, seconds in shown.items())
         lines += [
             "",
             f"{total:.0f} seconds per step ({phases}); {job.steps} steps in {job.steps * total / 3600:.1f} hours",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
+from typing import Any
 
 from scapo_eval.errors import InputError, ScapoError
 
-from ..config import Config
+from ..config import Config, Model
 from ..lora import targets
+from ..model import processor_of
+from ..preference_loss import READ
 from .hardware import GIB, GPUS, Gpu
 from .shapes import Shape
 
@@ -95,6 +98,33 @@ class Pass:
             return Pass(count, count * group, prompt, length)
         return Pass(1, max(1, (budget - prompt) // max(1, length - 1)), prompt, length)
 
+    @staticmethod
+    def separate(budget: int, prompt: int, length: int, group: int) -> Pass:
+        """The same on the general path: a group or part of it, each response with a prompt of its own."""
+        count = max(1, min(group, budget // (prompt + length - 1)))
+        return Pass(count, count, prompt, length)
+
+    @staticmethod
+    def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
+        """The largest pass that :class:`scapo_train.preference.PreferenceTrainer` makes: whole pairs."""
+        count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
+        return Pass(count * read[0], count * read[1], prompt, length)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What becomes of a picture.
+
+    Attributes:
+        tokens: number of tokens in a prompt.
+        patches: number of patches that the tower reads.
+        pixels: bytes of what the processor makes of it, where a pass takes that.
+    """
+
+    tokens: int
+    patches: int
+    pixels: int = 0
+
 
 @dataclass(frozen=True)
 class Job:
@@ -107,10 +137,11 @@ class Job:
         count: number of GPUs.
         work: size of images, prompts and responses.
         assume: efficiencies that the seconds are computed from.
+        pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
 
     Raises:
-        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, or the model does not
-            have a layer that ``lora.targets`` names.
+        ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, the model does not
+            have a layer that ``lora.targets`` names, or no processor that says what becomes of a picture.
     """
 
     config: Config
@@ -119,6 +150,7 @@ class Job:
     count: int = 1
     work: Workload = Workload()
     assume: Assumptions = Assumptions()
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         targets(self.config.lora, self.shape.linear)
@@ -128,8 +160,11 @@ class Job:
         if self.count > prompts:
             reason = f"{self.count} GPUs, but data.prompts_per_step is {prompts}: some would have no work"
             raise InputError(reason)
-        if self.config.rollout.engine == "vllm" and self.count % parallel:
+        if self.vllm and not self.shape.shared:
+            raise InputError('rollout.engine = "vllm" is not for models of the general path: set it to "transformers"')
+        if self.vllm and self.count % parallel:
             raise InputError(f"rollout.tensor_parallel = {parallel} does not divide {self.count} GPUs")
+        _ = self.picture
 
     @property
     def gpu(self) -> Gpu:
@@ -143,8 +178,15 @@ class Job:
         return self.config.run.steps or data.epochs * (self.work.prompts // data.prompts_per_step)
 
     @property
-    def image_tokens(self) -> int:
-        """Tokens of an image after Qwen's resizing to whole tokens within the bounds of its pixels."""
+    def vllm(self) -> bool:
+        """Whether vLLM samples; runs on pairs sample by the policy itself."""
+        return self.config.rollout.engine == "vllm" and not self.pairs
+
+    @property
+    def picture(self) -> Picture:
+        """What becomes of a picture: Qwen's resizing to whole tokens, or what the model's own processor says."""
+        if not self.shape.shared:
+            return picture_of(self.config.model, *self.work.image, self.shape.patch)
         side, bounds, (width, height) = self.shape.token_side, self.config.model, self.work.image
         across, down = max(1, round(width / side)), max(1, round(height / side))
         if bounds.max_pixels and across * down * side**2 > bounds.max_pixels:
@@ -153,12 +195,39 @@ class Job:
         elif across * down * side**2 < bounds.min_pixels:
             scale = math.sqrt(bounds.min_pixels / (width * height))
             across, down = (math.ceil(each * scale / side) for each in (width, height))
-        return across * down
+        return Picture(across * down, 4 * across * down)
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of an image."""
+        return self.picture.tokens
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of a prompt, its image included."""
         return self.image_tokens + self.work.prompt_tokens
+
+
+@lru_cache(16)
+def picture_of(model: Model, width: int, height: int, patch: int) -> Picture:
+    """What a model's own processor makes of a picture, of which one patch has so many numbers.
+
+    Raises:
+        ScapoError: there is no processor in its folder.
+    """
+    from PIL import Image
+
+    processor = processor_of(model)
+
+    def made(*pictures: Any) -> Any:
+        parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": "Describe this image."}]
+        turns = [{"role": "user", "content": parts}]
+        chat = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return processor(text=[chat], images=list(pictures) or None, return_tensors="pt")
+
+    found, without = made(Image.new("RGB", (width, height))), made()
+    numbers = found["pixel_values"].numel()
+    return Picture(found["input_ids"].shape[1] - without["input_ids"].shape[1], numbers // patch, 4 * numbers)
 
 
 class Share:
@@ -169,12 +238,13 @@ class Share:
         autocast: whether float32 weights are cast for each matrix product (on one GPU).
         sharded: whether the weights are spread over GPUs (FSDP).
         repeats_keys: whether attention copies keys and values for each of its query heads.
-        kl: whether there is a KL term.
+        kl: whether there is a reference.
         lora: whether the model is frozen and adapters are trained, which need no reference model.
         adapters: number of parameters of adapters.
         trained: number of parameters that the optimizer changes.
         prompts: prompts of a step.
         responses: responses of a step.
+        pictures: pictures of a step.
         mean_response: tokens of a response on average.
         passes: the forward and backward pass with responses of full length, and with average ones.
         rows: prompts of a step, counted once for each pass that their groups are spread over.
@@ -187,19 +257,30 @@ class Share:
         self.autocast = self.count == 1 and self.value_bytes == 2
         self.sharded = self.count > 1
         self.repeats_keys = True  # on CUDA: the kernel that takes a mask wants as many keys as queries
-        self.kl = config.loss.kl > 0
+        self.kl = job.pairs or config.loss.kl > 0
         self.lora = config.lora.rank > 0
         self.adapters = self.shape.adapters(config.lora)
         self.trained = self.adapters if self.lora else self.shape.language
-        self.prompts = math.ceil(config.data.prompts_per_step / self.count)
-        self.responses = self.prompts * config.rollout.group
-        self.image_tokens, self.prompt_tokens = job.image_tokens, job.prompt_tokens
+        self.picture = job.picture
+        self.image_tokens, self.prompt_tokens = self.picture.tokens, self.picture.tokens + job.work.prompt_tokens
         longest = config.rollout.max_new_tokens
         self.mean_response = min(job.work.response_tokens, longest)
-        cut = partial(Pass.within, config.optim.micro_batch_tokens, self.prompt_tokens)
+        own, group = math.ceil(config.data.prompts_per_step / self.count), config.rollout.group
+        read = READ[config.preference.loss] if job.pairs else (1, group)
+        self.prompts, self.responses = own * read[0], own * read[1]
+        self.pictures = own * (2 if job.pairs and config.preference.loss == "mdpo" else 1)
+        budget, prompt = config.optim.micro_batch_tokens, self.prompt_tokens
         # the most memory may be taken by long responses, or by many short ones that each read their prompt
-        self.passes = [cut(each, config.rollout.group, self.prompts) for each in (longest, self.mean_response)]
-        self.rows = self.prompts * math.ceil(config.rollout.group / self.passes[1].responses)
+        lengths = (longest, self.mean_response)
+        if not self.shape.shared:  # a pair is one pass after another, all kept until the loss: planned as one
+            self.passes = [Pass.separate(10**9 if job.pairs else budget, prompt, each, read[1]) for each in lengths]
+            self.rows = self.responses
+        elif job.pairs:
+            self.passes = [Pass.of_pairs(budget, prompt, each, read, own) for each in lengths]
+            self.rows = self.prompts
+        else:
+            self.passes = [Pass.within(budget, prompt, each, group, own) for each in lengths]
+            self.rows = self.prompts * math.ceil(group / self.passes[1].responses)
 
     def cache_per_token(self) -> float:
         """Bytes of the keys and values of one token, over all layers."""

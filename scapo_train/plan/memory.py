@@ -27,48 +27,61 @@ class Memory(Share):
     def bytes_at(self, moment: str) -> dict[str, float]:
         """Bytes per GPU by kind at a moment of a step; only what is not 0."""
         found = self._resting()
-        if self.config.rollout.engine == "vllm" and moment != "rollout":
+        if self.job.vllm and moment != "rollout":
             found["vLLM"] = ASLEEP
-        features = self.prompts * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
-        found["picture features"] = features * self.value_bytes
-        if moment in ("logprob", "update"):
+        if self.shape.shared:
+            features = self.pictures * self.image_tokens * self.shape.hidden * (1 + self.shape.deepstack)
+            found["picture features"] = features * self.value_bytes
+        if self.shape.shared and moment in ("logprob", "update"):
             longest = self.passes[0]
-            found["masks"] = self.responses * (longest.length - 1) * (longest.prompt + longest.length - 1)
+            masks = longest.responses if self.job.pairs else self.responses  # of a pass, or of the whole step
+            found["masks"] = masks * (longest.length - 1) * (longest.prompt + longest.length - 1)
+        if moment == "logprob" and self.job.pairs:  # between the passes of a step
+            found["gradients"] = 4 * self.trained / self.count
         found |= getattr(self, f"_at_{moment}")()
         return {kind: value for kind, value in found.items() if value}
 
     def _resting(self) -> dict[str, float]:
         """What is there at any moment of a step."""
         language, trained = self.shape.language / self.count, self.trained / self.count
+        tower = 0 if self.shape.shared else self.shape.tower  # the general path's reference encodes by itself
         reference = self.kl and not self.lora and self.config.model.reference == "device"
+        wide = self.shape.one_dtype and self.autocast and not self.lora
         eight_bit = 2 + 2 * 4 / 256  # two bytes and the float32 scales of blocks of 256 (torchao)
         return {
             "weights, frozen": self.value_bytes * language if self.lora else 0,
             "adapters, float32" if self.lora else "weights, float32": 4 * trained,
             "optimizer moments": (8 if self.config.optim.optimizer == "adamw" else eight_bit) * trained,
-            "vision tower": self.value_bytes * self.shape.tower,
-            "reference": self.value_bytes * language if reference else 0,
+            "vision tower": (4 if wide else self.value_bytes) * self.shape.tower,
+            "reference": self.value_bytes * (language + tower) if reference else 0,
         }
 
     def _at_vision(self) -> dict[str, float]:
-        patches = min(IMAGES, self.prompts) * self.image_tokens * 4
+        patches = min(IMAGES, self.pictures) * self.picture.patches
         # per patch: a few copies of the hidden state (about 1,280 wide) in float32, and the pixels
         return {"activations": patches * (self.value_bytes * 12 * 1280 + 4 * 2 * 1176)}
 
     def _at_rollout(self) -> dict[str, float]:
         shape, rollout = self.shape, self.config.rollout
-        if rollout.engine == "vllm":
+        if self.job.vllm:
             return {"vLLM": rollout.gpu_memory * self.gpu.memory}
-        prompts = min(rollout.prompts_per_batch, self.prompts)
-        rows = prompts * rollout.group
+        run = self.config.run
+        if self.job.pairs and not (self.config.data.evaluation and run.evaluate_every) and not run.samples:
+            return {}  # else held-out pictures are described
+        prompts = min(rollout.prompts_per_batch, 10**9 if self.job.pairs else self.prompts)
+        prompts = prompts if shape.shared else 1
+        rows = prompts * (1 if self.job.pairs else rollout.group)
         cache = rows * (self.prompt_tokens + rollout.max_new_tokens) * self.cache_per_token()
-        prefill = self._mlp(prompts * self.prompt_tokens)
         drawing = rows * shape.vocabulary * (self.value_bytes + 4) + DRAWING
         return {
             "working copies": self._whole_copy(),
             "cache of keys and values": cache * (1 + 1 / shape.layers),  # a layer's is made longer at a time
-            "activations": max(prefill, drawing),
+            "activations": max(self._prefill(prompts), drawing),
         }
+
+    def _prefill(self, prompts: int) -> float:
+        """Bytes of reading prompts."""
+        return self._mlp(prompts * self.prompt_tokens)
 
     def _at_logprob(self) -> dict[str, float]:
         if not self.kl and self.config.updates_per_batch == 1:
@@ -98,23 +111,11 @@ class Memory(Share):
         kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
         norm = 25 * batch.tokens * shape.hidden
         backward = batch.tokens * (2 * b * shape.inner + 2.5 * shape.hidden)
-        # the output layer in the dtype of the computation, or its gradient in it
-        output, gradient = (0, 0) if self.lora else (b * shape.embedding, 4 * shape.embedding)
+        output, gradient = self._output()
         trained_layer = self.adapters / shape.layers if self.lora else shape.layer
-        trained_root = 0 if self.lora else shape.root
-        if self.sharded:
-            copies: float = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
-            lasting, own = copies, 0.0
-            waiting: float = output  # gradients of the root's parameters wait, unsharded, for the last of them
-            reduced = (b + 4 + 4 / self.count) * trained_layer  # a layer's, as it is, in float32, and reduced
-            last = (b + 4 + 4 / self.count) * trained_root + output * shape.tied
-        else:
-            copies = self._whole_copy()
-            own = output if self.autocast else 0.0
-            lasting = 0.0 if checkpointing else copies  # autocast frees its copies after the forward pass
-            waiting = gradient * shape.tied
-            reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
-            last = gradient * (1 + shape.tied)
+        copies, waiting, reduced, last = self._copies(output, gradient)
+        # autocast frees its copies after the forward pass
+        own, lasting = (output if self.autocast else 0.0), (0.0 if checkpointing and not self.sharded else copies)
         if checkpointing:
             backward += layer + (b * trained_layer if self.autocast else 0)
         moments: list[tuple[float, float, float]] = [  # working copies and gradients on their way, activations, chunk
@@ -125,6 +126,31 @@ class Memory(Share):
         ]
         copies, activations, chunks = max(moments, key=sum)
         return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}
+
+    def _output(self) -> tuple[float, float]:
+        """Bytes of the output layer in the dtype of the computation, and of its gradient."""
+        embedding = 0 if self.lora else self.shape.embedding
+        return self.value_bytes * embedding, 4 * embedding
+
+    def _copies(self, output: float, gradient: float) -> tuple[float, float, float, float]:
+        """Bytes of working copies and gradients on their way.
+
+        Args:
+            output: bytes of the output layer in the dtype of the computation.
+            gradient: bytes of its gradient.
+
+        Returns:
+            Copies of weights; gradients of the root that wait; those of a layer; what is there at the very end.
+        """
+        shape, b = self.shape, self.value_bytes
+        if self.sharded:
+            layer, root = (self.adapters / shape.layers, 0) if self.lora else (shape.layer, shape.root)
+            copies = b * (shape.root + GATHERED * (shape.layer + self.adapters / shape.layers))
+            waiting = output  # gradients of the root's parameters wait, unsharded, for the last of them
+            reduced = (b + 4 + 4 / self.count) * layer  # a layer's, as it is, in float32, and reduced
+            return copies, waiting, reduced, (b + 4 + 4 / self.count) * root + output * shape.tied
+        reduced = (b + 4) * shape.hidden * shape.inner if self.autocast and not self.lora else 0.0
+        return self._whole_copy(), gradient * shape.tied, reduced, gradient * (1 + shape.tied)
 
     def _whole_copy(self) -> float:
         """The unsharded weights in the dtype of the computation; under autocast those of matrix products."""

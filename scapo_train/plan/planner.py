@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import Config
+from ..preference_loss import READ
+from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import Job, Share
 from .memory import MOMENTS, Memory
@@ -55,7 +57,7 @@ class Plan:
 
 def plan(job: Job) -> Plan:
     """Bytes per GPU and seconds per step."""
-    share, time = Memory(job), Seconds(job)
+    share, time = Memory(job) if job.shape.shared else GeneralMemory(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
     own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}
@@ -75,13 +77,18 @@ def plan(job: Job) -> Plan:
 def notes(share: Share) -> list[str]:
     """What the user should know beside the numbers."""
     found = []
-    budget, least = share.config.optim.micro_batch_tokens, share.prompt_tokens + share.config.rollout.max_new_tokens - 1
+    budget, longest = share.config.optim.micro_batch_tokens, share.config.rollout.max_new_tokens - 1
+    prompts, responses = READ[share.config.preference.loss] if share.job.pairs else (1, 1)
+    least = prompts * share.prompt_tokens + responses * longest
     if budget < least:
+        unit = "a pair with responses" if share.job.pairs else "a prompt with one response"
         found.append(
-            f"optim.micro_batch_tokens = {budget} is less than a prompt with one response of full length "
-            f"({least}), which is the smallest pass there is"
+            f"optim.micro_batch_tokens = {budget} is less than {unit} of full length ({least}), "
+            "which is the smallest pass there is"
         )
-    if share.config.rollout.engine == "vllm":
+    if share.job.pairs:
+        found.append(f"planned for responses of up to rollout.max_new_tokens = {longest + 1}, those of pairs too")
+    if share.job.vllm:
         sequences = share.vllm_sequences()
         found.append(
             f"vLLM's cache holds {sequences} responses at once"
@@ -131,19 +138,20 @@ def _changes(job: Job) -> Iterator[tuple[str, str, Any]]:
     config = job.config
     if not config.model.gradient_checkpointing:
         yield "model", "gradient_checkpointing", True
-    if config.loss.kl and not config.lora.rank and config.model.reference == "device":
+    if Share(job).kl and not config.lora.rank and config.model.reference == "device":
         yield "model", "reference", "cpu"
     tokens = config.optim.micro_batch_tokens
-    while tokens // 2 >= job.prompt_tokens + config.rollout.max_new_tokens:
+    prompts, responses = READ[config.preference.loss] if job.pairs else (1, 1)
+    while tokens // 2 >= prompts * job.prompt_tokens + responses * config.rollout.max_new_tokens:
         tokens //= 2
         yield "optim", "micro_batch_tokens", tokens
-    prompts = config.rollout.prompts_per_batch
-    while config.rollout.engine == "transformers" and prompts > 1:
-        prompts //= 2
-        yield "rollout", "prompts_per_batch", prompts
+    at_once = config.rollout.prompts_per_batch
+    while not job.vllm and at_once > 1:
+        at_once //= 2
+        yield "rollout", "prompts_per_batch", at_once
     if config.optim.optimizer == "adamw":
         yield "optim", "optimizer", "adamw8bit"
-    if config.rollout.engine == "vllm":
+    if job.vllm:
         share, more = config.rollout.gpu_memory, Share(job).vllm_sequences() < 1
         while 0.2 < share < 0.9:
             share = round(share + (0.05 if more else -0.05), 2)

@@ -20,7 +20,13 @@ class Seconds(Share):
         scores = self.rows * self.prompt_tokens**2 / 2 + self.responses * inner * (self.prompt_tokens + inner)
         linear = 2 * tokens * (shape.layer * shape.layers + self.adapters)
         attention = 4 * scores * shape.heads * shape.head_dim * shape.layers
-        return linear + attention + 2 * self.responses * self.mean_response * shape.embedding
+        tower = 0 if shape.shared else self.responses * self.tower_flops
+        return linear + attention + 2 * self.responses * self.mean_response * shape.embedding + tower
+
+    @property
+    def tower_flops(self) -> float:
+        """FLOPs of a picture in the tower."""
+        return 2 * self.shape.tower * self.picture.patches
 
     @property
     def update_flops(self) -> float:
@@ -28,7 +34,8 @@ class Seconds(Share):
         shape = self.shape
         tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
         weights = 2 * tokens * shape.layer * shape.layers + 2 * self.responses * self.mean_response * shape.embedding
-        return 3 * self.forward_flops - (weights if self.lora else 0)
+        tower = 0 if shape.shared else self.responses * self.tower_flops  # in every pass, without a backward one
+        return 3 * self.forward_flops - (weights if self.lora else 0) - 2 * tower
 
     def seconds(self) -> dict[str, float]:
         """Seconds per step by phase."""
@@ -47,9 +54,9 @@ class Seconds(Share):
         step = weights * self.trained / self.count / bandwidth
         epochs = config.optim.inner_epochs
         return {
-            "vision": 2 * shape.tower * 4 * self.prompts * self.image_tokens / rate,
-            "rollout": self._rollout_seconds(rate, bandwidth) + gather,
-            "reward": assume.reward * self.responses,
+            "vision": self.pictures * self.tower_flops / rate if shape.shared else 0,
+            "rollout": 0 if self.job.pairs else self._rollout_seconds(rate, bandwidth) + gather,
+            "reward": 0 if self.job.pairs else assume.reward * self.responses,
             "logprob": passes * max(forward / rate, micros * gather),
             "update": epochs * (update + config.optim.mini_batches * step),
         }
@@ -58,6 +65,7 @@ class Seconds(Share):
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
         weights = shape.language - shape.embedding * (not shape.tied)
         prefill = 2 * self.prompts * self.prompt_tokens * shape.layer * shape.layers / rate
+        prefill += 0 if shape.shared else self.prompts * self.tower_flops / rate
         steps = min(assume.longest * self.mean_response, rollout.max_new_tokens)
 
         def step(rows: float) -> float:
@@ -67,10 +75,10 @@ class Seconds(Share):
             )
             return max(read / bandwidth, 2 * weights * rows / rate)
 
-        if rollout.engine == "vllm":  # a new response begins where one has ended
+        if self.job.vllm:  # a new response begins where one has ended
             rows = min(self.responses, self.vllm_sequences())
             return prefill + self.responses / rows * steps * (step(rows) + assume.vllm_step) if rows else math.inf
-        rows = min(rollout.prompts_per_batch, self.prompts) * rollout.group
+        rows = min(rollout.prompts_per_batch if shape.shared else 1, self.prompts) * rollout.group
         batches = math.ceil(self.responses / rows)
         return prefill + batches * steps * max(step(rows), assume.launch * shape.layers)
 

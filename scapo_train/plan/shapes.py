@@ -20,7 +20,7 @@ from scapo_eval.io.files import read_json
 
 from ..config import Lora
 from ..lora import linear_layers, targets
-from ..model import policy_of
+from ..model import check_family, policy_of
 
 PUBLISHED = {
     "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
@@ -177,7 +177,12 @@ class Shape:
         head_dim: width of a head.
         qk_norm: whether queries and keys are normalized.
         deepstack: number of further features per image token (Qwen3-VL).
-        token_side: pixels along one side of an image token.
+        token_side: pixels along one side of an image token, where every picture has as many as its size gives.
+        shared: whether responses share their prompt.
+        one_dtype: see :class:`~scapo_train.model.Family`.
+        patch: numbers of a patch of the tower: its pixels in three colors.
+        tower_hidden: width of the tower's hidden state.
+        tower_inner: width of its MLP.
     """
 
     tower: int
@@ -196,6 +201,11 @@ class Shape:
     qk_norm: bool
     deepstack: int
     token_side: int
+    shared: bool
+    one_dtype: bool
+    patch: int
+    tower_hidden: int
+    tower_inner: int
 
     @property
     def language(self) -> int:
@@ -232,21 +242,19 @@ def shape_of(path: str) -> Shape:
         ScapoError: it is not known, or not built as ``scapo_train`` needs it.
     """
     config = model_config(path)
-    try:
-        with torch.device("meta"):
-            vlm = AutoModelForImageTextToText.from_config(config)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None
+    vlm = build(config, path)
     policy = policy_of(vlm, [], 1.0)  # says what is missing
-    if not policy.packs:
-        raise ScapoError(f"{path}: a plan knows families whose responses share their prompt, not the general path")
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
     if getattr(text, "num_experts", None):
-        raise ScapoError(f"{path} is a mixture of experts, which is not supported")
-    layers = vlm.model.language_model.layers
+        reason = (
+            "what a layer keeps depends on which experts its tokens go to, and on transformers' way to compute them"
+        )
+        raise ScapoError(f"{path} is a mixture of experts, which is not planned: {reason}")
+    layers = policy.language_model.layers
     attention = layers[0].self_attn
     linear = linear_layers(policy.language_model)
-    tower = sum(each.numel() for each in vlm.model.visual.parameters())
+    tower = sum(each.numel() for each in policy.tower)
+    side = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
     layer = sum(each.numel() for each in layers[0].parameters())
     return Shape(
         tower=tower,
@@ -264,5 +272,28 @@ def shape_of(path: str) -> Shape:
         head_dim=attention.head_dim,
         qk_norm=hasattr(attention, "q_norm"),
         deepstack=len(getattr(vision, "deepstack_visual_indexes", None) or ()),
-        token_side=vision.patch_size * vision.spatial_merge_size,
+        token_side=side * getattr(vision, "spatial_merge_size", 1),
+        shared=policy.packs,
+        one_dtype=check_family(config).one_dtype,
+        patch=3 * side**2 * getattr(vision, "temporal_patch_size", 1),
+        tower_hidden=vision.hidden_size,
+        tower_inner=getattr(vision, "intermediate_size", 4 * vision.hidden_size),
     )
+
+
+def build(config: PretrainedConfig, path: str, dtype: torch.dtype | None = None) -> Any:
+    """A model without weights.
+
+    Args:
+        config: its configuration.
+        path: what messages name.
+        dtype: number format of its parameters; None: torch's.
+
+    Raises:
+        InputError: transformers cannot build it.
+    """
+    try:
+        with torch.device("meta"):
+            return AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"transformers cannot build it: {_one_line(error)}", path=path) from None

@@ -27,6 +27,7 @@ from scapo_eval.io.files import atomic_write, dump_json
 from .. import trainer
 from ..config import load
 from ..log import show_messages
+from . import preference
 from .files import read_ids, write_world
 from .language import PROMPT, fluency, repeats
 from .pictures import WORLDS, World
@@ -49,10 +50,12 @@ class Scheme:
     Attributes:
         title: name of the scheme in table and chart.
         settings: settings that differ from ``world.toml``.
+        on_pairs: whether it is trained on pairs of the start model's own samples, not on rollouts.
     """
 
     title: str
     settings: tuple[str, ...] = ()
+    on_pairs: bool = False
 
 
 _CREDITS = Path(__file__).with_name("credits.py")
@@ -83,6 +86,9 @@ SCHEMES: Mapping[str, Scheme] = {
     "full_repeat": Scheme("SCAPO, full repeat", ("credit.ablation=full_repeat",)),
     "no_reg": Scheme("SCAPO, no reg", ("credit.ablation=no_reg",)),
     "no_kl": Scheme("SCAPO, no KL", ("loss.kl=0",)),
+    "dpo": Scheme("DPO", ("preference.loss=dpo",), on_pairs=True),
+    "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
+    "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
 }
 """Name -> scheme, those of the chart first; ``{world}`` stands for the folder of the world's files."""
 
@@ -266,8 +272,12 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
+    config = load(start / "world.toml", [*settings, *trial.settings])
     try:
-        trainer.train(load(start / "world.toml", [*settings, *trial.settings]), resume=True)
+        if SCHEMES[trial.scheme].on_pairs:
+            preference.train(config)
+        else:
+            trainer.train(config, resume=True)
     except ScapoError as error:
         raise ScapoError(f"{run}: {error}") from error
     return run

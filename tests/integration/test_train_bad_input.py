@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from scapo_eval.errors import ScapoError  # noqa: E402
-from scapo_train import distributed, trainer  # noqa: E402
+from scapo_train import distributed, loop, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
@@ -252,7 +252,7 @@ def as_if_sampled(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
     def sample(self: Any, prompts: Any, seed: int, group: int, temperature: float) -> list[Any]:
         return [trainer.Response(list(ids), True) for _ in range(len(prompts) * group)]
 
-    monkeypatch.setattr(trainer.PolicySampler, "sample", sample)
+    monkeypatch.setattr(loop.PolicySampler, "sample", sample)
 
 
 def token(lab_template: Path, word: str) -> int:
@@ -331,7 +331,7 @@ def test_weights_that_are_not_finite_end_the_run_and_are_not_saved(
     def poisoned(self: Updater, *arguments: Any) -> Any:
         found = whole(self, *arguments)
         if arguments[-1] == 2:
-            next(iter(self._trainable)).data.view(-1)[0] = float("inf")
+            next(self._policy.language_model.parameters()).data.view(-1)[0] = float("inf")
         return found
 
     monkeypatch.setattr(Updater, "update", poisoned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,12 +15,20 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from scapo_eval.engines.hf import load_processor  # noqa: E402
+from scapo_train import logprob  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
-from scapo_train.config import Lora, Model  # noqa: E402
-from scapo_train.data import Prompt, Response, Source  # noqa: E402
+from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout  # noqa: E402
+from scapo_train.data import Prompt, Prompts, Response, Source, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.general import GeneralPolicy  # noqa: E402
-from scapo_train.model import FAMILIES, load_policy  # noqa: E402
+from scapo_train.general import GeneralPolicy, GeneralRow  # noqa: E402
+from scapo_train.lora import add_adapters  # noqa: E402
+from scapo_train.model import FAMILIES, keep_inputs_only, load_policy, policy_of  # noqa: E402
+from scapo_train.plan import job as jobs  # noqa: E402
+from scapo_train.plan.__main__ import main as plan  # noqa: E402
+from scapo_train.plan.general import GeneralMemory  # noqa: E402
+from scapo_train.plan.job import Job, Picture, Workload, picture_of  # noqa: E402
+from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 
 pytestmark = [
@@ -111,7 +120,15 @@ class Case:
         return allowed.gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 
-@pytest.fixture(scope="module", params=[name for name, family in FAMILIES.items() if family.policy is GeneralPolicy])
+GENERAL = [name for name, family in FAMILIES.items() if family.policy is GeneralPolicy]
+
+
+@pytest.fixture(params=GENERAL)
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=GENERAL)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     torch.set_num_threads(1)
     path = tmp_path_factory.mktemp(request.param)
@@ -174,6 +191,24 @@ def test_greedy_answers_equal_generate(case: Case) -> None:
         assert response.ids == made[0, given["input_ids"].shape[1] :].tolist()
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_bfloat16_is_near_float32(case: Case, rank: int) -> None:
+    """On one process: float32 weights and autocast, or frozen weights and adapters that change nothing yet."""
+    if rank:
+        pytest.importorskip("peft")
+    policy = load_policy(Model(path=str(case.path), dtype="bfloat16"), 1.0, ONE, lora=Lora(rank=rank))
+    policy.train()
+    for k, (prompt, exact) in enumerate(
+        zip(encode(policy, case.prompts, ONE.device), encode(case.policy, case.prompts, ONE.device), strict=True)
+    ):
+        ids = [each.ids for each in case.responses[k * GROUP : (k + 1) * GROUP]]
+        found = policy(policy.batch([prompt.row(ids)], ONE.device)).logprob
+        found.sum().backward()
+        with torch.no_grad():
+            wanted = case.policy(case.policy.batch([exact.row(ids)], ONE.device)).logprob
+        assert (found.detach() - wanted).abs().mean() < 0.1 * wanted.abs().mean()
+
+
 def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny.build(lab.folder / "llava", "llava")
     assert main(lab.run("run", f"model.path={path}", "run.steps=2", "data.prompts_per_step=2")) == 0
@@ -187,6 +222,106 @@ def test_a_run_with_pictures_of_a_processor(lab: Any, tiny: ModuleType, capsys: 
     capsys.readouterr()
     assert main(lab.run("fast", f"model.path={path}", "rollout.engine=vllm")) == 2
     assert 'rollout.engine = "vllm" is not for models of the kind llava' in capsys.readouterr().err
+    asked = [
+        "qwen2_5_vl_7b",
+        "--set",
+        f"model.path={path}",
+        "--set",
+        "rollout.engine=transformers",
+        "--gpus",
+        "RTX4090",
+    ]
+    assert plan([*asked, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    sources = read_prompts(lab.folder / "train.jsonl", str(lab.folder / "images"))
+    (prompt,) = Prompts(sources, load_processor(str(path)), 0).take([0])
+    picture = picture_of(Model(path=str(path)), 640, 480, answer["shape"]["patch"])
+    assert picture.tokens == (prompt.ids == json.loads((path / "config.json").read_text())["image_token_index"]).sum()
+    assert picture.pixels == 4 * prompt.inputs["pixel_values"].numel()
+    assert "picture features" not in answer["memory"]["update"]
+    assert plan([*asked, "--pairs"]) == 0
+    (path / "preprocessor_config.json").unlink()
+    (path / "processor_config.json").unlink()
+    assert plan([*asked, "--image", "320x240"]) == 2
+    assert f"scapo_train.plan: cannot load {path}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("dtype", "checkpointing", "rank"),
+    [("bfloat16", True, 0), ("bfloat16", False, 0), ("float32", True, 0), ("float32", False, 4), ("bfloat16", True, 4)],
+)
+def test_the_measured_peak_is_within_a_tenth_of_the_plan(
+    family: str,
+    dtype: str,
+    checkpointing: bool,
+    rank: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peak_of: Callable[[Callable[[], object]], float],
+) -> None:
+    """Of a forward and backward pass over a prompt with three responses, and of one without gradient."""
+    if rank:
+        pytest.importorskip("peft")
+    for device in ("cpu", "cuda"):
+        monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, 2**15)
+    monkeypatch.delitem(logprob.KEPT_ELEMENTS, "cpu")  # what is planned is a GPU
+    config, pictures = made(family)
+    text = config.get_text_config()
+    for name, value in {"vocab_size": 1000, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 5,
+                        "num_attention_heads": 8, "num_key_value_heads": 2}.items():  # fmt: skip
+        setattr(text, name, value)
+    text.max_position_embeddings = 512
+    if getattr(text, "head_dim", None):
+        text.head_dim = 32
+    if getattr(text, "layer_types", None):
+        text.layer_types = (text.layer_types * 3)[:5]
+    config.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    vlm = transformers.AutoModelForImageTextToText.from_config(model_config(str(tmp_path)), attn_implementation="sdpa")
+    number, lora = getattr(torch, dtype), Lora(rank=rank)
+    policy = policy_of(vlm, [END], 1.0)
+    for parameter in policy.tower:
+        parameter.requires_grad_(False)
+    if rank:
+        add_adapters(vlm.to(number), policy.language_model, lora, 0)
+    if checkpointing:
+        keep_inputs_only(vlm)
+    if dtype == "bfloat16":
+        policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
+    for parameter in policy.tower:
+        if not (FAMILIES[family].one_dtype and rank == 0):
+            parameter.data = parameter.data.to(number)
+    inputs = pictures[0]
+    with torch.no_grad(), policy.compute():
+        found = policy.vlm.model.get_image_features(**inputs)
+    count = sum(each.shape[:-1].numel() for each in getattr(found, "pooler_output", found))
+    ids = torch.cat([torch.full((count,), IMAGE), torch.arange(130 - count) % 40 + 3])
+    if family == "gemma3":
+        inputs = {**inputs, "token_type_ids": (ids == IMAGE).long()[None]}
+    responses = [[3 + (k * t) % 40 for t in range(60 - k % 2)] for k in (1, 2, 3)]
+    batch = policy.batch([GeneralRow(ids, inputs, responses)], ONE.device)
+    shape, numbers = shape_of(str(tmp_path)), inputs["pixel_values"].numel()
+    monkeypatch.setattr(jobs, "picture_of", lambda *_: Picture(count, numbers // shape.patch, 4 * numbers))
+    settings = Config(
+        model=Model(path=str(tmp_path), dtype=dtype, gradient_checkpointing=checkpointing),  # type: ignore[arg-type]
+        lora=lora,
+        rollout=Rollout(group=3, max_new_tokens=60),
+        data=Data(prompts_per_step=1),
+        optim=Optim(micro_batch_tokens=100_000, inner_epochs=2),
+        loss=Loss(kl=0.0),
+    )
+    memory = GeneralMemory(Job(settings, shape, "H100", 1, Workload((28, 28), 130 - count, 60, 1)))
+
+    def backward() -> None:
+        policy(batch).logprob.sum().backward()
+
+    policy.train()
+    measured = peak_of(lambda: (backward(), backward()))
+    assert sum(memory._at_update().values()) == pytest.approx(measured, rel=0.1)
+    policy.eval()
+    with torch.no_grad():
+        measured = peak_of(lambda: policy(batch))
+    assert sum(memory._at_logprob().values()) == pytest.approx(measured, rel=0.1)
 
 
 def test_adapters_go_into_the_language_model(case: Case) -> None:

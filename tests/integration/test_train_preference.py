@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +20,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from scapo_train import preference_loss  # noqa: E402
+from scapo_train.__main__ import main as train  # noqa: E402
 from scapo_train.preference import cropped, main  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
     pytest.mark.usefixtures("quiet_loggers"),
 ]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 RATIOS = (0.7, -1.3, 0.2, 2.5, -0.4)
 
 
@@ -89,6 +97,98 @@ def test_a_run_prefers_what_it_is_taught_and_resumes_bit_equal(lab: Any, pairs: 
         files = [lab.folder / run / "model" / "model.safetensors" for run in ("whole", "again")]
         assert files[0].read_bytes() == files[1].read_bytes()
         assert main([*lab.run("again", *steady, "preference.beta=0.2"), "--resume", "auto"]) == 2
+
+
+def left_behind(folder: Path) -> tuple[Any, ...]:
+    """What a run is judged by: its metrics, samples, and the bytes of the exported weights."""
+    samples = (folder / "samples.jsonl").read_bytes()
+    return metrics(folder), samples, (folder / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def described(lab: Any, pairs: Path) -> tuple[str, ...]:
+    """Settings of a run on pairs that describes held-out pictures while it trains."""
+    return (
+        f"data.train={pairs}", f"data.evaluation={lab.folder / 'train.jsonl'}", "data.evaluation_prompts=7",
+        "data.prompts_per_step=3", "run.evaluate_every=2",
+    )  # fmt: skip
+
+
+def test_held_out_pictures_are_described_and_the_best_is_kept(
+    lab: Any, described: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the loop on rollouts, with the same numbers for the same weights."""
+    run = (*described, "run.keep_best=cover_rate", "run.keep=9")
+    assert main(lab.run("pairs", *run)) == 0
+    found = metrics(lab.folder / "pairs")
+    scores = {line["step"]: line["evaluation_cover_rate"] for line in found if "evaluation_cover_rate" in line}
+    assert sorted(scores) == [0, 2, 4]
+    samples = [json.loads(line) for line in (lab.folder / "pairs" / "samples.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["image_id"]) for line in samples] == [(k, each) for k in (0, 2, 4) for each in "12"]
+    rollouts = ("data.prompts_per_step=3", "run.steps=1", *described[1:3], "run.evaluate_every=1")
+    assert train(lab.run("rollouts", *rollouts)) == 0
+    assert metrics(lab.folder / "rollouts")[0] == found[0]
+    best = max((2, 4), key=lambda step: scores[step])  # the earlier where they are equal
+    assert [path.name for path in (lab.folder / "pairs" / "best").iterdir()] == [f"step-{best:06d}"]
+    assert f"exported: step {best}, the best cover_rate of the held-out images" in capsys.readouterr().err
+    assert main(lab.run("no_truth", *described, "data.oracle=")) == 2
+    assert "data.evaluation needs a truth: --set data.evaluation_oracle=" in capsys.readouterr().err
+    assert main(lab.run("no_evaluation", described[0], "data.prompts_per_step=3", "data.oracle=")) == 0
+    assert (lab.folder / "no_evaluation" / "samples.jsonl").exists()
+
+
+def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_not(
+    lab: Any, described: tuple[str, ...]
+) -> None:
+    settings = (*described, "run.steps=12", "preference.loss=symmpo", "run.save_every=2")
+    assert main(lab.run("whole", *settings)) == 0
+    whole = left_behind(lab.folder / "whole")
+    moments = random.Random(5)
+
+    def started(name: str, wait: int) -> subprocess.Popen[str]:
+        """A process that has written so many lines."""
+        command = [sys.executable, "-m", "scapo_train.preference", *lab.run(name, *settings), "--resume", "auto"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        lines = lab.folder / name / "metrics.jsonl"
+        while not lines.exists() or lines.read_bytes().count(b"\n") < wait:
+            assert process.poll() is None
+            time.sleep(0.002)
+        return process
+
+    for wait in (3, 7):
+        process = started("killed", wait)
+        time.sleep(moments.uniform(0, 0.1))
+        process.kill()
+        process.communicate()
+    assert len(metrics(lab.folder / "killed")) < 13
+    assert main([*lab.run("killed", *settings), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "killed") == whole
+
+    process = started("stopped", 4)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 130
+    done = metrics(lab.folder / "stopped")[-1]["step"]
+    assert 3 <= done < 12
+    assert f"scapo_train.preference: stopped after step {done} of 12: go on with --resume auto" in said
+    assert "Traceback" not in said
+    assert (lab.folder / "stopped" / "checkpoints" / f"step-{done:06d}").is_dir()
+    assert main([*lab.run("stopped", *settings), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "stopped") == whole
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("name", ["mdpo", "symmpo"])
+def test_two_ranks_make_the_same_run(lab: Any, described: tuple[str, ...], name: str) -> None:
+    settings = (*described, f"preference.loss={name}", "model.dtype=float64", "run.export=false")
+    assert main(lab.run("one", *settings)) == 0
+    two = lab.forked(2, "-m", "scapo_train.preference", *lab.run("two", *settings))
+    done = subprocess.run(two, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for one, other in zip(metrics(lab.folder / "one"), metrics(lab.folder / "two"), strict=True):
+        assert one.keys() == other.keys()
+        known = {key: value for key, value in one.items() if value is not None}
+        assert {key: other[key] for key in known} == pytest.approx(known, rel=1e-6, abs=1e-6)
 
 
 def test_other_files_are_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from filelock import FileLock  # noqa: E402
 from scapo_train import trainer  # noqa: E402
 from scapo_train.config import load  # noqa: E402
 from scapo_train.world import __main__ as command  # noqa: E402
-from scapo_train.world import experiment, files, pretrain  # noqa: E402
+from scapo_train.world import experiment, files, preference, pretrain  # noqa: E402
 from scapo_train.world.experiment import SCHEMES, Trial, read_metrics  # noqa: E402
 from scapo_train.world.pictures import SIDE, WORLDS, Scene, World  # noqa: E402
 from scapo_train.world.pretrain import Lessons  # noqa: E402
@@ -118,6 +118,22 @@ def test_the_response_level_cap_score_teaches_guessing(start: Path, tmp_path: Pa
     before, after = before_and_after(start, tmp_path, "cap", steps=7)
     assert after.cover >= before.cover + 0.15
     assert after.invented >= 1.4 * before.invented
+
+
+@pytest.mark.parametrize("scheme", ["dpo", "mdpo", "symmpo"])
+def test_pairs_by_cap_score_teach_more_of_it(start: Path, tmp_path: Path, scheme: str) -> None:
+    rows = []
+    for seed in SEEDS:
+        run = tmp_path / f"{scheme}-{seed}"
+        changes = [f"run.output={run}", f"run.seed={seed}", "run.steps=14", "run.evaluate_every=14", *FEW]
+        preference.train(load(start / "world.toml", [*changes, *SCHEMES[scheme].settings]))
+        pairs = [json.loads(line) for line in (run / "pairs.jsonl").read_text().splitlines()]
+        assert 40 <= len(pairs) <= 14 * 8  # one for each prompt of a run on rollouts, at most
+        assert all(pair["metadata"]["gap"] >= 10 and pair["metadata"]["by"] == "cap" for pair in pairs)
+        first, *_, last = read_metrics(run)
+        assert last["margin"] > 0
+        rows.append(last["evaluation_cap_score"] - first["evaluation_cap_score"])
+    assert np.mean(rows) >= 0.03
 
 
 def test_a_finished_experiment_is_not_done_again(

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from scapo_eval.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
+from scapo_train.distributed import ProcessGroup  # noqa: E402
 from scapo_train.lora import add_adapters  # noqa: E402
+from scapo_train.model import keep_inputs_only  # noqa: E402
 from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
@@ -33,6 +35,8 @@ from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
+from scapo_train.preference import Example, PreferenceTrainer  # noqa: E402
+from scapo_train.preference_loss import READ  # noqa: E402
 from scapo_train.shared import SharedPolicy  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
@@ -107,8 +111,7 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
         pytest.importorskip("peft")
         add_adapters(vlm.to(getattr(torch, dtype)), policy.language_model, job.config.lora, 0)
     if job.config.model.gradient_checkpointing:
-        enable = getattr(vlm, "activation_checkpointing_enable", vlm.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
+        keep_inputs_only(vlm)
     if dtype == "bfloat16":
         policy.compute = lambda: torch.autocast("cpu", torch.bfloat16)  # type: ignore[assignment]
     ids = torch.arange(job.prompt_tokens) % 900 + 20
@@ -116,18 +119,6 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
     responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, job.config.rollout.group + 1)]
     row = Row(ids, torch.arange(job.prompt_tokens).expand(3, -1), job.prompt_tokens, None, responses)
     return policy.train(), batch_of([row], torch.device("cpu"))
-
-
-def peak_of(action: Callable[[], object]) -> float:
-    """Most bytes of tensors that were there at once because of the action."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
-        action()
-    events = found.profiler.kineto_results.events()
-    now = peak = 0
-    for _, size in sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"):
-        now += size
-        peak = max(peak, now)
-    return float(peak)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +160,13 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, ran
     + [(SEVEN, "bfloat16", True, 8), (EIGHT, "float32", False, 8)],
 )
 def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
-    path: str, dtype: str, checkpointing: bool, rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str,
+    dtype: str,
+    checkpointing: bool,
+    rank: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peak_of: Callable[[Callable[[], object]], float],
 ) -> None:
     for device in ("cpu", "cuda"):
         monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
@@ -198,6 +195,65 @@ def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
         measured = peak_of(lambda: policy(batch))
     old = replace(job, config=replace(job.config, optim=replace(job.config.optim, inner_epochs=2)))
     assert measured == pytest.approx(sum(memory_of(old)._at_logprob().values()), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "path", "dtype", "checkpointing", "rank"),
+    [
+        ("dpo", SEVEN, "bfloat16", True, 0), ("dpo", SEVEN, "float32", False, 0), ("mdpo", EIGHT, "float32", True, 0),
+        ("symmpo", THREE, "bfloat16", False, 0), ("symmpo", SEVEN, "bfloat16", True, 8),
+    ],
+)  # fmt: skip
+def test_the_measured_peak_of_an_update_on_pairs_is_within_a_tenth_of_the_plan(
+    loss: str,
+    path: str,
+    dtype: str,
+    checkpointing: bool,
+    rank: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peak_of: Callable[[Callable[[], object]], float],
+) -> None:
+    """Two pairs, and then two more: what the trainer of pairs itself computes, its reference among it."""
+    for device in ("cpu", "cuda"):
+        monkeypatch.setitem(logprob.CHUNK_ELEMENTS, device, CHUNK)
+    monkeypatch.delitem(logprob.KEPT_ELEMENTS, "cpu")
+    job = job_of(small(path, tmp_path / "model"), dtype, checkpointing=checkpointing, rank=rank)
+    length = job.config.rollout.max_new_tokens
+    read = READ[loss]
+    budget = 2 * (read[0] * job.prompt_tokens + read[1] * (length - 1))  # two pairs in a pass
+    job = replace(
+        changed(
+            job, preference={"loss": loss}, data={"prompts_per_step": 4}, optim={"micro_batch_tokens": budget},
+            run={"samples": 0},
+        ),
+        pairs=True,
+    )  # fmt: skip
+    trainer = PreferenceTrainer.__new__(PreferenceTrainer)
+    trainer.config, trainer.process_group = job.config, ProcessGroup(0, 1, torch.device("cpu"))
+    trainer.policy, _ = policy_of(job)
+    trainer.reference = trainer.policy if rank else policy_of(changed(job, lora={"rank": 0}))[0]
+    if not rank:
+        trainer.reference.to(getattr(torch, dtype)).requires_grad_(False)
+        trainer.reference.compute = nullcontext
+    ids, positions = torch.arange(job.prompt_tokens) % 900 + 20, torch.arange(job.prompt_tokens).expand(3, -1)
+    counts = {"dpo": [2], "mdpo": [2, 1], "symmpo": [3, 2]}[loss]
+    assert (len(counts), sum(counts)) == read
+    responses = [[20 + (k * t) % 900 for t in range(length)] for k in range(1, 4)]
+    rows = [Row(ids, positions, job.prompt_tokens, None, responses[:count]) for count in counts]
+    example = Example(rows, [length] * read[1])
+    trained = [each for each in trainer.policy.parameters() if each.requires_grad]
+    measured = peak_of(lambda: trainer._backward([example] * 4, 4.0))
+    assert all(each.grad is not None for each in trained)
+    memory = memory_of(job)
+    assert memory.passes[0].tokens == budget
+    assert sum(memory._at_update().values()) == pytest.approx(measured, rel=0.1)
+    with torch.no_grad():
+        measured = peak_of(lambda: trainer._sums(trainer.reference, [example] * 2))
+    assert sum(memory._at_logprob().values()) == pytest.approx(measured, rel=0.2)
+    found = memory.bytes_at("logprob")
+    assert found["gradients"] == 4 * sum(each.numel() for each in trained)  # of the passes before
+    assert "vLLM" not in found
 
 
 # --- FLOPs --------------------------------------------------------------------------------------------------------
@@ -384,6 +440,27 @@ def test_every_remedy_works(arguments: list[str], capsys: pytest.CaptureFixture[
     assert all(f"would fit: {remedy}" in text for remedy in answer["remedies"])
 
 
+@pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize("loss", READ)
+def test_a_run_on_pairs_is_planned(loss: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["qwen2_5_vl_7b", "--gpus", "8xH100", "--pairs", "--set", f"preference.loss={loss}"]
+    assert main(asked) == 0
+    assert f"128 pairs a step ({loss})" in capsys.readouterr().out
+    assert main([*asked, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    memory, seconds = answer["memory"], answer["seconds"]
+    assert all("vLLM" not in memory[moment] and memory[moment]["reference"] > 0 for moment in MOMENTS)
+    assert seconds["rollout"] == seconds["reward"] == 0
+    assert seconds["update"] > seconds["logprob"] > seconds["vision"] > 0
+    features = 391 * 3584 * 2 * 16 * (2 if loss == "mdpo" else 1)  # its other pictures are encoded as well
+    assert memory["update"]["picture features"] == features
+    small = ["qwen2_5_vl_7b", "--gpus", "2xL40S", "--pairs", "--set", f"preference.loss={loss}"]
+    assert main([*small, "--json"]) == 3
+    for remedy in (remedies := json.loads(capsys.readouterr().out)["remedies"]):
+        assert main([*small, *remedy.split()]) == 0, remedy
+    assert remedies
+
+
 def test_what_no_setting_helps_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
     big = ["qwen2_5_vl_7b", "--gpus", "1xRTX4090", "--set", "model.path=Qwen/Qwen2.5-VL-72B-Instruct"]
     assert main([*big, "--set", "data.prompts_per_step=1"]) == 3
@@ -457,7 +534,8 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2_5_vl", "hidden_size": 100, "num_attention_heads": 7}', "transformers cannot"),
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
         ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
-        ('{"model_type": "llava"}', "a plan knows families whose responses share their prompt"),
+        ('{"model_type": "llava"}', 'rollout.engine = "vllm" is not for models of the general path'),
+        ('{"model_type": "qwen3_vl_moe"}', "is a mixture of experts, which is not planned: what a layer keeps depends"),
     ],
 )
 def test_a_folder_that_holds_no_known_model_is_refused(

@@ -1,0 +1,362 @@
+"""A training run, whatever a step of it does: model, held-out descriptions, checkpoints, signals, log and export.
+
+:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference` that of the
+baselines on pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.oracle import PresenceOracle
+from scapo_eval.reward import SubsentenceReward
+from scapo_eval.text import printable
+from scapo_eval.tokens import decode_batch
+from scapo_eval.vocabulary import Vocabulary
+
+from .best import Best
+from .checkpoint import Checkpoints, export
+from .config import REQUIRED, Config, load, required, to_toml
+from .data import Prompts, Source, check_pictures, indices_of_step, read_prompts, seed_of
+from .distributed import ProcessGroup, join_process_group
+from .export import BEST
+from .log import Clock, Log, open_folder, show_messages
+from .metrics import Metrics, ratio, score_metrics
+from .model import load_policy, processor_of, source_folder
+from .resume import check_changes, check_not_deleted, known_state
+from .rollout import PolicySampler, Sampler, encode
+from .update import optimizer_of
+from .watch import Interrupted, exit_code
+
+_log = logging.getLogger(__name__)
+
+
+class Loop:
+    """A training run: everything that lives longer than a step.
+
+    Args:
+        config: settings of the training run.
+        process_group: this process and the others of the training run.
+        resume: go on from the newest checkpoint, if there is one.
+        accept_changes: go on also where the objective is another than before.
+    """
+
+    required: ClassVar[tuple[str, ...]] = REQUIRED
+    """Settings that only a user can name."""
+
+    reward: SubsentenceReward | None = None
+    """What rewards the responses that a step samples, where it samples any."""
+
+    def __init__(
+        self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
+    ) -> None:
+        self.config, self.process_group = config, process_group
+        self.folder = Path(config.run.output)
+        if process_group.main:
+            open_folder(self.folder, resume=resume)
+        sources = self.read()
+        check_pictures(sources)
+        data = config.data
+        self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
+        indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed)
+
+        self.processor = processor_of(config.model)
+        self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        read = partial(load_policy, config.model, self.temperature, process_group)
+        self.policy = read(lora=config.lora, seed=config.run.seed)
+        own = bool(config.lora.rank)
+        self.reference = (self.policy if own else read(reference=True)) if self.compares else None
+        self.prompts = self.make_prompts(sources)
+        self.held_out, self.held_out_reward = self._held_out()
+        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+        self.optimizer = optimizer_of(config, self.policy)
+        self.sampler = self.make_sampler()
+        self.clock = Clock(process_group.device)
+        self._has_learned = False
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
+        self.best = Best(config.run.keep_best, config.run.patience)
+        self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
+        self.prepare()
+        self.step = self._resume(accept_changes) if resume else 0
+        self.sampler.sync()
+        self.log = self._make_log() if process_group.main else None
+        self._stop_requested = False
+
+    # --- what a step is about -----------------------------------------------------------------------------------
+
+    @property
+    def temperature(self) -> float:
+        """Of the log-probabilities that are trained."""
+        return 1.0
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is a reference."""
+        return True
+
+    @property
+    def objective(self) -> str:
+        """What a resumed run must have in common with its checkpoint, beside its settings."""
+        return str(self.reward.signature) if self.reward is not None else "pairs"
+
+    def read(self) -> Sequence[Source]:
+        """Reads what is trained on, before the model is loaded."""
+        raise NotImplementedError
+
+    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
+        """Prompts that a response is sampled to."""
+        positions, longest = self.positions, self.config.rollout.max_new_tokens
+        return Prompts(sources, self.processor, self.config.data.max_bad, positions and positions - longest)
+
+    def make_sampler(self) -> Sampler:
+        """What describes pictures."""
+        rollout = self.config.rollout
+        return PolicySampler(self.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+
+    def prepare(self) -> None:
+        """Makes what else a step needs, once the model is there and before a checkpoint is read."""
+
+    def train_step(self) -> Metrics:
+        """One step; returns its metrics."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """What the run's card says of the data."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside weights and moments."""
+        return {
+            "step": self.step,
+            "bad": sorted(self.prompts.bad),
+            "config": to_toml(self.config),
+            "reward": self.objective,
+            "best": self.best.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over :meth:`state` of a checkpoint."""
+        self.prompts.bad.update(state["bad"])
+        if "best" in state:
+            self.best.restore(state["best"])
+
+    def close(self) -> None:
+        """Ends what runs beside the steps."""
+        self.prompts.close()
+        self.sampler.close()
+
+    # --- the run ------------------------------------------------------------------------------------------------
+
+    def run(self) -> Path:
+        """All remaining steps, and the export.
+
+        Raises:
+            Interrupted: after a signal; the state is saved.
+        """
+        config = self.config.run
+        handlers = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            if self.step == 0:
+                start = self.evaluate(0)
+                if start and self.log is not None:
+                    self.log.metrics(0, self.steps, start)
+            while self.step < self.steps and not self.best.exhausted:
+                values = self.train_step()
+                self.step += 1
+                values |= self.evaluate(self.step)
+                if self.log is not None:
+                    self.log.metrics(self.step, self.steps, values)
+                if self.best.update(self.step, values):
+                    self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state())
+                stop = bool(self.process_group.max(int(self._stop_requested)))
+                due = config.save_every and self.step % config.save_every == 0
+                last = self.step == self.steps or self.best.exhausted
+                raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
+                saved = self.save() if stop or due or last or raised else False
+                if raised:
+                    place = f"stopped after step {self.step} of {self.steps} by run.stop_on: {', '.join(raised)}"
+                    raise ScapoError(f"{place}; nothing is exported")
+                if stop and not last:
+                    place = f"stopped after step {self.step} of {self.steps}" + (
+                        "" if saved else ", which is not saved"
+                    )
+                    raise Interrupted(f"{place}: go on with --resume auto")
+            if not self._has_learned and self.step:
+                reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
+                raise InputError(reason, path=str(self.folder))
+            if config.export:
+                self._take_best()
+                export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self.close()
+            if self.log is not None:
+                self.log.close(failed=sys.exc_info()[0] is not None)
+        return self.folder
+
+    def indices(self, step: int) -> list[int]:
+        """The prompts of a step, over all ranks."""
+        data = self.config.data
+        return indices_of_step(step, len(self.prompts.sources), data.prompts_per_step, self.config.run.seed)
+
+    def own_indices(self, step: int) -> list[int]:
+        """The prompts of a step that this rank takes."""
+        return self.indices(step)[self.process_group.rank :: self.process_group.size] if step < self.steps else []
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest sequence that the model takes; None: no limit."""
+        return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        if self._stop_requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._stop_requested = True
+
+    # --- held-out descriptions ----------------------------------------------------------------------------------
+
+    def _held_out(self) -> tuple[Prompts, SubsentenceReward | None]:
+        """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
+        config, data = self.config, self.config.data
+        if not data.evaluation:
+            return Loop.make_prompts(self, self.prompts.sources[: config.run.samples]), self.reward
+        path = data.evaluation_oracle or ("" if self.reward is not None else data.oracle)
+        if self.reward is None and not path:
+            raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
+        given = self.reward.truth if self.reward is not None else None
+        oracle = PresenceOracle.load(path) if path or given is None else given.oracle
+        vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary
+        skip = data.on_unknown_image == "skip"
+        sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=skip)
+        check_pictures(sources)
+        sources = sources[: data.evaluation_prompts or None]
+        settings = config.credit.reward_config()
+        reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
+        return Loop.make_prompts(self, sources), reward
+
+    def due(self, every: int, step: int) -> bool:
+        """Whether something that is done at intervals is done after this step."""
+        return bool(every) and (step % every == 0 or step == self.steps)
+
+    def evaluate(self, step: int) -> Metrics:
+        """Describes held-out images, where that is due; returns their scores and writes samples of the responses."""
+        run, data, process_group = self.config.run, self.config.data, self.process_group
+        scored = bool(data.evaluation) and self.due(run.evaluate_every, step)
+        sampled = run.samples > 0 and self.due(run.samples_every, step)
+        if not scored and not sampled:
+            return {}
+        number = len(self.held_out.sources) if scored else min(run.samples, len(self.held_out.sources))
+        with self.clock("evaluation"):
+            prompts = self.held_out.take(range(process_group.rank, number, process_group.size))
+            encoded = encode(self.policy, prompts, process_group.device)
+            responses = self.sampler.sample(encoded, seed_of(run.seed, 2**31), 1, data.evaluation_temperature)
+            texts, _ = decode_batch(self.tokenizer, [response.ids for response in responses])
+            image_ids = [each.prompt.source.image_id for each in encoded]
+            columns = self.held_out_reward.batch(image_ids, texts) if scored and self.held_out_reward else None
+        if sampled:
+            rows = list(zip([each.prompt.index for each in encoded], image_ids, texts, strict=True))
+            all_rows = sorted(row for rank in process_group.gather(rows) for row in rank)
+            if self.log is not None:
+                self.log.samples(step, [(image_id, text) for _, image_id, text in all_rows[: run.samples]])
+        if columns is None or self.held_out_reward is None:
+            return {}
+        truth = self.held_out_reward.truth
+        sums = {
+            "generated": float(columns.generated.sum()),
+            "hallucinated": float(columns.hallucinated.sum()),
+            "covered": float(columns.covered.sum()),
+            "present": float(truth.n_present[truth.rows(image_ids)].sum()),
+            "length": float(sum(len(response.ids) for response in responses)),
+            "responses": float(len(responses)),
+        }
+        totals = dict(zip(sums, process_group.sum(*sums.values()), strict=True))
+        metrics = {**score_metrics(totals), "length": ratio(totals["length"], totals["responses"])}
+        return {f"evaluation_{name}": value for name, value in metrics.items()} | self.clock.take()
+
+    # --- saving and resuming ------------------------------------------------------------------------------------
+
+    def save(self) -> bool:
+        """Writes a checkpoint of the present state; whether that succeeded."""
+        return self.checkpoints.save(self.step, self.policy, self.optimizer, self.state())
+
+    def _take_best(self) -> None:
+        """Gives the policy the weights of the best checkpoint, where one is kept."""
+        path = self.best_checkpoint.latest()
+        if self.best.step and path is not None:
+            self.best_checkpoint.load_weights(path, self.policy)
+            _log.info("exported: step %d, the best %s of the held-out images", self.best.step, self.best.metric)
+
+    def _resume(self, accept_changes: bool) -> int:
+        """The steps that the newest checkpoint has done, after loading it; 0 if there is none."""
+        newest = self.checkpoints.latest()
+        if newest is None:
+            check_not_deleted(self.folder, self.config.run.save_every)
+            return 0
+        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
+        self.restore(state)
+        reward = (state.get("reward"), self.objective)
+        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
+        self._has_learned = True
+        _log.info("resumed after step %d from %s", state["step"], newest)
+        return int(state["step"])
+
+    def _make_log(self) -> Log:
+        card = {
+            **self.facts(),
+            "ranks": self.process_group.size,
+            "steps": self.steps,
+            "parameters": sum(parameter.numel() for parameter in self.policy.parameters()),
+            "trainable": sum(parameter.numel() for parameter in self.trainable),
+        }
+        return Log(self.folder, self.config, card, self.step or -1)
+
+
+def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:
+    """Trains until the last step.
+
+    Args:
+        kind: what a step does.
+        config: settings of the training run; see :mod:`scapo_train.config`.
+        resume: go on from the newest checkpoint, if there is one.
+        accept_changes: go on also where the objective (reward, scheme, loss, seed...) is another than before.
+
+    Returns:
+        The folder of the training run.
+
+    Raises:
+        InputError: faulty input, with the file, line and reason.
+        Interrupted: SIGTERM or SIGINT; saved.
+    """
+    required(config, names=kind.required)
+    with join_process_group() as process_group:
+        show_messages(process_group.rank)
+        return kind(config, process_group, resume=resume, accept_changes=accept_changes).run()
+
+
+def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
+    """Trains; returns the exit code: 0 done, 2 bad input, 130 asked to leave (and saved), 75 a rank has died.
+
+    Args:
+        prog: what messages begin with.
+        kind: see :func:`train`.
+        given: what :func:`scapo_train.config.command_line` has read.
+    """
+    try:
+        settings = load(given.config, given.set)
+        required(settings, given.config, kind.required)
+        train(kind, settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
+    except (ScapoError, KeyboardInterrupt) as error:
+        if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
+            print(f"{prog}: {printable(str(error)) or 'interrupted'}", file=sys.stderr)
+        return exit_code(error)
+    return 0

@@ -1,0 +1,215 @@
+"""Bytes of the general path: its layers are run on tensors without data, and what is alive is counted.
+
+A formula for each family would be a second copy of transformers' code. Instead two and three decoder layers of the real
+class make a forward and a backward pass on fake tensors (shapes, no numbers), and more layers follow by their slope.
+What a picture becomes is asked of the model's own processor (:func:`scapo_train.plan.job.picture_of`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ..config import Lora
+from ..lora import add_adapters
+from ..model import keep_inputs_only, policy_of
+from .job import Pass
+from .memory import Memory
+from .shapes import build, model_config
+
+LAYERS = (2, 3)
+"""Numbers of decoder layers that are run; one is not enough, because the first keeps more than those after it."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Bytes beside weights and their gradients.
+
+    Attributes:
+        forward: peak of a forward pass that keeps what the backward pass needs.
+        kept: what is there after it.
+        backward: peak of the backward pass, from the last hidden state on.
+        inference: peak of a forward pass without gradient, without what autocast makes of weights.
+    """
+
+    forward: float
+    kept: float
+    backward: float
+    inference: float
+
+
+@lru_cache(64)
+def peaks(
+    path: str, sequences: int, tokens: int, dtype: str, *, autocast: bool, checkpointing: bool, lora: Lora
+) -> Peaks:
+    """The language model's peaks.
+
+    Args:
+        path: see :func:`~scapo_train.plan.shapes.model_config`.
+        sequences: number of sequences of the pass.
+        tokens: tokens of each.
+        dtype: number format of the computation.
+        autocast: whether weights that are trained are float32, and are cast.
+        checkpointing: whether only layer inputs are kept.
+        lora: adapters.
+    """
+    few, more = (_peaks(path, layers, sequences, tokens, dtype, autocast, checkpointing, lora) for layers in LAYERS)
+    further = model_config(path).get_text_config(decoder=True).num_hidden_layers - LAYERS[1]
+    # a layer more is a layer more that is kept, whatever moment of the backward pass is the worst
+    kept, forward = more.kept - few.kept, more.forward - few.forward
+    copies = LAYERS[1] * (more.inference - few.inference)
+    return Peaks(
+        more.forward + further * forward,
+        more.kept + further * kept,
+        more.backward + further * kept,
+        more.inference - copies,
+    )
+
+
+def _peaks(
+    path: str, layers: int, sequences: int, tokens: int, dtype: str, autocast: bool, checkpointing: bool, lora: Lora
+) -> Peaks:
+    config = model_config(path)
+    text = config.get_text_config(decoder=True)
+    text.num_hidden_layers = layers
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:layers]
+    number = getattr(torch, dtype)
+    trained = torch.float32 if autocast else number
+    vlm = build(config, path, dtype=number if lora.rank else trained)
+    language_model = policy_of(vlm, [], 1.0).language_model
+    if lora.rank:
+        add_adapters(vlm, language_model, lora, 0)
+        for parameter in vlm.parameters():  # sharded ones are computed with in the dtype of the computation
+            parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
+    with FakeTensorMode():
+        _without_data(language_model)
+        if checkpointing:
+            keep_inputs_only(vlm)
+        known = [*language_model.parameters(), *language_model.buffers()]
+        for parameter in language_model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+                known.append(parameter.grad)
+        mask: Any = torch.ones(sequences, 1, tokens, tokens, dtype=torch.bool)
+        if getattr(text, "layer_types", None):
+            mask = dict.fromkeys(text.layer_types, mask)
+        shape = (sequences, tokens, text.hidden_size)
+
+        def hidden() -> Tensor:
+            embeds = torch.zeros(shape, dtype=number if lora.rank else trained, requires_grad=not lora.rank)
+            with torch.autocast("cpu", number, enabled=autocast):
+                found = language_model(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
+            return found.last_hidden_state
+
+        with _Alive(known) as alive:
+            language_model.train()
+            last = hidden()
+            forward, kept = alive.peak, alive.now
+            alive.peak = alive.now
+            last.sum().backward()
+            backward = alive.peak
+            del last
+        with _Alive(known) as alive, torch.no_grad():
+            language_model.eval()
+            hidden()
+        return Peaks(forward, kept, backward, alive.peak)
+
+
+def _without_data(module: nn.Module) -> None:
+    """Gives a module on the meta device tensors of the present mode, on the CPU: autocast knows no meta device."""
+    for each in module.modules():
+        for tensors in (each._parameters, each._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    fake: Tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
+                    if isinstance(tensor, nn.Parameter):
+                        fake = nn.Parameter(fake, requires_grad=tensor.requires_grad)
+                    tensors[name] = fake
+
+
+class _Alive(TorchDispatchMode):
+    """Counts the bytes of tensors that operations have made and that are still there."""
+
+    def __init__(self, known: list[Tensor]) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes = {each.untyped_storage()._cdata: 0 for each in known}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for each in tree_leaves(made):
+            if isinstance(each, Tensor):
+                storage = each.untyped_storage()
+                key = storage._cdata
+                if key not in self._sizes:
+                    self._sizes[key] = storage.nbytes()
+                    self.now += self._sizes[key]
+                    self.peak = max(self.peak, self.now)
+                    weakref.finalize(storage, self._gone, key)
+        return made
+
+    def _gone(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+class GeneralMemory(Memory):
+    """The bytes that one GPU holds on the general path."""
+
+    def _peaks(self, sequences: int, tokens: int, *, reference: bool = False) -> Peaks:
+        model, lora = self.config.model, self.config.lora
+        return peaks(
+            model.path, sequences, tokens, model.dtype,
+            autocast=self.autocast and not reference, checkpointing=model.gradient_checkpointing, lora=lora,
+        )  # fmt: skip
+
+    def _tower(self, pictures: int) -> float:
+        """Bytes of a pass through the tower: the pixels, the residual stream, its normed form and the MLP."""
+        shape, b = self.shape, self.value_bytes
+        width = (8 + 2 * b) * shape.tower_hidden + 2 * b * shape.tower_inner
+        return pictures * (self.picture.pixels + self.picture.patches * width)
+
+    def _at_vision(self) -> dict[str, float]:
+        return {}
+
+    def _prefill(self, prompts: int) -> float:
+        return max(self._peaks(1, self.prompt_tokens).inference, self._tower(1))
+
+    def _forward(self) -> dict[str, float]:
+        found = []
+        reference = self.config.updates_per_batch == 1 and not self.lora  # a model of its own, in its own dtype
+        for batch in self.passes:
+            stream = batch.tokens * self.value_bytes * self.shape.hidden
+            tokens = batch.prompt + batch.length - 1
+            inside = self._peaks(batch.responses, tokens, reference=reference).inference
+            found.append(("activations", max(inside, self._tower(batch.responses))))
+            found.append(("log-softmax chunk", 12 * self._chunk(batch) + 2 * stream))
+        return dict([max(found, key=lambda each: each[1])])
+
+    def _update_of(self, batch: Pass) -> dict[str, float]:
+        b = self.value_bytes
+        found = self._peaks(batch.responses, batch.prompt + batch.length - 1)
+        pixels = batch.responses * self.picture.pixels
+        output, gradient = self._output()
+        copies, waiting, reduced, last = self._copies(output, gradient)
+        if not self.sharded:
+            copies = reduced = 0.0  # what autocast keeps, and gradients on their way, are among the peaks
+        own = output if self.autocast else 0.0
+        chunk = self._chunk(batch)
+        moments = [  # working copies, activations, chunk
+            (copies, max(found.forward + pixels, self._tower(batch.responses)), 0),
+            (copies + own, found.kept + pixels, 12 * chunk),
+            (copies + own, found.kept + pixels, gradient + (output if b < 4 else 0) + (4 + b) * chunk),
+            (copies + reduced + waiting, found.backward + pixels, 0),
+            (last, pixels, 0),
+        ]
+        copies, activations, chunks = max(moments, key=sum)
+        return {"working copies": copies, "activations": activations, "log-softmax chunk": chunks}

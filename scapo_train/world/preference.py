@@ -1,0 +1,73 @@
+"""A baseline on pairs, beside the trials on rollouts.
+
+The pairs are made of the start model's own samples, as ``scapo-eval pairs`` makes them by Cap. Score: ``rollout.group``
+responses to each prompt that a run on rollouts of as many steps would see. They lie in the run's folder, with the files
+that any training run leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.io.formats import ForeignCaption
+from scapo_eval.metrics.pairs import PairSettings, pair_record, pairs_of
+from scapo_eval.tokens import decode_batch
+
+from .. import loop
+from ..config import Config
+from ..data import Prompts, indices_of_step, read_prompts, seed_of
+from ..distributed import ProcessGroup
+from ..model import load_policy, processor_of
+from ..preference import PreferenceTrainer
+from ..rollout import PolicySampler, encode
+from .language import PROMPT
+
+PAIRS = "pairs.jsonl"
+
+
+def make_pairs(config: Config) -> Path:
+    """Writes the pairs of a run, unless that is done.
+
+    Responses that were cut off make none: they would be trained with an end of sequence that they did not have.
+    """
+    path = Path(config.run.output) / PAIRS
+    if path.exists():
+        return path
+    data, rollout, here = config.data, config.rollout, ProcessGroup(0, 1, torch.device("cpu"))
+    vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
+    sources = read_prompts(data.train, data.images, oracle)
+    steps = [
+        indices_of_step(step, len(sources), data.prompts_per_step, config.run.seed) for step in range(config.run.steps)
+    ]
+    processor = processor_of(config.model)
+    policy = load_policy(config.model, rollout.temperature, here)
+    sampler = PolicySampler(policy, here.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+    prompts = Prompts(sources, processor, data.max_bad).take(sorted({k for step in steps for k in step}))
+    encoded = encode(policy, prompts, here.device)
+    responses = sampler.sample(encoded, seed_of(config.run.seed, 0, 0), rollout.group, rollout.temperature)
+    texts, _ = decode_batch(processor.tokenizer, [each.ids for each in responses])
+    owners = [each.source for each in prompts for _ in range(rollout.group)]
+    captions = [
+        ForeignCaption(line, source.image_id, text, prompt=PROMPT)
+        for line, (source, text, response) in enumerate(zip(owners, texts, responses, strict=True), 1)
+        if response.finished
+    ]
+    pictures = {source.image_id: source.path for source in owners}
+    settings = PairSettings()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as stream:
+        for pair in pairs_of(captions, vocabulary, oracle, settings):
+            stream.write(dump_json(pair_record(pair, "trl", settings.by, pictures[pair.image_id])) + b"\n")
+    return path
+
+
+def train(config: Config) -> Path:
+    """Makes the pairs and trains on them; goes on from the newest checkpoint."""
+    pairs = make_pairs(config)
+    config = replace(config, data=replace(config.data, train=str(pairs)))
+    return loop.train(PreferenceTrainer, config, resume=True)
