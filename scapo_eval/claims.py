@@ -572,9 +572,7 @@ _CONTEXT = {
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
-    **dict.fromkeys(
-        "size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)
-    ),
+    **dict.fromkeys("size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
     **dict.fromkeys("feel feels feeling act acts acting".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
     "than": _cue(
         "comparison",
@@ -595,7 +593,9 @@ _NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
 _DENIES_OR_GUESSES = ("negated", "hedged")
 _REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
 _OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
-_REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES])
+_REACHES_BACK = np.array(
+    [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
+)
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 _DEFINITE_BEHIND = tuple(f" {word} " for word in "the his her its their this these those".split())

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,6 +22,7 @@ from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.processes import process_pool
 
 from .. import trainer
 from ..config import load
@@ -193,14 +193,10 @@ def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[
     if kernels:
         os.environ[_KERNELS] = kernels  # which PyTorch reads when it is loaded
     try:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-            futures = [pool.submit(function, *call) for call in calls]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        spawn = get_context("spawn")
+        with process_pool(jobs, option="--jobs", initializer=_one_thread, mp_context=spawn) as pool:
+            for future in [pool.submit(function, *call) for call in calls]:
+                future.result()
     finally:
         if former is None:
             os.environ.pop(_KERNELS, None)
