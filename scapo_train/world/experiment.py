@@ -268,6 +268,8 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
+    for former in (run / "model").glob("captions_*.jsonl"):
+        former.unlink()  # of fewer steps
     config = load(start / "world.toml", [*settings, *trial.settings])
     try:
         if SCHEMES[trial.scheme].on_pairs:
