@@ -2,6 +2,7 @@
 
     python benchmarks/distributed.py                                     # a million invented captions; Ray and Spark
     python benchmarks/distributed.py --captions 10000000 --engines ray --images 123287 --workers 1 2
+    python benchmarks/distributed.py --engines spark files                  # Spark as a DataFrame, and as files
     python benchmarks/distributed.py --rewards --engines ray
 
 Writes the captions as one parquet file of row groups into a temporary folder (3,000 invented ones over and over, image
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +123,10 @@ def on_ray(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[
     return lambda: engine.reward(data, reward, response="caption").sum("reward"), ray.shutdown
 
 
-def on_spark(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], Any]:
-    """On a local Spark."""
+def on_spark(
+    folder: Path, vocabulary: str, rewards: bool, workers: int, files: bool = False
+) -> tuple[Callable[[], Any], Any]:
+    """On a local Spark, which reads the captions, or leaves that to its Python workers."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -134,12 +138,13 @@ def on_spark(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tupl
     session.range(1).count()
     data = session.read.parquet(str(folder / "captions.parquet"))
     if not rewards:
-        return lambda: engine.score(data, truth=folder / "truth.npz", vocabulary=vocabulary), session.stop
+        given = folder / "captions.parquet" if files else data
+        return lambda: engine.score(given, truth=folder / "truth.npz", vocabulary=vocabulary), session.stop
     reward = SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(folder / "truth.npz"))
     return lambda: engine.reward(data, reward, response="caption").agg({"reward": "sum"}).first()[0], session.stop
 
 
-ENGINES = {"none": one_process, "ray": on_ray, "spark": on_spark}
+ENGINES = {"none": one_process, "ray": on_ray, "spark": on_spark, "files": partial(on_spark, files=True)}
 
 
 def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: int) -> Measured:
@@ -179,7 +184,7 @@ def main() -> None:
     parser.add_argument("--captions", type=int, default=1_000_000)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--vocabulary", default="coco80")
-    parser.add_argument("--engines", nargs="*", default=["ray", "spark"], choices=["ray", "spark"])
+    parser.add_argument("--engines", nargs="*", default=["ray", "spark"], choices=["ray", "spark", "files"])
     parser.add_argument("--workers", nargs="*", type=int, default=[2])
     parser.add_argument("--rewards", action="store_true", help="SCAPO's rewards in place of scores")
     parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)

@@ -3,16 +3,19 @@
     python benchmarks/faults.py --cases 5000 --seed 1 [--only score] [--show 40]
 
 A case is one command with one of its input files damaged: at its bytes (flips, cuts, NULs, other encodings), at its
-structure (another type, NaN, huge numbers, deep nesting, keys twice, odd ids), at its container (truncated archives,
-bombs), or, where the command asks a server, at the server's replies. It runs in a fork of one warm process, in a
-folder of its own. It holds if it ends with 0 or a documented code (2, 3, 4), names the damaged file where it refuses
-it, leaves nothing half-written, and takes at most 10 seconds of processor time and 1 GiB of memory. Everything
-follows from the seed; ``tests/integration/test_faults.py`` runs some cases with each change.
+structure (another type, NaN, huge numbers, deep nesting, keys twice, odd ids; a key of all records at once), at its
+container (truncated archives, bombs, pictures), or, where the command asks a server, at the server's replies. In some
+cases another valid file stands in its place, or a folder, a link to nowhere, a pipe; or the command names an odd path.
+It runs in a fork of one warm process, in a folder of its own. It holds if it ends with 0 or a documented code (2, 3,
+4), names the damaged file where it refuses it, leaves nothing half-written, and takes at most 10 seconds of processor
+time and 1 GiB of memory. Everything follows from the seed; ``tests/integration/test_faults.py`` runs some cases with
+each change.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import io
 import json
@@ -41,6 +44,7 @@ SECONDS, GIBIBYTES = 10, 1.0
 """Processor time and memory that a command may take."""
 
 EXIT_CODES = (0, 2, 3, 4)
+_MESSAGE = 100_000  # characters that a command may say on standard error: 20 faults, and warnings
 _WALL = 60  # a machine under load is slow; asleep so long is a hang
 _ADDRESS_SPACE = 6 * 2**30  # what a bomb may take from the machine before it is cut off
 
@@ -250,7 +254,7 @@ def inputs() -> dict[str, bytes]:
         ).encode(),
         "pairs.json": json.dumps([["dog", "puppy"], ["car", "cars"]]).encode(),
         "protocol.json": json.dumps(
-            {"name": "own", "title": "Own.", "benchmarks": ["capscore"], "counted": "captions", "records": [6],
+            {"name": "own", "title": "Own.", "benchmarks": ["capscore", "chair"], "counted": "captions", "records": [6],
              "prompts": ["Describe."], "decoding": {"max_new_tokens": 512}, "post_processing": "none", "truth": "COCO",
              "metrics": ["hal_rate"], "settings": {"capscore": {"claims": "all"}}, "publications": ["A paper"],
              "source": "here", "note": "none", "image_ids": {"first": 1, "last": 6}}
@@ -259,6 +263,15 @@ def inputs() -> dict[str, bytes]:
         "prompts.jsonl": lines([{"image": f"{k}.png", "image_id": k, "prompt": "Describe."} for k in (1, 2, 3)]),
         "references.jsonl": lines([{"image_id": k, "claims": ["A dog.", "A car."]} for k in range(1, 7)]),
         "config.toml": CONFIG.encode(),
+        "pairs.jsonl": lines(
+            [{"images": [f"images/{k}.png"], "prompt": [{"role": "user", "content": "Describe."}],
+              "chosen": [{"role": "assistant", "content": TEXTS[0]}],
+              "rejected": [{"role": "assistant", "content": TEXTS[1]}]} for k in (1, 2, 3)]
+        ),
+        "dpo.toml": CONFIG.replace("prompts.jsonl", "pairs.jsonl").replace('images = "images"', "").encode(),
+        "prompt.txt": b"Is there a {object} in the image? {definition}",
+        "cells.jsonl": lines([{"image_id": "1", "label": "dog"}, {"image_id": "2", "label": "cat"}]),
+        "examples/truth.json": b"{}",
         "training/metrics.jsonl": lines([{**step, "step": k} for k in range(4)]),
         "training/samples.jsonl": lines(
             [{"step": k, "image_id": "1", "response": TEXTS[k % 3], "reward": 0.5} for k in range(4)]
@@ -270,8 +283,13 @@ def inputs() -> dict[str, bytes]:
     }  # fmt: skip
 
 
-def prepare(folder: Path) -> None:
-    """Writes every valid input: text, containers, results files, an annotation run with an open round."""
+def prepare(folder: Path, server: int) -> None:
+    """Writes every valid input: text, containers, results files, an annotation run with an open round, shards.
+
+    Args:
+        folder: where they go.
+        server: port of the server that answers prompts.
+    """
     for name, content in inputs().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,12 +307,19 @@ def prepare(folder: Path) -> None:
         Image.new("RGB", (8, 8), (40 * k, 9, 0)).save(folder / "images" / f"{k}.png")
     _tables(folder)
     _run_folder(folder)
+    _checkpoint(folder)
+    plain = f"--model m --base-url http://127.0.0.1:{server}/plain/v1 -q"
+    coarse = f"annotate coarse images.jsonl --images-root images --vocabulary vocabulary.yaml {plain}"
     for command in (
         "score captions.jsonl other.jsonl --truth truth.json --vocabulary vocabulary.yaml -o results.json -q",
         "yesno answers.jsonl answers_other.jsonl --labels questions.jsonl -o yesno.json -q",
         "vocab mine rollouts.jsonl --vocabulary vocabulary.yaml --min-captions 1 -o candidates.jsonl",
         "oracle convert truth.json -o matrix.npz",
         "oracle convert truth.json -o matrix.parquet",
+        f"describe images.jsonl --images-root images -o begun.jsonl {plain}",
+        *(f"describe images.jsonl --images-root images -o part.jsonl --shard {k}/2 {plain}" for k in (1, 2)),
+        *(f"{coarse} -o shard --shard {k}/2" for k in (1, 2)),
+        f"{coarse} -o judged",
     ):
         outcome = run_case(Case(command, "", b""), folder)
         assert outcome.code == 0, (command, outcome.said)
@@ -312,6 +337,31 @@ def _tables(folder: Path) -> None:
     book.save(folder / "vlm.xlsx")
     columns = {"prompt": ["Describe."] * 6, "completion": list(TEXTS) * 2, "image_id": [str(k) for k in range(1, 7)]}
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "trl.parquet")
+    captions = {"image_id": [str(k) for k in range(1, 7)], "caption": list(TEXTS) * 2}
+    pyarrow.parquet.write_table(pyarrow.table(captions), folder / "own.parquet", row_group_size=2)
+
+
+def _checkpoint(folder: Path) -> None:
+    """A checkpoint of two small layers, as ``scapo_train`` writes it."""
+    import torch
+
+    from scapo_train.checkpoint import Checkpoints
+
+    torch.set_num_threads(1)
+    model, optimizer = _layers()
+    state = {"bad": [], "config": CONFIG, "reward": "scapo|x", "best": {"value": None, "step": 0, "waited": 0},
+             "alarms": {"start": {"length": 20.0}, "said": ["length"], "raised": {}}}  # fmt: skip
+    Checkpoints(folder / "checkpoints", 1).save(3, model, optimizer, state)
+
+
+def _layers() -> tuple[Any, Any]:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
 
 
 def _run_folder(folder: Path) -> None:
@@ -454,6 +504,41 @@ judge faithscore captions.jsonl --images-root images -o out.jsonl SERVER | capti
 judge facts captions.jsonl --references references.jsonl -o out.jsonl SERVER | captions.jsonl references.jsonl reply
 judge objhal captions.jsonl -o out.jsonl SERVER | captions.jsonl reply
 train config.toml | config.toml prompts.jsonl truth.json vocabulary.yaml
+preference dpo.toml | dpo.toml pairs.jsonl
+checkpoint checkpoints | checkpoints/step-000003/state.json checkpoints/step-000003/.metadata \
+    checkpoints/step-000003/__0_0.distcp
+distributed truth.json captions.jsonl own.parquet vlm.tsv | truth.json captions.jsonl own.parquet
+score captions.jsonl TRUTH --engine ray --address auto | captions.jsonl truth.json
+describe images.jsonl --images-root images -o out.jsonl --engine ray --model m --engine-option max_model_len=9 \
+    | images.jsonl
+merge part.1-of-2.jsonl part.2-of-2.jsonl -o out.jsonl \
+    | part.1-of-2.jsonl part.1-of-2.jsonl.shard.json part.2-of-2.jsonl.run.json part.2-of-2.jsonl.journal \
+      part.1-of-2.jsonl.run.json part.2-of-2.jsonl.shard.json
+merge shard.1-of-2 shard.2-of-2 -o out.run \
+    | shard.1-of-2/shard.json shard.1-of-2/run.json shard.2-of-2/images.jsonl shard.1-of-2/passes.jsonl \
+      shard.2-of-2/verdicts.0.log shard.2-of-2/sources.jsonl shard.1-of-2/answers.journal shard.2-of-2/shard.json
+describe images.jsonl --images-root images -o out.jsonl --shard 2/3 SERVER | images.jsonl reply
+describe images.jsonl --images-root images -o begun.jsonl SERVER \
+    | begun.jsonl.journal begun.jsonl.run.json images.jsonl images/1.png
+annotate coarse images.jsonl --images-root images --vocabulary vocabulary.yaml -o judged SERVER \
+    | judged/answers.journal judged/run.json judged/passes.jsonl judged/images.jsonl judged/sources.jsonl \
+      judged/prompts.jsonl images/2.png vocabulary.yaml
+annotate coarse images.jsonl --images-root images -o new --vocabulary vocabulary.yaml --prompt prompt.txt SERVER \
+    | prompt.txt images/1.png
+annotate refine run --labels dog,cat --cells cells.jsonl SERVER | cells.jsonl
+annotate lint run | RUN
+answer questions.jsonl --images-root images -o out.jsonl --descriptions captions.jsonl SERVER \
+    | questions.jsonl captions.jsonl images/1.png
+judge mmhal mmhal_answers.json -o out.jsonl --prompt-file prompt.txt SERVER | prompt.txt mmhal_answers.json
+judge faithscore begun.jsonl --images-root images -o out.jsonl SERVER | begun.jsonl images/3.png reply
+chair captions.jsonl TRUTH --protocol protocol.json --off-protocol | protocol.json
+protocol show protocol.json | protocol.json
+plot frontier results.json -o out.svg | results.json
+plot training training -o out.svg | training/metrics.jsonl training/config.toml
+report captions.jsonl --images images -o out.html SMALL --resamples 20 | captions.jsonl images/1.png
+compare captions.jsonl other.jsonl --benchmark score TRUTH | captions.jsonl other.jsonl
+oracle convert truth.json -o out.npz --vocabulary vocabulary.yaml | truth.json vocabulary.yaml
+example examples | examples/truth.json
 plan config.toml --gpus 2xH100 --set model.path=Qwen/Qwen2.5-VL-7B-Instruct | config.toml
 """
 
@@ -474,6 +559,16 @@ Draw = random.Random
 ODD_TEXTS = (
     "", " ", "\0", "\ud800", "\x1b[31mred\x07", "\u202e\u200b", "a" * 5000, "1", "01", "-1", "1.0", "=1+1", "nan",
     "\r\n", "A\nB", "../../etc/passwd", "\U0001f600", "{", "%s%n", "COCO_val2014_000000000001.jpg", "\ufeff1",
+)  # fmt: skip
+ODD_PATHS = (
+    "absent.jsonl", "", ".", "..", "/", "-", "/dev/null", "images", "a" * 5000, "*", "[", "[a-", "**/*", "~root",
+    "\udcff", "a\nb", "\x1b[2J", "http://127.0.0.1:9/x", "file:///etc/passwd", "file://", "file:///", "s3://", "a://b", "://",
+    "data:,x", "hdfs://x", "file:///%00", "images/1.png", "run", "matrix.npz", "trl.parquet", "/proc/self/mem",
+    "/proc/self/environ", "=x", "a=b=c", "x=captions.jsonl", "..jsonl", "-x", "--", "@captions.jsonl", "coco80",
+)  # fmt: skip
+ODD_IDS = (
+    "COCO_val2014_{:012d}.jpg", "{:012d}", " {} ", "{}.0", "\uff11{}", "\u00b2", "\u0661{}", "{}\n", "a/{}.jpg",
+    "../{}", "{}.jpg?x=1", "http://x/{}.jpg", "-{}", "{}e0", "0x{}", "{}" + "0" * 400, "\u200b{}", "AMBER_{}.jpg",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 5, 1.5, -0.0, 2**31, 2**53, 2**63, 2**64, -(2**63) - 1, 1e308, 1e-320, [], {}, [[]],
@@ -506,7 +601,7 @@ def damaged(name: str, data: bytes, draw: Draw) -> bytes:
     """A valid file, damaged in one or two ways that fit its kind."""
     ways = _WAYS.get("".join(Path(name).suffixes[-1:]), (_bytes,))
     ways = (*ways, *ways, _bytes, _encoded) if ways[0] is not _bytes else ways
-    for _ in range(2 if draw.random() < 0.1 else 1):
+    for _ in range(draw.choice((2, 5)) if draw.random() < 0.1 else 1):
         try:
             data = draw.choice(ways)(data, draw)
         except Exception:  # it is damaged already, or the library will not write such a file
@@ -553,6 +648,8 @@ def _encoded(data: bytes, draw: Draw) -> bytes:
         return b"\xef\xbb\xbf" * draw.choice((1, 2)) + data
     if way == 2:
         return data.replace(b"\n", draw.choice((b"\r\n", b"\r", b"\x0b", b"\xe2\x80\xa8")))
+    if draw.random() < 0.2:
+        return _otherwise_packed(data, draw)
     packed = gzip.compress(data, mtime=0)
     if way == 3:
         return packed[: draw.randrange(1, len(packed))]
@@ -564,6 +661,37 @@ def _encoded(data: bytes, draw: Draw) -> bytes:
         framed = zstandard.compress(data)
         return framed[: draw.randrange(1, len(framed))]
     return _bomb(data, draw)
+
+
+def _otherwise_packed(data: bytes, draw: Draw) -> bytes:
+    """In containers that nobody promised to read, twice, or with what the formats allow beside the content."""
+    import bz2
+    import lzma
+    import tarfile
+
+    import zstandard
+
+    def archive(kind: str) -> bytes:
+        sink = io.BytesIO()
+        if kind == "tar":
+            with tarfile.open(fileobj=sink, mode="w:gz") as packed:
+                packed.addfile(tarfile.TarInfo("x"), io.BytesIO(b""))
+        else:
+            with zipfile.ZipFile(sink, "w") as zipped:
+                zipped.writestr("../x", data)
+        return sink.getvalue()
+
+    named = b"\x1f\x8b\x08\x08" + b"\0" * 6 + b"n" * 70000 + b"\0"  # a name without end
+    framed = zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    return draw.choice(
+        (
+            lambda: bz2.compress(data), lambda: lzma.compress(data), lambda: archive("tar"), lambda: archive("zip"),
+            lambda: gzip.compress(gzip.compress(data, mtime=0), mtime=0), lambda: named, lambda: named[:-1],
+            lambda: b"\x50\x2a\x4d\x18\x04\0\0\0skip" + framed, lambda: framed + b"\x50\x2a\x4d\x18\xff\xff\xff\x7f",
+            lambda: b"\x28\xb5\x2f\xfd\x00\xff" + data, lambda: zstandard.compress(gzip.compress(data, mtime=0)),
+            lambda: gzip.compress(data[: len(data) // 2], mtime=0) + gzip.compress(data[len(data) // 2 :], mtime=0),
+        )
+    )()  # fmt: skip
 
 
 _BOMB = 1 << 30
@@ -636,6 +764,127 @@ def _json(data: bytes, draw: Draw) -> bytes:
             holder[key] = draw.choice(ODD_VALUES)
         rows[place] = json.dumps(value, ensure_ascii=draw.random() < 0.8)
     return "\n".join(rows).encode("utf-8", "surrogatepass")
+
+
+def _records(data: bytes, draw: Draw) -> bytes:
+    """All records at once: a key of each, their form, their number; or arrays of what takes the most memory."""
+    array = data[:1] == b"["
+    rows = json.loads(data) if array else [json.loads(line) for line in data.splitlines()]
+    way = draw.randrange(9) if all(isinstance(row, dict) for row in rows) else 8
+    keys = sorted({key for row in rows if isinstance(row, dict) for key in row})
+    key = draw.choice(keys) if keys else ""
+    if way == 0:
+        value = draw.choice(ODD_VALUES)
+        rows = [{**row, key: value} for row in rows]
+    elif way == 1:
+        rows = [{**row, key: draw.choice(ODD_VALUES)} for row in rows]
+    elif way == 2:
+        values = [row.get(key) for row in rows]
+        draw.shuffle(values)
+        rows = [{**row, key: value} for row, value in zip(rows, values, strict=True)]
+    elif way == 3:
+        rows = [{name: value for name, value in row.items() if name != key} for row in rows]
+    elif way == 4:
+        odd = draw.choice(ODD_IDS)
+        ids = [name for name in keys if name == "id" or name.endswith("_id")] or keys
+        name = draw.choice(ids)
+        numbered = ((k, row) for k, row in enumerate(rows))
+        rows = [{**row, name: odd.replace("{:012d}", f"{k:012d}").replace("{}", str(k))} for k, row in numbered]
+    elif way == 5:
+        rows = [draw.choice(([row], {"data": row}, json.dumps(row), list(row.values()))) for row in rows]
+    elif way == 6:
+        rows = draw.choice((rows * 2, rows * 3000, rows[::-1], rows[:1] * 9999))
+    elif way == 7:
+        rows = [{f"{name}{extra}": value for name, value in row.items() for extra in ("", "_2")} for row in rows]
+    else:
+        filling = draw.choice((b"[],", b"{},", b'{"":0},', b'"a",', b"1,", b"[[]],", b'[""],', b"1.5,", b"null,"))
+        return b"[" + filling * ((8 << 20) // len(filling)) + b"0]"
+    joint = draw.choice((b"\n",) * 6 + (b"", b" ", b",\n", b"\n\n", b"\r", b"\x1e"))
+    texts = [json.dumps(row, indent=2 if way == 5 and draw.random() < 0.3 else None).encode() for row in rows]
+    return b"[" + b",".join(texts) + b"]" if array else joint.join(texts)
+
+
+def _yaml_tree(data: bytes, draw: Draw) -> bytes:
+    """Another value, or a key less, somewhere in the tree."""
+    import yaml
+
+    value = yaml.safe_load(data)
+    for _ in range(draw.choice((1, 1, 3))):
+        holder, key = draw.choice(list(_spots(value)))
+        if draw.random() < 0.3:
+            del holder[key]
+        elif isinstance(holder, dict) and draw.random() < 0.3:
+            holder[draw.choice((*ODD_TEXTS, 1, None, True))] = holder.pop(key)
+        else:
+            holder[key] = draw.choice(ODD_VALUES)
+    return bytes(yaml.safe_dump(value, allow_unicode=draw.random() < 0.5, width=draw.choice((20, 10**6))), "utf-8")
+
+
+def _toml_lines(data: bytes, draw: Draw) -> bytes:
+    """Tables and keys in forms that a section does not have."""
+    rows = data.decode("utf-8", "replace").split("\n")
+    head = next((row for row in rows if row.startswith("[")), "[run]")[1:-1]
+    new = draw.choice(
+        (
+            f"[[{head}]]", f"[{head}]", f"[{head}.x]", f"{head} = 1", f"{head}.output.x = 1", "[x]", '"" = 1',
+            "[[x]]\n[x.y]", "[" + ".".join("a" * 900) + "]", "a" * 70000 + " = 1",
+            "\n".join(f"k{k} = {k}" for k in range(9000)),
+            'credit = {scheme = "/etc/passwd:f"}', '[credit]\nscheme = "absent.py:f"', "[lora]\nrank = 99999999",
+            '[lora]\ntargets = ["", 1]', "[rollout]\ngroup = 1000000000000", '[run]\ntrackers = ["x"]', "\ufeff", "\r",
+            "[alarms]\nlength_factor = 0.0", "[data]\nprompts_per_step = 9223372036854775807",
+            "[preference]\nbeta = -1", '[credit]\ncalculator = 1', '[model]\npath = "../../../etc"',
+            '[data]\nimages = "/dev"',
+        )
+    )  # fmt: skip
+    rows.insert(draw.randrange(len(rows) + 1), new)
+    return "\n".join(rows).encode("utf-8", "surrogatepass")
+
+
+def _picture(data: bytes, draw: Draw) -> bytes:
+    """Other formats, modes and sizes, false headers, more pixels than a memory holds."""
+    import struct
+    import zlib
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as opened:
+        image = opened.convert("RGB")
+
+    def saved(picture: Any, form: str, **more: Any) -> bytes:
+        sink = io.BytesIO()
+        picture.save(sink, form, **more)
+        return sink.getvalue()
+
+    def png(width: int, height: int, depth: int, color: int, content: bytes, *more: tuple[bytes, bytes]) -> bytes:
+        head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
+        chunks = ((b"IHDR", head), *more, (b"IDAT", content), (b"IEND", b""))
+        said = [struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks]
+        return b"\x89PNG\r\n\x1a\n" + b"".join(said)
+
+    def plain(side: int, mode: str) -> bytes:
+        depth, color, size = {"L": (8, 0, 1), "I;16": (16, 0, 2), "RGB": (8, 2, 3), "RGBA": (8, 6, 4)}[mode]
+        packer = zlib.compressobj(1)
+        line = bytes(1 + side * size)
+        return png(side, side, depth, color, b"".join(packer.compress(line) for _ in range(side)) + packer.flush())
+
+    bomb = zlib.compress(bytes(200 << 20), 1)
+    return draw.choice(
+        (
+            lambda: saved(image, "EPS"), lambda: saved(image, "PPM"), lambda: saved(image, "BMP"),
+            lambda: saved(image.convert("F"), "TIFF"), lambda: saved(image.convert("I"), "TIFF"),
+            lambda: saved(image.convert("CMYK"), "TIFF"), lambda: saved(image, "ICO"), lambda: saved(image, "WEBP"),
+            lambda: saved(image.convert("P"), "GIF", save_all=True, append_images=[image] * 3),
+            lambda: saved(image.resize((1, 5000)), "PNG"), lambda: saved(image.resize((9000, 1)), "JPEG"),
+            lambda: plain(10000, "L"), lambda: plain(9000, "I;16"), lambda: plain(9000, "RGBA"),
+            lambda: plain(13000, "RGB"),
+            lambda: png(2**31 - 1, 2**31 - 1, 8, 2, b""), lambda: png(0, 0, 8, 2, b""), lambda: png(9, 9, 8, 3, b"x"),
+            lambda: png(8, 8, 8, 2, bomb), lambda: png(8, 8, 8, 2, b"", (b"iCCP", b"x\0\0" + bomb)),
+            lambda: png(8, 8, 8, 2, b"", (b"zTXt", b"x\0\0" + bomb)),
+            lambda: png(8, 8, 8, 2, b"", (b"eXIf", b"MM\0*" * 9)),
+            lambda: b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+            lambda: _bytes(saved(image, draw.choice(("JPEG", "TIFF", "GIF", "WEBP", "BMP"))), draw),
+        )
+    )()  # fmt: skip
 
 
 def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -776,10 +1025,26 @@ def _parquet(data: bytes, draw: Draw) -> bytes:
             lambda: pa.array(["x"] * n).dictionary_encode(), lambda: pa.array([datetime.timedelta(1)] * n),
             lambda: pa.array([2**63 - 1] * n, pa.timestamp("ns")), lambda: pa.array([True] * n),
             lambda: pa.array([-(2**40)] * n, pa.timestamp("s")), lambda: pa.array([""] * n),
+            lambda: pa.array([{"a": [{"b": None}]}] * n), lambda: pa.array([["x"] * 9] * n, pa.list_(pa.string(), 9)),
+            lambda: pa.array([2**63 - 1] * n, pa.duration("s")), lambda: pa.array(["\0\x1b"] * n, pa.large_string()),
+            lambda: pa.array([[("k", 1)]] * n, pa.map_(pa.string(), pa.int8())),
+            lambda: pa.array([b"ab"] * n, pa.binary(2)),
         )
     )()  # fmt: skip
-    way = draw.randrange(4)
-    if way == 0:
+    way = draw.randrange(4) if draw.random() < 0.85 else 4
+    if way == 4:
+        text = pa.array(["x" * draw.choice((9, 1 << 20))])
+        cells = pa.DictionaryArray.from_arrays(pa.array([0] * draw.choice((1000, 3 << 20)), pa.int32()), text)
+        table = draw.choice(
+            (
+                lambda: table.slice(0, 0), lambda: pa.table({}), lambda: table.select([name]),
+                lambda: pa.table(dict.fromkeys(table.column_names, cells)),
+                lambda: table.rename_columns([""] * len(table.columns)),
+                lambda: pa.table({f"c{k}": [1] for k in range(9000)}),
+                lambda: pa.table({name: pa.array([[[[[1]]]]] * n)}),
+            )
+        )()  # fmt: skip
+    elif way == 0:
         table = table.remove_column(k)
     elif way == 1:
         table = table.append_column(name, table.column(k))
@@ -800,7 +1065,7 @@ def _xlsx(data: bytes, draw: Draw) -> bytes:
     except Exception:  # damaged once already
         return _bytes(data, draw)
     sheet = "xl/worksheets/sheet1.xml"
-    way = draw.choice((0, 1, 2, 3, 4, 5, 7, 8)) if draw.random() < 0.95 else 6
+    way = draw.choice((0, 1, 2, 3, 4, 5, 7, 8, 9)) if draw.random() < 0.95 else 6
     xml = members.get(sheet, b"")
     if way == 0:
         xml = xml.replace(b'<row r="3"', b'<row r="1048576"').replace(b'r="A3"', b'r="A1048576"')
@@ -825,6 +1090,18 @@ def _xlsx(data: bytes, draw: Draw) -> bytes:
         name = draw.choice(list(members))
         members[name] = _bytes(members[name], draw)
         xml = members.get(sheet, xml)
+    elif way == 9:
+        name, new = draw.choice(
+            (
+                ("xl/_rels/workbook.xml.rels", b'Target="../../../../etc/passwd"'),
+                ("xl/_rels/workbook.xml.rels", b'Target="http://127.0.0.1:9/x" TargetMode="External"'),
+                ("xl/workbook.xml", b'Target="x"'),
+                ("[Content_Types].xml", b'PartName="/x"'),
+            )
+        )
+        members[name] = re.sub(rb'(Target|PartName|sheetId)="[^"]*"', new, members[name], count=1)
+        entity = b'<!DOCTYPE w [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+        xml = draw.choice((xml, entity + xml.replace(b"<v>1</v>", b"<v>&a;</v>", 1), xml[:-20], b"", b"<a>" * 9000))
     else:
         xml = xml.replace(b'r="A2"', draw.choice((b'r="A0"', b'r="2"', b'r=""', b'r="A99999999999"', b'r="ZZZZ2"')))
     if sheet in members:
@@ -837,10 +1114,12 @@ def _xlsx(data: bytes, draw: Draw) -> bytes:
 
 
 _WAYS: dict[str, tuple[Callable[[bytes, Draw], bytes], ...]] = {
-    ".json": (_json, _json),
-    ".jsonl": (_json, _json),
-    ".yaml": (_tokens(YAML_TOKENS),),
-    ".toml": (_tokens(TOML_TOKENS),),
+    ".json": (_json, _json, _records),
+    ".jsonl": (_json, _json, _records),
+    ".journal": (_json, _records),
+    ".yaml": (_tokens(YAML_TOKENS), _yaml_tree),
+    ".toml": (_tokens(TOML_TOKENS), _toml_lines),
+    ".png": (_picture,),
     ".csv": (_table,),
     ".tsv": (_table,),
     ".npz": (_npz,),
@@ -924,11 +1203,28 @@ def _answer(connection: socket.socket) -> NoReturn:
 
 @dataclass(frozen=True)
 class Case:
-    """A command, the file that is damaged (empty: none), and its damaged content."""
+    """A command, the file that is damaged (empty: none), and its damaged content, or what is there in its place."""
 
     command: str
     file: str
     content: bytes
+    instead: str = ""
+
+
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda path: None,
+    "folder": Path.mkdir,
+    "link to nowhere": lambda path: path.symlink_to("absent"),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "link to a device": lambda path: path.symlink_to("/dev/null"),
+    "socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "sparse": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 5 << 30),
+}
+PICTURE_INSTEAD: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "endless device": lambda path: path.symlink_to("/dev/zero"),
+}
+"""Of pictures only, which data name: a user may well name a pipe as an input, and waits for it."""
 
 
 @dataclass(frozen=True)
@@ -937,7 +1233,7 @@ class Outcome:
 
     Attributes:
         kind: ``held``, or what went wrong (``traceback``, ``code``, ``slow``, ``memory``, ``unnamed``,
-            ``half-written``).
+            ``half-written``, ``long``: a message without end).
         place: file and line of a traceback.
         code: exit code; negative: the signal.
         said: standard error; out: standard output.
@@ -961,7 +1257,9 @@ def warm_up() -> None:
         "scapo_eval.cli.main", "scapo_eval.api", "yaml", "msgspec", "pyarrow.parquet", "openpyxl", "zstandard", "numpy",
         "PIL.Image", "rich.console", "rich.table", "scapo_train.config", "scapo_train.data", "scapo_train.plan.planner",
         "scapo_train.plan.__main__", "scapo_eval.annotate.finalize", "scapo_eval.annotate.refine", "aiohttp",
-        "scapo_eval.engines.openai_http", "inflect", "nltk",
+        "scapo_eval.engines.openai_http", "inflect", "nltk", "matplotlib.figure", "scapo_eval.report.plots",
+        "scapo_eval.distributed.batch", "scapo_eval.distributed.files", "scapo_train.checkpoint", "scapo_train.resume",
+        "scapo_train.preference", "torch.distributed.checkpoint",
     ):  # fmt: skip
         import_module(name)
     from scapo_eval.cli.main import VERBS
@@ -978,7 +1276,11 @@ def run_case(case: Case, folder: Path, *, keep: bool = False) -> Outcome:
         folder: holds the other inputs, and is the fork's current folder.
         keep: the outputs are wanted.
     """
-    if case.file and case.file != "reply":
+    if case.instead:
+        path = folder / case.file
+        path.unlink()
+        {**INSTEAD, **PICTURE_INSTEAD}[case.instead](path)
+    elif case.file and case.file != "reply":
         (folder / case.file).write_bytes(case.content)
     before = _files(folder)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
@@ -1019,8 +1321,8 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
         os.chdir(folder)
         os.environ.update(NO_COLOR="1", XDG_CACHE_HOME=str(folder / ".cache"))
         verb, *rest = shlex.split(command)
-        if verb == "train":
-            code = _train(rest)
+        if verb in _IN_PART:
+            code = _in_part(verb, rest)
         elif verb == "plan":
             from scapo_train.plan.__main__ import main as plan
 
@@ -1043,27 +1345,77 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
     os._exit(code)
 
 
-def _train(arguments: Sequence[str]) -> int:
-    """What a training run reads before its model, which comes from elsewhere."""
+def _in_part(verb: str, arguments: Sequence[str]) -> int:
+    """What a training run, or a worker of a cluster, reads before its model or scheduler, which come from elsewhere."""
     from scapo_eval.errors import ScapoError
+    from scapo_eval.text import printable
+
+    try:
+        _IN_PART[verb](*arguments)
+    except ScapoError as error:
+        print(f"scapo: {printable(str(error))}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _train(file: str) -> None:
     from scapo_eval.oracle import PresenceOracle
     from scapo_eval.reward import SubsentenceReward
     from scapo_eval.vocabulary import Vocabulary
     from scapo_train import config, data
 
-    try:
-        settings = config.load(*arguments)
-        config.required(settings, arguments[0])
-        config.from_toml(config.to_toml(settings))
-        vocabulary, oracle = Vocabulary.load(settings.data.vocabulary), PresenceOracle.load(settings.data.oracle)
-        SubsentenceReward(vocabulary, oracle, settings.credit.reward_config())
-        sources = data.read_prompts(settings.data.train, settings.data.images, oracle)
-        data.check_pictures(sources)
-        data.indices_of_step(0, len(sources), settings.data.prompts_per_step, settings.run.seed)
-    except ScapoError as error:
-        print(f"scapo_train: {error}", file=sys.stderr)
-        return 2
-    return 0
+    settings = config.load(file)
+    config.required(settings, file)
+    config.from_toml(config.to_toml(settings))
+    vocabulary, oracle = Vocabulary.load(settings.data.vocabulary), PresenceOracle.load(settings.data.oracle)
+    SubsentenceReward(vocabulary, oracle, settings.credit.reward_config())
+    sources = data.read_prompts(settings.data.train, settings.data.images, oracle)
+    data.check_pictures(sources)
+    data.indices_of_step(0, len(sources), settings.data.prompts_per_step, settings.run.seed)
+
+
+def _preference(file: str) -> None:
+    from scapo_eval.engines.images import ImageFault
+    from scapo_train import config, data, preference
+
+    settings = config.load(file)
+    pairs = data.read_pairs(settings.data.train, settings.data.images)
+    data.check_pictures([pair.source for pair in pairs])
+    data.indices_of_step(0, len(pairs), settings.data.prompts_per_step, settings.run.seed)
+    for pair in pairs[:5]:
+        for picture in pair.source.pictures:
+            with contextlib.suppress(ImageFault):  # the pair is left out
+                preference.cropped(picture)
+
+
+def _checkpoint_read(folder: str) -> None:
+    from scapo_train.checkpoint import Checkpoints
+    from scapo_train.config import from_toml
+    from scapo_train.resume import known_state
+
+    checkpoints, (model, optimizer) = Checkpoints(Path(folder), 1), _layers()
+    if (newest := checkpoints.latest()) is not None:
+        known_state(checkpoints.load(newest, model, optimizer), newest)
+        checkpoints.load_weights(newest, model)
+    assert from_toml(CONFIG)
+
+
+def _distributed(truth: str, *captions: str) -> None:
+    """What workers of Ray and Spark do with files, one part after another."""
+    from scapo_eval.distributed.batch import Counter as Counts
+    from scapo_eval.distributed.batch import merged
+    from scapo_eval.distributed.files import files_of, parts_of
+
+    for name in captions:
+        counter = Counts.of(name, truth, vocabulary="vocabulary.yaml", on_unknown_image="skip")
+        parts = parts_of(files_of(name))
+        counts = merged([counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows)])
+        counter.scores(counts, name, on_bad_file="skip" if name == "vlm.tsv" else "fail")
+
+
+_IN_PART: dict[str, Callable[..., None]] = {
+    "train": _train, "preference": _preference, "checkpoint": _checkpoint_read, "distributed": _distributed,
+}  # fmt: skip
 
 
 def _judged(
@@ -1073,6 +1425,8 @@ def _judged(
         return "slow", ""
     if mebibytes > 1024 * GIBIBYTES or "MemoryError" in said:
         return "memory", ""
+    if len(said) > _MESSAGE:
+        return "long", said[:160]
     if "Traceback (most recent call last)" in said:
         frames = re.findall(r'File "[^"]*/((?:scapo_eval|scapo_train)/[^"]+)", line (\d+)', said)
         last = said.strip().splitlines()[-1][:160]
@@ -1084,7 +1438,14 @@ def _judged(
             return "half-written", " ".join(written)
         if case.command.startswith("oracle overlap") and not said:  # what it found, said on standard output
             return "held", ""
-        words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in ("run", "training"))}
+        folders = ("run", "training", "checkpoints")
+        words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in folders)}
+        if case.content and (
+            named := re.search(r"([^\s:]+): file not found\s*$", said[-5000:])
+        ):  # as the damaged file names it
+            words.add(named[1])
+        if " --engine ray " in case.command and "needs the extra" in said:  # before it looks at a file
+            return "held", ""
         if case.file not in ("", "reply") and not any(Path(word).name in said for word in words - {"reply"}):
             return "unnamed", said.strip()[:160]
     elif any(name.endswith(".part") for name in written):
@@ -1100,8 +1461,27 @@ def cases(number: int, seed: int, folder: Path, server: int, only: str = "") -> 
         command, files = chosen[k % len(chosen)]
         file = draw.choice(files)
         reply = f"http://127.0.0.1:{server}/{draw.randrange(10**9) if file == 'reply' else 'plain'}/v1"
-        content = b"" if file == "reply" else damaged(file, (folder / file).read_bytes(), draw)
-        yield Case(command.replace("{server}", reply), file, content)
+        command, way = command.replace("{server}", reply), draw.random()
+        if file == "reply":
+            yield Case(command, file, b"")
+        elif way < 0.04:
+            yield Case(_with_odd_path(command, draw), "", b"")
+        elif way < 0.09:
+            places = {**INSTEAD, **PICTURE_INSTEAD} if file.endswith(".png") else INSTEAD
+            yield Case(command, file, b"", draw.choice(sorted(places)))
+        elif way < 0.15:
+            others = sorted(path for path in folder.rglob("*") if path.is_file())
+            yield Case(command, file, draw.choice(others).read_bytes())
+        else:
+            yield Case(command, file, damaged(file, (folder / file).read_bytes(), draw))
+
+
+def _with_odd_path(command: str, draw: Draw) -> str:
+    """The command with another path in the place of one of its files."""
+    words = shlex.split(command)
+    named = [k for k, word in enumerate(words) if k and ("." in word or word == "run") and "://" not in word]
+    words[draw.choice(named)] = draw.choice(ODD_PATHS)
+    return shlex.join(words)
 
 
 def campaign(number: int, seed: int, only: str = "", keep: Path | None = None) -> Iterator[tuple[Case, Outcome]]:
@@ -1114,10 +1494,10 @@ def campaign(number: int, seed: int, only: str = "", keep: Path | None = None) -
         with tempfile.TemporaryDirectory(prefix="faults-") as name:
             valid = Path(name) / "valid"
             valid.mkdir()
-            prepare(valid)
+            prepare(valid, server)
             for k, case in enumerate(cases(number, seed, valid, server, only)):
                 place = Path(name) / "case"
-                shutil.copytree(valid, place)
+                shutil.copytree(valid, place, symlinks=True)
                 outcome = run_case(case, place)
                 shutil.rmtree(place)
                 if keep is not None and outcome.kind != "held":
@@ -1143,14 +1523,16 @@ def main() -> int:
     example: dict[str, str] = {}
     for case, outcome in campaign(given.cases, given.seed, given.only, given.keep):
         if given.keep:
-            with open(given.keep / "log.txt", "a") as log:
-                log.write(f"{_verb(case.command)}\t{outcome.kind}\t{outcome.place}\t{case.command}\t{case.file}\n")
+            with open(given.keep / "log.txt", "a", errors="backslashreplace") as log:
+                log.write(
+                    f"{_verb(case.command)}\t{outcome.kind}\t{outcome.place}\t{case.command}\t{case.file}\t{case.instead}\n"
+                )
         by_verb.setdefault(_verb(case.command), Counter())[outcome.kind] += 1
         if outcome.kind != "held":
             key = f"{outcome.kind} {outcome.place}"
             faults[key] += 1
-            example.setdefault(key, f"{case.command}  [{case.file}: {case.content[:60]!r}]")
-    kinds = ("held", "traceback", "code", "slow", "memory", "unnamed", "half-written")
+            example.setdefault(key, f"{case.command}  [{case.file}: {case.instead or case.content[:60]!r}]")
+    kinds = ("held", "traceback", "code", "slow", "memory", "unnamed", "half-written", "long")
     print(f"| verb | {' | '.join(kinds)} |\n|---|{'--:|' * len(kinds)}")
     for verb, counts in sorted(by_verb.items()):
         print(f"| {verb} | {' | '.join(str(counts[kind] or '') for kind in kinds)} |")

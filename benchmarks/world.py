@@ -1,105 +1,107 @@
-"""The small world in full: three seeds of every scheme of the figure, and the worlds that tell rewards apart.
+"""The claims of docs/laboratory.md: five seeds of everything under three kernels, in worlds that tell rewards apart.
 
-    python benchmarks/world.py --output runs/worlds            # about two hours on two cores; goes on where it was
-    python benchmarks/world.py --output runs/worlds --seeds 1
+    python benchmarks/world.py --output runs/lab               # about six hours on two cores; goes on where it was
+    python benchmarks/world.py --output runs/lab --report      # of the trials that are there
 
-Prints each world's table, beside what its rules allow at best, and checks the claims of docs/training.md.
-Exit code 1: one of them did not hold.
+Prints each world's tables and what its rules allow at best, then every claim with its difference, the 95 % interval
+over seeds, and in how many seeds it held. Exit code 1: one of them did not hold in the mean with its interval.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from scapo_train.world.experiment import KERNELS
+from scapo_train.world.ideal import best_guesser, guesser
+from scapo_train.world.pictures import WORLDS
+from scapo_train.world.report import Outcome, mean_and_margin, outcomes, paired, write
 
 SCHEMES = {
-    "plain": ("scapo", "hal", "cap", "object", "eos_last", "sparse"),
-    "risky": ("scapo", "cap"),
-    "crowded": ("scapo", "cap"),
+    "plain": ("scapo", "hal", "cap", "hal_spoken", "sparse", "baseline_place"),
+    "risky": ("scapo", "cap", "baseline_place"),
+    "crowded": ("scapo", "cap", "baseline_place"),
 }
-Rates = dict[str, dict[str, float]]
 
 
 class Claim(NamedTuple):
-    """``scheme``'s metric is at least (sign 1) or at most (-1) that of ``other``, plus ``margin`` points."""
+    """``scheme``'s metric, of sampled responses, is more (1) or less (-1) than that of ``other``, by ``margin``."""
 
     world: str
     scheme: str
     metric: str
     sign: int
     other: str
-    margin: float
-
-    def holds(self, rates: Rates) -> bool:
-        """Whether it does, of one seed."""
-        difference = rates[self.scheme][self.metric] - rates[self.other][self.metric] - self.margin
-        return self.sign * difference >= 0
+    margin: float = 0.0
 
     def __str__(self) -> str:
-        words = "at least" if self.sign > 0 else "at most"
-        return f"{self.metric} of {self.scheme} is {words} that of {self.other} {self.margin:+g}"
+        words = "above" if self.sign > 0 else "below"
+        by = f" by {self.margin:g} points" if self.margin else ""
+        return f"{self.world}: {self.metric} of {self.scheme} is {words} that of {self.other}{by}"
 
 
 CLAIMS = (
-    Claim("plain", "scapo", "cover_rate", 1, "start", 8),
-    Claim("plain", "scapo", "hal_rate", -1, "start", -2),
-    Claim("plain", "hal", "cover_rate", -1, "start", -25),
-    Claim("plain", "cap", "hal_rate", 1, "start", 1),
-    Claim("plain", "cap", "cover_rate", 1, "start", 15),
-    Claim("plain", "sparse", "cover_rate", -1, "scapo", -5),
-    Claim("risky", "scapo", "hal_rate", -1, "cap", -5),
-    Claim("crowded", "scapo", "cap_score", 1, "cap", 1),
-    Claim("crowded", "scapo", "hal_rate", -1, "cap", -5),
+    Claim("plain", "hal", "cover_rate", -1, "start", 25),
+    Claim("plain", "hal_spoken", "cover_rate", -1, "start"),
+    Claim("plain", "scapo", "cover_rate", 1, "start"),
+    Claim("plain", "scapo", "hal_rate", -1, "start"),
+    Claim("plain", "cap", "cover_rate", 1, "scapo"),
+    Claim("plain", "cap", "hal_rate", 1, "start"),
+    Claim("plain", "sparse", "cover_rate", -1, "scapo"),
+    Claim("risky", "scapo", "hal_rate", -1, "cap", 5),
+    Claim("crowded", "scapo", "hal_rate", -1, "cap", 5),
+    Claim("risky", "scapo", "cap_score", 1, "cap"),
+    Claim("crowded", "scapo", "cap_score", 1, "cap"),
 )
 
 
-def rates(results: dict[str, Any], seed: int) -> Rates:
-    """Scheme -> percentages of one seed; an undefined one is 0."""
-    return {
-        each["name"]: {
-            name: 100 * (value or 0) for name, value in each["sampled"][min(seed, len(each["sampled"]) - 1)].items()
-        }
-        for each in results["outcomes"]
-    }
+def judged(claim: Claim, found: dict[str, Outcome]) -> tuple[bool, str]:
+    """Whether a claim holds with its interval, and the sentence that says by how much."""
+    one, other = found.get(claim.scheme), found.get(claim.other)
+    if one is None or other is None:
+        return False, f"no trials  {claim}"
+    if claim.other == "start":  # a start knows no kernels
+        before = other.values("sampled", claim.metric)
+        pairs = {seed: value - before[seed] for seed, value in one.values("sampled", claim.metric).items()}
+    else:
+        pairs = paired(one, other, "sampled", claim.metric)
+    each = [claim.sign * value - claim.margin for value in pairs.values()]
+    mean, margin = mean_and_margin(pairs.values())
+    holds = margin is not None and claim.sign * mean - claim.margin > margin
+    shown = f"{mean:+.1f}" + ("" if margin is None else f" ± {margin:.1f}")
+    sentence = f"{claim} ({shown}; {sum(value > 0 for value in each)} of {len(each)} seeds)"
+    return holds, f"{'ok        ' if holds else 'MISSED    '} {sentence}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--kernels", nargs="+", default=list(KERNELS))
+    parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()
     missed = 0
-    for world, schemes in SCHEMES.items():
-        folder = given.output / world
-        command = [
-            sys.executable,
-            "-m",
-            "scapo_train.world",
-            "--world",
-            world,
-            "--output",
-            str(folder),
-            "--schemes",
-            *schemes,
-        ]
-        command += [f"--{name}={getattr(given, name)}" for name in ("seeds", "steps", "jobs")]
-        print(f"\n## {world}\n", flush=True)
-        subprocess.run(command, check=True)
-        results = json.loads((folder / "results.json").read_text())
-        for reward, ideal in (("scapo", "guesses above 1/2"), ("cap", "guesses for the best Cap. Score")):
-            hal, cover = (100 * results["ideal"][reward][name] for name in ("hal_rate", "cover_rate"))
-            print(f"at best, {ideal}: Hal. {hal:.1f}, Cover {cover:.1f}")
+    for name, schemes in SCHEMES.items():
+        world, folder = WORLDS[name], given.output / name
+        if not given.report:
+            command = [sys.executable, "-m", "scapo_train.world", "--world", name, "--output", str(given.output)]
+            command += ["--schemes", *schemes, "--kernels", *given.kernels]
+            command += [f"--{option}={getattr(given, option)}" for option in ("seeds", "jobs")]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        print(f"\n## {name}\n\n{write(world, folder)}\n")
+        ideals = {"guesses above 1/2": guesser(world, 0.5), "guesses for the best Cap. Score": best_guesser(world)[1]}
+        for title, ideal in ideals.items():
+            print(f"at best, {title}: Hal. {100 * ideal.hal_rate:.1f}, Cover {100 * ideal.cover_rate:.1f}")
+        found = {outcome.name: outcome for outcome in outcomes(folder)}
         for claim in CLAIMS:
-            if claim.world == world:
-                kept = [claim.holds(rates(results, seed)) for seed in range(given.seeds)]
-                missed += not all(kept)
-                print(f"{'ok    ' if all(kept) else 'MISSED'} {claim} ({sum(kept)} of {len(kept)} seeds)")
+            if claim.world == name:
+                holds, sentence = judged(claim, found)
+                missed += not holds
+                print(sentence)
     return int(missed > 0)
 
 

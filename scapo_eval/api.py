@@ -305,7 +305,7 @@ def _yesno(
     check_choice("parser", parser, list(PARSERS))
     check_choice("unparsed", unparsed, ("wrong", "drop"))
     given, parse = readable(answers), parser_of(parser)
-    truth = None if questions is None else benchmark.read_questions(_several(questions))
+    truth = None if questions is None else benchmark.read_questions(sources_of(questions))
     joined = benchmark.read_answers(given, truth, parse, model=model, warn=warn_user)
     [run] = benchmark.runs(
         {name or _name(given, "answers"): joined},
@@ -316,7 +316,7 @@ def _yesno(
     return run
 
 
-def _several(given: Given | Sequence[str | os.PathLike[str]]) -> list[Readable]:
+def sources_of(given: Given | Sequence[str | os.PathLike[str]]) -> list[Readable]:
     """One source, or each path of a list of paths."""
     if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
         return [readable(each) for each in given]

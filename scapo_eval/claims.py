@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect, bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .context import colors, may_modify, noun_behind
+from .context import QUOTE_REACH, colors, may_modify, noun_behind
 from .text import fold
 from .types import Use
 from .vocabulary import Vocabulary
@@ -62,10 +62,7 @@ REACH = 70
 PHRASE_REACH = 40
 """The same where the scope is a noun phrase."""
 
-QUOTE_REACH = 80
-"""Characters between two quotation marks; more than that is no sign."""
-
-_DENIAL_REACH = 40  # characters from a mention within which "is not visible" is looked for
+_BACK_REACH = 40  # characters from a mention within which "is not visible" is looked for
 
 
 @lru_cache
@@ -113,12 +110,12 @@ _COLORS, _KIN, _KIN_OF = 1, 2, 4
 _Row: TypeAlias = tuple[int, int, int, int, int]
 """A mention: its row, the index of its caption, start, end, label id."""
 
-_Scope: TypeAlias = tuple[int, int, int, int, int, int]
-"""A cue before a mention: index of the caption, start and end of the cue, row of the mention, first row of the next
-caption, which cue."""
+_Scope: TypeAlias = tuple[int, int, int, int, int]
+"""A cue before a mention: index of the caption, end of the cue, row of the mention, first row of the next caption,
+which cue."""
 
-_Denial: TypeAlias = tuple[int, int, int, int]
-"""A cue behind a mention: index of the caption, start of the cue, row and end of the mention."""
+_Back: TypeAlias = tuple[int, int, int, int]
+"""A cue behind a mention: index of the caption, start of the cue, row of the mention, which cue."""
 
 
 def find_uses(
@@ -126,6 +123,7 @@ def find_uses(
     mentions: MentionColumns,
     cues: MentionColumns,
     look: NDArray[np.bool_],
+    quoting: Sequence[int],
     uses: tuple[Use, ...],
     words: SpecialWords,
 ) -> NDArray[np.uint8]:
@@ -136,6 +134,7 @@ def find_uses(
         mentions: of them.
         cues: the ``cue_words`` of the uses in them.
         look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
+        quoting: indices of captions, all those among them that may have a mention between quotation marks.
         uses: those that are looked for.
         words: of the vocabulary.
 
@@ -154,7 +153,7 @@ def find_uses(
 
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
-        for k in [k for k, text in enumerate(texts) if _has_quotes(text)]:
+        for k in quoting:
             first, stop = mentions.indptr[k : k + 2].tolist()
             found.append(_in_quotes(texts[k], starts, first, stop))
     if "modifier" in uses:
@@ -169,15 +168,16 @@ def find_uses(
     begin = np.maximum(cues.start - 2 * (which == _T), 0)
     following = np.searchsorted(caption << 32 | mentions.start, owner << 32 | begin)
     stop = mentions.indptr[owner + 1]
-    near = (following < stop) & (np.append(mentions.start, 0)[following] - cues.end <= _REACHES[which])
-    columns = (column[near].tolist() for column in (owner, begin, cues.end, following, stop, which))
+    start, reach = np.append(mentions.start, (0, 0)), cues.end + _REACHES[which]
+    near = (following < stop) & (start[following] >= cues.end) & (start[following] <= reach)
+    stop = np.where(start[following + 1] > reach, following + 1, stop)
+    columns = (column[near].tolist() for column in (owner, cues.end, following, stop, which))
     found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
-    if "negated" in uses:
-        before = np.maximum(following - 1, 0)
-        near = (begin - mentions.end[before] < _DENIAL_REACH) & _REACHES_BACK[which]
-        near &= following > mentions.indptr[owner]
-        columns = (column[near].tolist() for column in (owner, begin, before, mentions.end[before]))
-        found.append(_denied(texts, zip(*columns, strict=True)))
+    before = np.maximum(following - 1, 0)
+    near = (begin - mentions.end[before] < _BACK_REACH) & _REACHES_BACK[which]
+    near &= following > mentions.indptr[owner]
+    columns = (column[near].tolist() for column in (owner, begin, before, which))
+    found.append(_behind(texts, starts, ends, zip(*columns, strict=True)))
     return np.frombuffer(_highest(len(starts), found), dtype=np.uint8)
 
 
@@ -202,7 +202,7 @@ def find_uses_of(
     starts, ends = [mention[0] for mention in mentions], [mention[1] for mention in mentions]
     n = len(starts)
     found: list[Iterable[tuple[int, int]]] = []
-    if "quoted" in uses and _has_quotes(text):
+    if "quoted" in uses and ('"' in text or "\u201c" in text):
         found.append(_in_quotes(text, starts, 0, n))
     if "modifier" in uses:
         rows = [(row, 0, *mention) for row, mention in enumerate(mentions)]
@@ -215,17 +215,16 @@ def find_uses_of(
             found.append(_coloring([text], [row for row in rows if row[4] in words.colors], words))
             if any(label in words.kin_of for _, _, label in mentions):
                 found.append(_of_animals([text], [row for row in rows if row[4] in words.kin], words))
-    scopes, denials = list[_Scope](), list[_Denial]()
+    scopes, backward = list[_Scope](), list[_Back]()
     for start, end, cue in cues:
         begin = max(start - 2 * (cue == _T), 0)
         following = bisect_left(starts, begin)
-        if following < n and starts[following] - end <= _SCOPES[cue][1]:
-            scopes.append((0, begin, end, following, n, cue))
-        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _DENIAL_REACH:
-            denials.append((0, begin, following - 1, ends[following - 1]))
+        if following < n and 0 <= starts[following] - end <= _SCOPES[cue][1]:
+            scopes.append((0, end, following, n, cue))
+        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
+            backward.append((0, begin, following - 1, cue))
     found.append(_in_scope([text], starts, ends, scopes))
-    if "negated" in uses:
-        found.append(_denied([text], denials))
+    found.append(_behind([text], starts, ends, backward))
     return _highest(n, found)
 
 
@@ -242,10 +241,6 @@ def _highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
 def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
     """(uses,) bool, what a reading leaves out, by position in USES."""
     return np.array([use in LEFT_OUT[claims] for use in USES])
-
-
-def _has_quotes(text: str) -> bool:
-    return '"' in text or "\u201c" in text
 
 
 def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -299,7 +294,7 @@ def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
 def _coloring(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
     """Of mentions by labels that have colors, those that are one."""
     for row, k, start, end, label in rows:
-        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], end):
+        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], start, end):
             yield row, _MODIFIES
 
 
@@ -314,30 +309,42 @@ def _of_animals(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords)
     return ((row, _MODIFIES) for row, k, label in kin if (k, label) not in others)
 
 
-def _denied(texts: Sequence[str], denials: Iterable[_Denial]) -> Iterator[tuple[int, int]]:
-    """The mentions right before a cue that denies them: "the dog is not visible"."""
-    for k, start, row, end in denials:
-        denial = _DENIAL.match(texts[k], end)
-        if denial and denial.end() > start:
-            yield row, _NEGATED
+def _behind(
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[_Back]
+) -> Iterator[tuple[int, int]]:
+    """The mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically tall"."""
+    for k, begin, row, cue in rows:
+        text, start, end = texts[k], starts[row], ends[row]
+        if _SCOPES[cue].use == _NEGATED:
+            denial = _DENIAL.match(text, end)
+            if denial and denial.end() > begin:
+                yield row, _NEGATED
+        elif _IN_GENERAL.match(text, end) and not may_modify(text[start:end]):
+            if not start or _BARE.search(text[max(0, start - 9) : start]):
+                yield row, _GENERIC
 
 
 def _in_scope(
     texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], scopes: Iterable[_Scope]
 ) -> Iterator[tuple[int, int]]:
     """The mentions in the scope of a cue before them, and what the cue makes of them."""
-    for k, begin, end, row, stop, cue in scopes:
+    for k, end, row, stop, cue in scopes:
         text = texts[k]
-        window = text[begin : starts[row]]
-        if "." in window:
+        tail = text[end : starts[row]]
+        if "." in tail:
             continue
-        use, reach, not_behind, then = _SCOPES[cue]
-        if use not in _DENIES_OR_GUESSES and text.startswith(_DEFINITE_BEHIND, end):
+        use, reach, kind, states, length, may_be_definite, not_behind, then = _SCOPES[cue]
+        if may_be_definite:
+            if row + 1 == stop and not kind.after and tail.endswith(_DEFINITE_BEHIND) and tail.count(" ") > 2:
+                continue  # "possibly checking his phone", and no more
+        elif text.startswith(_DEFINITE_BEHIND, end):
             continue
-        if not_behind and text[max(0, begin - 8) : begin].rstrip().endswith(not_behind):
+        if not_behind and text[max(0, end - length - 8) : end - length].rstrip().endswith(not_behind):
+            continue
+        if cue == _T and text[max(0, end - 3) : end].lower() not in _N_T:
             continue
         while True:
-            state = _scope_state(window)
+            state = states.get(tail) or _remember(kind, states, tail)
             if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
                 break
             if state != "definite" and (then is None or then.match(text, ends[row])):
@@ -348,40 +355,44 @@ def _in_scope(
             step = text[ends[row - 1] : starts[row]]
             if "." in step:
                 break
-            window += _MENTION + step
+            tail += _MENTION + step
 
 
-_MENTION = "\0"  # in place of each mention in a window
+_MENTION = "\0"  # in place of each mention behind a cue
 _State = Literal["over", "inside", "listed", "definite"]
 
 
-@lru_cache(maxsize=1 << 14)  # the same phrases recur between cues and mentions
-def _scope_state(window: str) -> _State:
-    """Whether a mention is in the scope of a cue, from the text between the beginning of a cue and the mention.
+def _remember(kind: _Kind, states: dict[str, _State], tail: str) -> _State:
+    """The state of a scope, kept: the same phrases recur between cues and mentions."""
+    if len(states) >= _REMEMBERED:
+        states.clear()
+    state = states[tail] = _scope_state(kind, tail)
+    return state
+
+
+def _scope_state(kind: _Kind, tail: str) -> _State:
+    """Whether a mention is in the scope of a cue, from the text between the two.
+
+    Args:
+        kind: of the cue.
+        tail: what stands behind the cue word, with _MENTION for each mention.
 
     Returns:
         "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
         list; "definite": taken for granted, while the scope goes on.
     """
-    window = window.lower()
-    word = window.partition(" ")[0]
-    if word not in _BEGINS:  # "possibly:", "**no**"
-        cue_word = _CUE_WORD.match(window)
-        word = cue_word[0] if cue_word else ""
-        if word not in _BEGINS:
-            return "over"
-    cue = _BEGINS[word]
-    begin = len(word)
-    if cue.after is not None:
-        begins = cue.after.match(window, begin)
+    after, ends, is_phrase, first = kind
+    scope = tail.lower()
+    if after:
+        begins = after(scope)
         if not begins:
             return "over"
-        begin = begins.end()
-    scope = window[begin:]
-    words = scope.split()
-    if not (_PHRASE_ENDS if cue.is_phrase else _ENDS).isdisjoint(words) or (cue.is_phrase and "ing " in scope):
+        scope = scope[begins.end() :]
+    if is_phrase and "ing " in scope:
         return "over"
-    if not _PAIRS.isdisjoint(words) and _PAIR.search(scope):
+    words = scope.split()
+    tells = not _TELLING.isdisjoint(words)
+    if tells and (not ends.isdisjoint(words) or (not _PAIRS.isdisjoint(words) and _PAIR.search(scope))):
         return "over"
     item = None
     if _MARK.search(scope):
@@ -389,14 +400,15 @@ def _scope_state(window: str) -> _State:
         item = _LIST_ITEM.match(step, max(step.find(","), 0))
         if not item and _MARK.search(step):
             return "over"
-    if not _DEFINITE.isdisjoint(words) and _article(words) >= (1 if cue.use in ("negated", "hedged") else 0):
+    if tells and _article(words) >= first:
         return "over" if item else "definite"
     return "listed" if item and not item["last"] else "inside"
 
 
 def clear_cache() -> None:
     """Empties the cache of phrases between cues and mentions, for measurements; no result depends on it."""
-    _scope_state.cache_clear()
+    for scope in _SCOPES:
+        scope.states.clear()
 
 
 def _article(words: Sequence[str]) -> int:
@@ -450,19 +462,23 @@ _NO = _cue(
           |[.:]\s*\d|[.,]\d|\s*[/:%°\u2013\u2014-]|\s+(?:percent|degrees?)\b)
     (?:\s+(?:(?:visible|clear|obvious|apparent)\s+)?(?:signs?|traces?|evidence|indications?|hints?|presence)\s+of\b)?""",
 )
-_NOT_CLAIMED = r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
+_NOT = _cue(
+    "negated",
+    r"""(?!\s+(?:only|just|merely|simply|solely|far|close|near|too|very|quite|so|as|fully|completely|entirely
     |directly|actively|necessarily|all|every|everyone|many|much|clear|clearly|sure|certain|known|possible|until|yet|long
-    |to\s+mention|help\s+but|wait|have\s+to|need|seem|appear|hesitate)\b)"""
+    |to\s+mention|help\s+but|wait|have\s+to|need|seem|appear|hesitate)\b)""",
+)
 _LACK = _cue("negated", r"\s+(?:of|from)\b")
 _ALWAYS = _cue("negated", "")
 _NEVER = _cue("negated", r"(?!)")  # a cue that reaches back only: "the dog is missing"
 
 _NEGATIONS = {
     "no": _NO,
-    "not": _cue("negated", _NOT_CLAIMED),
-    "t": _NEVER,  # but "n't" is "not"
-    "cannot": _cue("negated", _NOT_CLAIMED),
+    "not": _NOT,
+    "t": _NOT,  # of "n't"
+    "cannot": _NOT,
     "without": _cue("negated", r"(?!\s+(?:a\s+)?(?:doubt|question)\b)"),
+    "zero": _cue("negated", r"(?!\s+(?:degrees?|percent|points?)\b)"),
     **dict.fromkeys(("neither", "nor", "none", "nobody", "lacks", "lacking"), _ALWAYS),
     **dict.fromkeys(("absence", "absent", "lack", "devoid", "free"), _LACK),
     "rather": _cue("negated", r"\s+than\b"),
@@ -501,11 +517,16 @@ _HEDGES = {
 # "a bench for two people", but not "shade for the family", "for example" and "except for a man"
 _FOR = _cue("purpose", r"(?!\s+(?:example|instance|sale)\b)", is_phrase=True, not_behind="except save")
 _PURPOSE = _cue("purpose", r"\s+(?:to|for|as)\b")
+# "frequented by tourists", but not "used by two men"
+_SOME = r"(?!(?:an?|one|two|three|four|five|some|several|many|multiple|various|another)\b)"
+_USERS = _cue("purpose", rf"\s+by\s+{_SOME}", is_phrase=True)
+_TO_NOBODY_HERE = _cue("purpose", r"(?=\s+(?:\w+\s+)?$)")
 _WHERE = _cue(
     "generic",
     r"(?=\s+(?!two\b|three\b|four\b|several\b|many\b|some\b)(?:\w+\s+)?$)",
     then=r"""\s+(?:can|could|may|might|would|must|often|usually|were|have|had|gather|come|go|meet|relax|cross|choose|eat
-        |shop|live|grow|retain|wait|enjoy)\b""",
+        |shop|live|grow|retain|wait|enjoy|are\s+(?:often|usually|typically|commonly|kept|allowed|expected|able|likely))\b
+    """,
 )
 _WAITING = _cue("generic", r"\s+for\s+(?:(?:its|their|his|her)\s+)?", is_phrase=True)
 _LETTING = _cue(
@@ -518,7 +539,21 @@ _OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|durin
 
 _CONTEXT = {
     "for": _FOR,
-    **dict.fromkeys("designed used intended meant suitable ideal perfect prepared".split(), _PURPOSE),
+    **dict.fromkeys("designed intended meant suitable ideal perfect prepared".split(), _PURPOSE),
+    "used": _cue("purpose", rf"\s+(?:to|for|as)\b|\s+by\s+{_SOME}", not_behind="being currently"),
+    **dict.fromkeys("frequented enjoyed favored visited".split(), _USERS),
+    **dict.fromkeys("cater caters catering".split(), _cue("purpose", r"\s+to\b", is_phrase=True)),
+    **dict.fromkeys("safety convenience comfort needs".split(), _cue("purpose", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys("warn warns alerts reminds advises attract attracts attracting".split(), _TO_NOBODY_HERE),
+    **dict.fromkeys("specialize specializes specializing".split(), _cue("generic", r"\s+in\b", is_phrase=True)),
+    **dict.fromkeys(
+        "relationship bond connection interaction".split(),
+        _cue("generic", rf"\s+between\s+{_SOME}", is_phrase=True),
+    ),
+    **dict.fromkeys("perspective viewpoint".split(), _cue("generic", r"\s+(?:of|from)\b", is_phrase=True)),
+    "taken": _cue("generic", r"\s+(?:by|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
+    **dict.fromkeys("advertise advertises advertising".split(), _cue("quoted", "", is_phrase=True)),
+    "menu": _cue("quoted", r"\s+(?:board\s+)?(?:list|include|feature|offer|display)(?:s|ing)?\b"),
     **dict.fromkeys(("waiting", "searching"), _WAITING),
     **dict.fromkeys(
         (
@@ -529,6 +564,7 @@ _CONTEXT = {
     ),
     **dict.fromkeys(("where", "when"), _WHERE),
     **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
+    **dict.fromkeys(("generally", "known", "must", "should"), _cue("generic", "(?!)")),
     **dict.fromkeys(
         "common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")
     ),
@@ -536,22 +572,30 @@ _CONTEXT = {
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
-    **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys("size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys("feel feels feeling act acts acting".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
+    "than": _cue(
+        "comparison",
+        r"(?=\s+(?:an?\s+(?!few|dozen|hundred)|most\s+|typical\s+|average\s+|regular\s+|fresh\s+|$))",
+        is_phrase=True,
+        not_behind="more less fewer other rather",
+    ),
     "inspired": _cue("comparison", r"\s+by\b", is_phrase=True),
     **dict.fromkeys("mimic mimics mimicking mimicked imitating".split(), _cue("comparison", "", is_phrase=True)),
 }
 
 _CUES = {**_NEGATIONS, **_HEDGES, **_CONTEXT}
-_BEGINS = {**_CUES, "n't": _NEGATIONS["not"], "n\u2019t": _NEGATIONS["not"]}
 _ROW = {word: row for row, word in enumerate(_CUES)}
 _T = _ROW["t"]  # "n't" is watched as its "t"
-_NEGATED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("negated", "quoted", "modifier", "comparison"))
-_DENIES_OR_GUESSES = (USES.index("negated"), USES.index("hedged"))
-_SCOPES = [
-    (USES.index(cue.use), PHRASE_REACH if cue.is_phrase else REACH, cue.not_behind, cue.then) for cue in _CUES.values()
-]
-_REACHES = np.array([reach for _, reach, _, _ in _SCOPES])
-_REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing"} for word in _CUES])
+_NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
+    USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
+)
+_DENIES_OR_GUESSES = ("negated", "hedged")
+_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
+_OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
+_REACHES_BACK = np.array(
+    [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
+)
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 _DEFINITE_BEHIND = tuple(f" {word} " for word in "the his her its their this these those".split())
@@ -568,10 +612,13 @@ _DENIAL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
+_IN_GENERAL = re.compile(r"\s+(?:are\s+)?(?:typically|commonly|usually|often|frequently|generally|known|must|should)\b")
+_BARE = re.compile(r"(?:[.!?:;\n*]\s*|\b(?:that|as|how|because|since|when|where|like)\s+)$", re.IGNORECASE)
+
 
 # ---------------------------------------------------------------- scopes
 
-_CUE_WORD = re.compile(r"n['’]t(?!\w)|\w+")
+_N_T = ("n't", "n\u2019t")
 # what ends a scope, or, if it is a comma, does so unless a list goes on behind it; full stops are known by then
 _MARK = re.compile(r"[,;:!?)\]\n]")
 _ENDS = frozenset(
@@ -596,7 +643,52 @@ _LIST_GOES_ON = re.compile(
 )
 
 _DEFINITE = frozenset("the this that these those his her hers its their my your our both each every".split())
+_TELLING = _PHRASE_ENDS | _PAIRS | _DEFINITE
 _ENDS_NOUN_PHRASE = frozenset(
     "of in on at with and or nor a an any no to by near for from like as than into onto over under is are be was were"
     " being that where which".split()
 )
+
+_REMEMBERED = 1 << 12  # states of one kind of cue
+
+
+class _Kind(NamedTuple):
+    """What the words behind a cue are held against; many cues are of one kind.
+
+    Attributes:
+        after: the match function of the cue's.
+        ends: words that end the scope.
+        is_phrase: of the cue.
+        first: the first word behind it that may be the article of a thing that is taken for granted.
+    """
+
+    after: Callable[[str], re.Match[str] | None] | None
+    ends: frozenset[str]
+    is_phrase: bool
+    first: int
+
+
+class _Rule(NamedTuple):
+    """A cue word as the loop over scopes wants it: places in USES, characters, what its kind has met, and the cue's."""
+
+    use: int
+    reach: int
+    kind: _Kind
+    states: dict[str, _State]
+    length: int
+    may_be_definite: bool
+    not_behind: tuple[str, ...]
+    then: re.Pattern[str] | None
+
+
+def _rules() -> Iterator[_Rule]:
+    states: dict[_Cue, dict[str, _State]] = {}
+    for (word, cue), reach in zip(_CUES.items(), _REACHES.tolist(), strict=True):
+        may_be_definite = cue.use in _DENIES_OR_GUESSES
+        ends = _PHRASE_ENDS if cue.is_phrase else _ENDS
+        kind = _Kind(cue.after.match if cue.after else None, ends, cue.is_phrase, int(may_be_definite))
+        known = states.setdefault(cue, {})
+        yield _Rule(USES.index(cue.use), reach, kind, known, len(word), may_be_definite, cue.not_behind, cue.then)
+
+
+_SCOPES = list(_rules())

@@ -42,8 +42,8 @@ class MentionColumns:
 
     def only(self, mask: NDArray[np.bool_]) -> MentionColumns:
         """The rows where the (mentions,) mask is True."""
-        indptr = np.append(0, np.cumsum(mask))[self.indptr]
-        return MentionColumns(indptr, self.start[mask], self.end[mask], self.label_id[mask])
+        rows = np.flatnonzero(mask)
+        return MentionColumns(np.searchsorted(rows, self.indptr), self.start[rows], self.end[rows], self.label_id[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[MentionColumns]) -> MentionColumns:

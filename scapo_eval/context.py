@@ -145,6 +145,9 @@ _FREQUENT_SET = frozenset(_FREQUENT)
 
 _NAMING = frozenset("logo logos brand books stop station magazine hotel company street avenue museum".split())
 
+QUOTE_REACH = 80
+"""Characters between two quotation marks; more than that is no sign."""
+
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
 _NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk wildlife".split())
 
@@ -166,23 +169,38 @@ def noun_behind(text: str, end: int) -> str:
     return word if _is_noun(word, gap != " ") else ""
 
 
-def colors(text: str, end: int) -> bool:
-    """Whether the color word before ``end`` colors what follows: "orange carrots", "orange striped shirts".
+_OF_FRUIT = frozenset(
+    "slice slices half halves wedge wedges segment segments piece pieces peel peels rind skin flesh quarter quarters"
+    " seeds pair pairs stack stacks group row rows halved sliced".split()
+)
+_COLOR = (
+    "(?:red|blue|green|yellow|black|white|brown|gr[ae]y|pink|purple|violet|teal|turquoise|beige|tan|gold|silver|maroon|navy"
+    "|cream)"
+)
+_MARKUP = r"[\s*_`,;/&+()\[\]|\u2013\u2014-]{0,10}(?:\b(?:and|or)\b[\s*_`]{1,4})?"
+_COLOR_BEHIND = re.compile(rf"{_MARKUP}(?:\w+\s)?{_COLOR}\b", re.IGNORECASE)
+_COLOR_BEFORE = re.compile(rf"(?:\b{_COLOR}|\bcolou?rs?\W{{1,4}}){_MARKUP}$", re.IGNORECASE)
+
+
+def colors(text: str, start: int, end: int) -> bool:
+    """Whether a color word is one: "orange carrots", "orange striped shirts", "**red**, **orange**".
 
     A color is far more often followed by the thing it colors than a fruit is by a verb or a participle: what no list
     knows as a verb is a thing.
 
     Args:
         text: a caption.
-        end: where a word of it ends.
+        start, end: of the word.
     """
+    if _COLOR_BEHIND.match(text, end) or _COLOR_BEFORE.search(text[max(0, start - 30) : start]):
+        return True
     behind = _BEHIND.match(text, end)
     if not behind:
         return False
     word = behind[2].lower()
-    if _is_noun(word, behind[1] != " "):
+    if word not in _OF_FRUIT and (word in PRESUPPOSING or _is_noun(word, behind[1] != " ")):
         return True
-    if word in FUNCTION_WORDS or word in PRESUPPOSING or word in _FREQUENT_SET or word.endswith("ly"):
+    if word in FUNCTION_WORDS or word in _OF_FRUIT or word in _FREQUENT_SET or word.endswith("ly"):
         return False
     if not word.endswith(("ing", "ed")):
         return len(word) > 2

@@ -59,7 +59,9 @@ class CountBuilder:
         self.columns = tuple(columns)
         self._index: dict[str, int] = {}
         self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
-        self._row_of: NDArray[np.int64] | None = None  # of images by their position in a known list
+        self._known: Sequence[str] = ()
+        self._sums = np.zeros((0, len(self.columns)), dtype=np.int64)  # of the images of a known list
+        self._given = np.zeros(0, dtype=bool)
 
     def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
         """Adds one row per record.
@@ -74,20 +76,18 @@ class CountBuilder:
         np.add.at(self._rows, where, rows)
 
     def add_known(self, known: Sequence[str], where: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Adds sums of different images of a known list, without a look at an id that has come before.
+        """Adds sums of different images of a known list, without a look at their ids.
 
         Args:
             known: canonical ids; the same list at every call.
             where: (n,) positions in it, all different.
             rows: (n, columns) counts.
         """
-        if self._row_of is None:
-            self._row_of = np.full(len(known), -1, dtype=np.int64)
-        index = self._index
-        for k in where[self._row_of[where] < 0].tolist():
-            self._row_of[k] = index.setdefault(known[k], len(index))
-        self._grow()
-        self._rows[self._row_of[where]] += rows
+        if len(self._sums) != len(known):
+            self._known, self._given = known, np.zeros(len(known), dtype=bool)
+            self._sums = np.zeros((len(known), len(self.columns)), dtype=np.int64)
+        self._sums[where] += rows
+        self._given[where] = True
 
     def _grow(self) -> None:
         if len(self._index) > len(self._rows):
@@ -97,6 +97,9 @@ class CountBuilder:
 
     def table(self) -> CountTable:
         """The table so far, images sorted by id."""
+        given = np.flatnonzero(self._given)
+        self.add([self._known[k] for k in given.tolist()], self._sums[given])
+        self._sums, self._given = self._sums[:0], self._given[:0]
         ids = sorted(self._index)
         order = np.fromiter((self._index[image] for image in ids), dtype=np.int64, count=len(ids))
         return CountTable(self.columns, tuple(ids), self._rows[order])

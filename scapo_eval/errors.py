@@ -12,6 +12,14 @@ class ScapoError(ValueError):
     """Base of every error that is the user's to mend; the command line prints it and exits with 2."""
 
 
+_LONGEST = 2000  # characters of a message: what it quotes may be of any length
+
+
+def in_short(text: str) -> str:
+    """The beginning of a text that is too long for a message."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
 class InputError(ScapoError):
     """Input that cannot be used, printed as ``path:line: reason``.
 
@@ -22,11 +30,11 @@ class InputError(ScapoError):
     """
 
     def __init__(self, reason: str, *, path: str | Path | None = None, line: int | None = None) -> None:
-        self.reason = reason
+        self.reason = in_short(reason)
         self.path = None if path is None else str(path)
         self.line = line
-        place = ":".join(str(part) for part in (self.path, line) if part is not None)
-        super().__init__(f"{place}: {reason}" if place else reason)
+        place = ":".join(str(part) for part in (self.path and in_short(self.path), line) if part is not None)
+        super().__init__(f"{place}: {self.reason}" if place else self.reason)
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[()]]:
         return partial(type(self), self.reason, path=self.path, line=self.line), ()

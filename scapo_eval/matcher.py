@@ -107,8 +107,8 @@ class AliasMatcher:
             rows = np.array(found, dtype=np.int32).reshape(-1, 3)
             mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
             return mentions, ~left_out_codes(self.claims)[np.frombuffer(uses, dtype=np.uint8)]
-        mentions, cues, look = self._batch.find(texts)
-        return mentions, ~left_out_codes(self.claims)[find_uses(texts, mentions, cues, look, left_out, self._words)]
+        batch = self._batch.find(texts)
+        return batch.mentions, ~left_out_codes(self.claims)[find_uses(texts, *batch, left_out, self._words)]
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
@@ -120,8 +120,8 @@ class AliasMatcher:
             Mentions, and (mentions,) positions in :data:`~scapo_eval.claims.USES`.
         """
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
-        mentions, cues, look = batch.find(texts)
-        return mentions, find_uses(texts, mentions, cues, look, USES, words)
+        found = batch.find(texts)
+        return found.mentions, find_uses(texts, *found, USES, words)
 
 
 class _Identity:

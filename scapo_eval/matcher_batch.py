@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import MentionColumns
-from .context import CLOSED_WORDS
+from .context import CLOSED_WORDS, QUOTE_REACH
 from .text import GAP, HYPHENS, fold, is_unspaced, join_of, word_spans
 from .trie import NO_END, AliasTrie
 
@@ -36,10 +36,10 @@ Ints = NDArray[Any]  # of some integer type
 class _ToAscii:
     """One ASCII character for each character outside ASCII, so that every offset stays.
 
-    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe and a
-    hyphen become themselves in ASCII, other borders a border. What could match an ASCII alias (the long s, ligatures),
-    what an alias itself holds and letters of scripts without spaces have no such character, and the text takes the
-    plain walk.
+    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe, a
+    hyphen and a quotation mark become themselves in ASCII, other borders a border. What could match an ASCII alias (the
+    long s, ligatures), what an alias itself holds and letters of scripts without spaces have no such character, and the
+    text takes the plain walk.
 
     Args:
         trie: the aliases.
@@ -49,6 +49,7 @@ class _ToAscii:
     def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
         words = {*trie.roots, *watch, *(part for _, join, word in trie.edges for part in (join, word))}
         self._kept = {character for word in words for character in word if not character.isascii()}
+        self._quotes = any('"' in word for word in words)
         self._keeps_words = any("_" in word or not word.isascii() for word in words)
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
@@ -76,6 +77,8 @@ class _ToAscii:
             return _NO_ASCII if self._keeps_words or fold(character).isascii() else ord("_")
         if character.isspace():
             return ord(" ")
+        if character in "\u201c\u201d":
+            return _NO_ASCII if self._quotes else ord('"')
         return ord("-") if character in HYPHENS else ord("'") if spelled == "'" else 1
 
 
@@ -87,11 +90,13 @@ class Found(NamedTuple):
         watched: the watched words, inside of mentions or not.
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
+        quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
     """
 
     mentions: MentionColumns
     watched: MentionColumns
     look: NDArray[np.bool_]
+    quoting: list[int]
 
 
 class BatchMatcher:
@@ -113,10 +118,13 @@ class BatchMatcher:
         """The mentions and the watched words of captions, in passes of about BATCH."""
         size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
         passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
+        if len(passes) == 1:
+            return passes[0]
         return Found(
             MentionColumns.concatenate([part.mentions for part in passes]),
             MentionColumns.concatenate([part.watched for part in passes]),
             np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
+            [size * k + row for k, part in enumerate(passes) for row in part.quoting],
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
@@ -129,7 +137,7 @@ class BatchMatcher:
             ascii_texts[k] = text or ""
             if text is None:
                 plain.append(k)
-        mentions, watched, look = self._tables.find(ascii_texts)
+        mentions, watched, look, quoting = self._tables.find(ascii_texts)
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
             mentions = mentions.with_captions(
@@ -140,7 +148,7 @@ class BatchMatcher:
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             look = everywhere
-        return Found(mentions, watched, look)
+        return Found(mentions, watched, look, [*quoting, *plain])
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +271,8 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
-        written = np.frombuffer(_SEPARATOR.join([_BORDER, *texts, _BORDER]).encode("ascii"), dtype=np.uint8)
+        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
+        written = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         byte = written | (_in_range(written, "A", "Z").view(np.uint8) << np.uint8(5))
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
@@ -282,7 +291,22 @@ class _TrieTables:
             self._columns(offsets, starts[first], ends[last], label[named]),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(written, text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
+            self._quoting(joined, offsets, starts[first]) if self._closed.size else [],
         )
+
+    @staticmethod
+    def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
+        """The captions in which a mention stands between two neighboring quotation marks that are near each other."""
+        left, right = list[int](), list[int]()
+        at, mark = -QUOTE_REACH, joined.find('"')
+        while mark >= 0:
+            if mark - at <= QUOTE_REACH + 1:
+                left.append(at)
+                right.append(mark)
+            at, mark = mark, joined.find('"', mark + 1)
+        first, stop = np.searchsorted(start, [left, right])
+        owner: list[int] = np.searchsorted(offsets, np.array(left)[first < stop], side="right").tolist()
+        return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, written: NDArray[np.uint8], text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""

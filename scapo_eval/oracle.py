@@ -22,7 +22,7 @@ from .ids import canonical_image_id
 from .io.files import FaultList
 from .io.records import Readable
 from .io.truth import read_truth, write_truth
-from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix
+from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .io.truth_table import read_frame
 from .reprs import one_line
 from .signature import digest
@@ -195,8 +195,10 @@ class PresenceOracle(TruthColumns):
         is, or every name of it: a picture without a man may still show a person.
 
         Returns:
-            (images, labels of the vocabulary) int8 of 1, 0, -1.
+            (images, labels of the vocabulary) int8 of 1, 0, -1; of a mapped matrix of these labels that matrix itself.
         """
+        if self.cells is not None and self.labels == tuple(vocabulary.labels):
+            return self.cells
         return self._onto(self.columns_in(vocabulary), vocabulary.labels)
 
     def columns_in(self, vocabulary: Vocabulary) -> list[int]:
@@ -335,7 +337,8 @@ class Truth:
                 f"no label of this truth is in the vocabulary '{vocabulary.name}'{hint}", path=oracle.source
             )
         states = oracle.states_of(vocabulary)
-        return cls(oracle, vocabulary, states, (states == 1).sum(axis=1, dtype=np.int64), dropped)
+        n_present = [(part == 1).sum(axis=1, dtype=np.int64) for part in in_parts(states)]
+        return cls(oracle, vocabulary, states, np.concatenate(n_present), dropped)
 
     row_type: ClassVar[type] = np.int64
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError, short_repr
 from .ids import canonical_image_id
-from .io.files import dump_json, parse_json
+from .io.files import dump_json, parse_json, read_regular
 from .oracle import PresenceOracle, Truth
 from .signature import digest
 from .vocabulary import Vocabulary
@@ -243,10 +243,7 @@ class JudgedOracle:
         self.path = Path(path)
         self.truth = truth
         self._values: dict[tuple[str, str], float] = {}
-        try:
-            lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+        lines = read_regular(self.path).split(b"\n") if self.path.exists() else []
         for number, line in enumerate(lines, 1):
             if line and number < len(lines):  # the last line of a killed process is cut off: it is asked again
                 self._read(line, number)

@@ -29,6 +29,10 @@ FIRST = 3
 """Image ids that a message names."""
 
 
+MOST = 10_000_000
+"""Images of a range of ids."""
+
+
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
     first: int
     last: int
@@ -130,6 +134,8 @@ class Protocol:
         try:
             found = msgspec.json.decode(data, type=_File)
             ids = found.image_ids
+            if isinstance(ids, _Range) and not 0 <= ids.last - ids.first < MOST:
+                raise ValueError(f"image_ids: expected a range of 1 to {MOST:,} images")
             listed = range(ids.first, ids.last + 1) if isinstance(ids, _Range) else ids
             images = None if listed is None else tuple(sorted({canonical_image_id(each) for each in listed}))
         except (msgspec.DecodeError, ValueError) as error:

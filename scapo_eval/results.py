@@ -32,14 +32,16 @@ class Resampling:
         resamples: number of resamples; 0 for no intervals and no tests.
         seed: seed of numpy's default generator.
         confidence: share of the resamples inside an interval.
-        bootstrap: ``multinomial`` or ``poisson`` (which adds up over machines, :mod:`scapo_eval.poisson`); None:
-            ``poisson`` above 200,000 images.
+        bootstrap: ``multinomial``, ``streams`` (several threads draw them) or ``poisson`` (adds up over machines,
+            :mod:`scapo_eval.poisson`); None: ``streams`` above 50,000 images, ``poisson`` above 200,000.
+        workers: threads that draw ``streams``; no digit depends on it.
     """
 
     resamples: int = DEFAULT_RESAMPLES
     seed: int = DEFAULT_SEED
     confidence: float = CONFIDENCE
     bootstrap: Bootstrap | None = None
+    workers: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("resamples", "seed"):
@@ -136,6 +138,7 @@ class Run:
             seed=drawn.seed,
             confidence=drawn.confidence,
             kind=drawn.bootstrap,
+            workers=drawn.workers,
         )
         return {
             name: MetricValue(value, intervals[name].low, intervals[name].high, self.printed.get(name))

@@ -90,6 +90,7 @@ class ScoredBlock:
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
+        by_image: whether rows are summed: one for each image, not one for each caption.
     """
 
     captions: Captions
@@ -100,13 +101,19 @@ class ScoredBlock:
     unfinished: int = 0
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_captions: int = 0
+    by_image: bool = False
 
     __repr__ = fields_in_short
 
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The different images, and the sum of the rows of each."""
+        return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
+
     def summed(self) -> ScoredBlock:
         """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
-        images, counts = summed_by(self.images, self.counts)
-        return replace(self, captions=self.captions.for_checks(), images=images, counts=counts, evidence=None)
+        images, counts = self.sums()
+        checks = self.captions.for_checks()
+        return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True)
 
 
 @dataclass(frozen=True)
@@ -192,17 +199,17 @@ class Tally:
         return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
 
     @property
-    def bad_file_notes(self) -> list[str]:
-        """One sentence that names the files left out, where there are any."""
-        if not self.bad_files:
-            return []
-        shown = "; ".join(map(str, self.bad_files[:20])) + ("; ..." if len(self.bad_files) > 20 else "")
-        return [f"{len(self.bad_files):,} files could not be read and are left out: {shown}"]
-
-    @property
     def decisive(self) -> dict[str, str]:
         """Fields of the signature that say what of the texts was scored."""
         return {} if self.unfinished is None else {"unfinished": "dropped"}
+
+
+def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
+    """One sentence that names the files left out, where there are any."""
+    if not bad_files:
+        return []
+    shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
+    return [f"{len(bad_files):,} files could not be read and are left out: {shown}"]
 
 
 OnBlock = Callable[[ScoredBlock], None]
@@ -242,7 +249,7 @@ class Sums:
         block, errors = outcome
         for error in errors:
             self.add_fault(error)
-        self.counts.add_known(self._known, *summed_by(block.images, block.counts))
+        self.counts.add_known(self._known, *block.sums())
         self.checks.add(block.captions)
         self.totals["scored"] += block.n_captions
         self.totals["unknown_images"] += block.unknown_images

@@ -3,8 +3,9 @@
 Images are the unit of resampling, because captions (or questions) of one image are not independent.
 A resample of images is a draw of ROW TYPES: images with equal counts are interchangeable, so drawing
 how often each distinct row occurs (multinomial) has exactly the distribution of drawing images one by
-one, costs less, and does not depend on the order of the input. Above POISSON_ABOVE images, or where asked for, the
-draws are those of :mod:`scapo_eval.poisson`, which need no process to see all images.
+one, costs less, and does not depend on the order of the input. Above STREAMS_ABOVE images, or where asked for, every
+STREAM resamples have a random stream of their own, so that several threads draw the same digits as one. Above
+POISSON_ABOVE the draws are those of :mod:`scapo_eval.poisson`, which need no process to see all images.
 
 Sources: Efron & Tibshirani 1993 (percentile bootstrap), Noreen 1989 (approximate randomization),
 Holm 1979, McNemar 1947; p-values count the observed statistic in, ``(hits + 1) / (R + 1)``.
@@ -12,7 +13,7 @@ Holm 1979, McNemar 1947; p-values count the observed statistic in, ``(hits + 1) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,8 +31,15 @@ CONFIDENCE = 0.95
 MIN_SHARED_IMAGES = 30
 """Below this many shared images two systems are not tested, and those on different images not compared at all."""
 
-Bootstrap = Literal["multinomial", "poisson"]
-"""How images are resampled: drawn with replacement, or each by itself (:mod:`scapo_eval.poisson`)."""
+Bootstrap = Literal["multinomial", "streams", "poisson"]
+"""How images are resampled: drawn with replacement from one random stream or from several, or each by itself
+(:mod:`scapo_eval.poisson`)."""
+
+STREAMS_ABOVE = 50_000
+"""Images above which resamples are drawn from several random streams."""
+
+STREAM = 50
+"""Resamples of one of several streams."""
 
 POISSON_ABOVE = 200_000
 """Images above which the bootstrap is the Poisson one."""
@@ -74,7 +82,7 @@ class Comparison:
 
 def bootstrap_of(n_images: int) -> Bootstrap:
     """The bootstrap for a number of images, unless one is asked for."""
-    return "poisson" if n_images > POISSON_ABOVE else "multinomial"
+    return "poisson" if n_images > POISSON_ABOVE else "streams" if n_images > STREAMS_ABOVE else "multinomial"
 
 
 def bootstrap(
@@ -85,6 +93,7 @@ def bootstrap(
     seed: int = DEFAULT_SEED,
     confidence: float = CONFIDENCE,
     kind: Bootstrap | None = None,
+    workers: int = 1,
 ) -> dict[str, Interval]:
     """Percentile bootstrap interval of every metric of a set, resampled by image.
 
@@ -95,11 +104,12 @@ def bootstrap(
         seed: seed of numpy's default generator.
         confidence: share of the resamples inside the interval.
         kind: of bootstrap; None: by the number of images, see :func:`bootstrap_of`.
+        workers: threads that draw, where there are several streams; the digits are the same for any number.
 
     Returns:
         Metric -> Interval; bounds are None where the metric has no value.
     """
-    values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind))
+    values = metrics.score(resampled_totals(table, resamples=resamples, seed=seed, kind=kind, workers=workers))
     point = metrics.score(table.total)
     return {name: _percentile(values[name], point[name], confidence) for name in metrics.formulas}
 
@@ -110,11 +120,20 @@ def resampled_totals(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     kind: Bootstrap | None = None,
+    workers: int = 1,
 ) -> NDArray[Any]:
     """(resamples, columns) summed counts of resamples of the images: what :func:`bootstrap` takes its values of."""
-    if (kind or bootstrap_of(len(table.image_ids))) == "poisson":
+    kind = kind or bootstrap_of(len(table.image_ids))
+    if kind == "poisson":
         return poisson_sums(image_hashes(table.image_ids), table.rows, resamples=resamples, seed=seed)
-    return _bootstrap_sums(*_row_types(table.rows), resamples, seed)
+    draw = _drawer(*_row_types(table.rows))
+    if kind == "multinomial":
+        return draw(resamples, seed)
+    from concurrent.futures import ThreadPoolExecutor
+
+    firsts = range(0, max(resamples, 1), STREAM)
+    with ThreadPoolExecutor(workers) as pool:  # numpy draws without the interpreter's lock
+        return np.concatenate(list(pool.map(lambda k: draw(min(STREAM, resamples - k), (seed, k)), firsts)))
 
 
 def paired_differences(
@@ -247,18 +266,24 @@ def _chunks(resamples: int, width: int) -> Iterable[int]:
         yield min(size, resamples - start)
 
 
-def _bootstrap_sums(types: NDArray[np.int64], frequency: NDArray[np.int64], resamples: int, seed: int) -> Floats:
-    """(resamples, columns) summed counts of images drawn with replacement."""
+def _drawer(types: NDArray[np.int64], frequency: NDArray[np.int64]) -> Callable[[int, int | tuple[int, int]], Floats]:
+    """Draws images with replacement: (resamples, seed) -> (resamples, columns) summed counts."""
     n = int(frequency.sum())
-    if n == 0 or resamples == 0:
-        return np.zeros((0, types.shape[1]))
-    rng = np.random.default_rng(seed)
     values = types.astype(np.float64)  # a BLAS product; exact, since counts stay far below 2**53
-    if len(types) <= _MANY_TYPES:
+    many = len(types) > _MANY_TYPES
+    if many:
+        values = np.repeat(values, frequency, axis=0)  # image by image: the same distribution
+
+    def draw(resamples: int, seed: int | tuple[int, int]) -> Floats:
+        if n == 0 or resamples == 0:
+            return np.zeros((0, types.shape[1]))
+        rng = np.random.default_rng(seed)
+        if many:
+            return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) @ values for _ in range(resamples)])
         sizes = _chunks(resamples, len(types))
         return np.concatenate([rng.multinomial(n, frequency / n, size=size) @ values for size in sizes])
-    values = np.repeat(values, frequency, axis=0)  # image by image: the same distribution
-    return np.stack([np.bincount(rng.integers(0, n, n), minlength=n) @ values for _ in range(resamples)])
+
+    return draw
 
 
 def _swapped_totals(pairs: CountTable, *, resamples: int, seed: int, kind: Bootstrap | None) -> NDArray[Any]:

@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from scapo_eval.errors import InputError
+from scapo_eval.errors import InputError, short_repr
 from scapo_eval.io.files import atomic_write, dump_json, read_json
 
 from .lora import adapter_weights, merged_weights, save_adapter_config
@@ -277,7 +277,9 @@ _ALLOWED = {
 
 def _memory_format(owner: object, name: str) -> _MEM_FORMAT_ENCODING:
     if owner != _MEM_FORMAT_ENCODING:
-        raise pickle.UnpicklingError(f"its metadata asks for {name} of {owner!r}, which no checkpoint of tensors does")
+        raise pickle.UnpicklingError(
+            f"it asks for {short_repr(name)} of {short_repr(owner)}, as no checkpoint of tensors does"
+        )
     return _MEM_FORMAT_ENCODING[name]
 
 
@@ -287,7 +289,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 pickles a member of an enumeration
             return _memory_format
         if name not in _ALLOWED.get(module, ()):
-            raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint of tensors has")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint of tensors has")
         return super().find_class(module, name)
 
 
@@ -302,10 +304,10 @@ class _Reader(dcp.FileSystemReader):
         """
         try:
             found = _Unpickler(io.BytesIO((Path(self.path) / METADATA).read_bytes())).load()
-        except (OSError, pickle.UnpicklingError):
+        except OSError:
             raise
         except Exception as error:  # pickle does not say what damaged data raises
-            raise pickle.UnpicklingError(f"{METADATA} is damaged: {_one_line(error)}") from None
+            raise pickle.UnpicklingError(f"{METADATA}: {_one_line(error)}") from None
         tensors = found.state_dict_metadata if isinstance(found, Metadata) else None
         if not isinstance(tensors, dict) or not all(isinstance(e, TensorStorageMetadata) for e in tensors.values()):
             raise pickle.UnpicklingError(f"{METADATA} is not that of tensors")
@@ -413,10 +415,19 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remark that there is no process group: one process is meant."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+    """Without torch's remark that one process is alone, and without its tracebacks of errors that are raised, too."""
+    root = logging.getLogger()
+    root.addFilter(_not_of_the_loader)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            yield
+    finally:
+        root.removeFilter(_not_of_the_loader)
+
+
+def _not_of_the_loader(record: logging.LogRecord) -> bool:
+    return record.module != "state_dict_loader"
 
 
 __all__ = ["Checkpoints", "export", "export_adapter"]

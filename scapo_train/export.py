@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.text import printable
 
 from .checkpoint import Checkpoints, export, export_adapter
 from .config import load
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = Path(given.run)
         print(export_step(run, given.step, output, given.dtype, best=given.best, adapter=given.adapter))
     except ScapoError as error:
-        print(f"scapo_train: {error}", file=sys.stderr)
+        print(f"scapo_train: {printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -21,7 +21,7 @@ from rich.logging import RichHandler
 
 from scapo_eval import __version__
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import atomic_write, decoding, dump_json, parse_json
+from scapo_eval.io.files import atomic_write, decoding, dump_json, parse_json, read_regular
 
 from .alarms import Alarm
 from .config import Config, to_toml
@@ -176,7 +176,7 @@ def _keep_until(path: Path, done: int) -> None:
         return
     kept = []
     with decoding("file of a training run's rows", path):
-        for line in path.read_bytes().splitlines(keepends=True):
+        for line in read_regular(path).splitlines(keepends=True):
             if not line.endswith(b"\n") or parse_json(line)["step"] > done:
                 break
             kept.append(line)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import decoding
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.reward import SubsentenceReward
 from scapo_eval.text import printable
@@ -25,7 +24,7 @@ from scapo_eval.tokens import decode_batch
 from scapo_eval.vocabulary import Vocabulary
 
 from .best import Best
-from .checkpoint import STATE, Checkpoints, export
+from .checkpoint import Checkpoints, export
 from .config import REQUIRED, Config, load, required, to_toml
 from .data import Prompts, Source, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
@@ -33,7 +32,7 @@ from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
-from .resume import check_changes, check_not_deleted
+from .resume import check_changes, check_not_deleted, known_state
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
 from .watch import Interrupted, exit_code
@@ -146,7 +145,7 @@ class Loop:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over :meth:`state` of a checkpoint."""
-        self.prompts.bad.update(map(int, state["bad"]))
+        self.prompts.bad.update(state["bad"])
         if "best" in state:
             self.best.restore(state["best"])
 
@@ -303,11 +302,10 @@ class Loop:
         if newest is None:
             check_not_deleted(self.folder, self.config.run.save_every)
             return 0
-        state = self.checkpoints.load(newest, self.policy, self.optimizer)
-        with decoding("state of a checkpoint", newest / STATE):
-            self.restore(state)
-            settings = str(state["config"])
-        check_changes(settings, self.config, (state.get("reward"), self.objective), accept=accept_changes, path=newest)
+        state = known_state(self.checkpoints.load(newest, self.policy, self.optimizer), newest)
+        self.restore(state)
+        reward = (state.get("reward"), self.objective)
+        check_changes(state["config"], self.config, reward, accept=accept_changes, path=newest)
         self._has_learned = True
         _log.info("resumed after step %d from %s", state["step"], newest)
         return int(state["step"])

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import decoding, parse_json
+from scapo_eval.io.files import convert_as, decoding, parse_json, read_regular
 
+from .alarms import Alarm
+from .checkpoint import STATE
 from .config import Config, from_toml
 from .log import METRICS
 
@@ -26,6 +31,44 @@ DECISIVE = {
     ),
 }  # fmt: skip
 """Section -> settings that decide what is optimized, or which prompts a step takes; None: all of the section."""
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class _Best(msgspec.Struct):
+    value: float | None
+    step: _Number
+    waited: _Number
+
+
+class _Alarms(msgspec.Struct):
+    start: dict[str, float]
+    said: list[str]
+    raised: dict[str, Alarm] = {}
+
+
+class _State(msgspec.Struct):
+    step: _Number
+    bad: list[_Number]
+    config: str
+    reward: str | None = None
+    best: _Best | msgspec.UnsetType = msgspec.UNSET
+    alarms: _Alarms | msgspec.UnsetType = msgspec.UNSET
+
+
+def known_state(state: Any, path: Path) -> dict[str, Any]:
+    """What a training run saves of a checkpoint's state; refuses any other before it is used.
+
+    Args:
+        state: of a checkpoint.
+        path: folder of the checkpoint.
+
+    Raises:
+        InputError: names the file and what is wrong in it.
+    """
+    found: dict[str, Any] = msgspec.to_builtins(convert_as(state, _State, path / STATE))
+    return found
 
 
 def check_changes(saved: str, now: Config, reward: tuple[str | None, str], *, accept: bool, path: Path) -> None:
@@ -79,7 +122,7 @@ def check_not_deleted(folder: Path, save_every: int) -> None:
     """
     done = 0
     if (folder / METRICS).exists():
-        lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
+        lines = read_regular(folder / METRICS).splitlines(keepends=True)
         with decoding("file of metrics", folder / METRICS):
             done = max((int(parse_json(line)["step"]) for line in lines if line.endswith(b"\n")), default=0)
     if (folder / "model").exists() or (save_every and done > save_every):

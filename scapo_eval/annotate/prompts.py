@@ -19,7 +19,7 @@ from typing import Any
 from ..engines import Request, Sampling, Turn
 from ..errors import InputError
 from ..inference.judge_prompts import fill
-from ..io.files import read_bytes
+from ..io.files import read_text
 from ..signature import digest
 from ..vocabulary import Vocabulary
 from .store import Kind
@@ -65,11 +65,7 @@ class Template:
         Raises:
             InputError: the file cannot be read, is not UTF-8, or has no user turn.
         """
-        try:
-            text = read_bytes(path).decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError("not a valid UTF-8 text", path=str(path)) from None
-        return cls.of(name, text, str(path))
+        return cls.of(name, read_text(path), str(path))
 
     @classmethod
     def of(cls, name: str, text: str, source: str = "") -> Template:

@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..inference.shards import Shard, check_complete, merge_journals
-from ..io.files import atomic_write, dump_json, read_json
+from ..io.files import atomic_write, dump_json, read_as
 from .passes import JOURNAL, PASSES, UNREAD
 from .store import UNKNOWN, Store
 
@@ -47,8 +48,7 @@ def shard_of(folder: str | Path) -> Shard:
     path = Path(folder) / SHARD
     if not path.is_file():
         raise InputError(f"not a shard's run: {SHARD} not found (annotate coarse --shard writes it)", path=str(folder))
-    found = read_json(path)
-    return Shard(found["number"], found["of"])
+    return read_as(path, Shard)
 
 
 def rows_of(store: Store, shard: Shard | None) -> NDArray[np.bool_]:
@@ -100,16 +100,17 @@ def merge_runs(folders: Sequence[str], output: str) -> Store:
 
 
 def _fill(whole: Store, stores: Sequence[Store]) -> None:
+    rows, labels = {image: row for row, image in enumerate(whole.image_ids)}, whole.vocabulary.label_ids
     for store in stores:
         whole.absorb(store)
         for row in store.lines(PASSES):
             whole.append(PASSES, row)
-        for row in store.lines(UNREAD):
-            if (
-                whole.matrix[whole.image_ids.index(row["image_id"]), whole.vocabulary.label_ids[row["label"]]]
-                == UNKNOWN
-            ):
+        for row in store.lines(UNREAD, dict[str, str]):
+            image, label = rows.get(row.get("image_id", "")), labels.get(row.get("label", ""))
+            if image is None or label is None:
+                raise InputError("damaged: names no cell of the run", path=str(store.folder / UNREAD))
+            if whole.matrix[image, label] == UNKNOWN:
                 whole.append(UNREAD, row)
     if (pool := stores[0].folder / "pool.json").exists():
-        whole.keep_pool(read_json(pool))
+        whole.keep_pool(read_as(pool, dict[str, Any]))
     merge_journals([os.fspath(store.folder / JOURNAL) for store in stores], os.fspath(whole.folder / JOURNAL))

@@ -32,7 +32,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InputError
 from ..inference.runner import now
 from ..inference.sources import ImageFile
-from ..io.files import atomic_write, decoding, dump_json, parse_json, read_bytes, read_json
+from ..io.containers import check_archive
+from ..io.files import atomic_write, decoding, dump_json, parse_json, read_bytes, read_json, read_regular
 from ..signature import digest
 from ..vocabulary import Vocabulary
 
@@ -412,7 +413,9 @@ class Store:
                 if archive.exists():
                     self._generation, versions = _read_archive(archive)
                     self._versions = [versions]
-                data = (self.folder / f"verdicts.{self._generation}.log").read_bytes()
+                if not (log := self.folder / f"verdicts.{self._generation}.log").exists():
+                    continue
+                data = read_regular(log)
             except FileNotFoundError:
                 continue
             return np.frombuffer(data, _RECORD, count=len(data) // _RECORD.itemsize)
@@ -485,7 +488,11 @@ class _Prompt(msgspec.Struct):
 
 def _read_archive(path: Path) -> tuple[int, NDArray[np.void]]:
     """Number of the log that follows, and the archived verdicts."""
-    with decoding("archive of verdicts", path), np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+    data = read_regular(path)
+    with decoding("archive of verdicts", path):
+        stream = io.BytesIO(data)
+        check_archive(stream, str(path))
+        columns = np.load(stream, allow_pickle=False)
         versions = np.empty(len(columns["row"]), _RECORD)
         for name in _RECORD.names or ():
             column = columns[name]

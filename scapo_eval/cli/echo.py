@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ..errors import in_short
 from ..text import printable
 
 
@@ -19,4 +20,6 @@ def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> No
     """
     if isinstance(message, str) and (err or sys.stdout.isatty()):
         message = printable(message)
+    if isinstance(message, str) and err:
+        message = "\n".join(map(in_short, message.split("\n")))
     click.echo(message, err=err, nl=nl)

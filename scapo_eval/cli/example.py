@@ -22,7 +22,8 @@ def command(folder: Path) -> None:
     """
     contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES}
     for path, content in contents.items():
-        if path.exists() and (not path.is_file() or path.read_bytes() != content):
+        size = path.stat().st_size if path.is_file() else None
+        if path.exists() and (size != len(content) or path.read_bytes() != content):
             raise InputError("exists and is not the example's; choose another folder", path=str(path))
     try:
         folder.mkdir(parents=True, exist_ok=True)

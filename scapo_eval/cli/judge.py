@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import get_args
 
 import click
 
 from ..engines import ENGINES, Engine
-from ..errors import InputError
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
 from ..inference.judge_facts import Against, Prompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
@@ -18,6 +16,7 @@ from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
+from ..io.files import read_text
 from .engine_options import (
     EngineSettings,
     completion_progress,
@@ -98,7 +97,7 @@ def mmhal(
     """
     found = read_answers_to_judge(answers, needed=("question", "gt_answer"))
     output, found, share = shared(shard, output, found, lambda each: each.response)
-    task = _text_of(prompt_file) if prompt_file else MMHAL_TASK
+    task = read_text(prompt_file) if prompt_file else MMHAL_TASK
     with settings.journal(output) as journal:
         engine = settings.make()
         try:
@@ -190,7 +189,7 @@ def objhal(
     CAPTIONS are captions in any layout that scapo-eval import recognizes. --model is the judge, which answers with a
     JSON list.
     """
-    task = _text_of(prompt_file) if prompt_file else OBJECTS_TASK
+    task = read_text(prompt_file) if prompt_file else OBJECTS_TASK
     found = read_captions(captions)
     output, found, share = shared(shard, output, found, lambda each: each.caption)
     with settings.journal(output) as journal:
@@ -276,10 +275,3 @@ def facts(
             sampling=settings.sampling,
         )
     return finish(tally, "descriptions judged", output, settings, again=AGAIN)
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from None

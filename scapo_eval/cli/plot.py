@@ -6,6 +6,7 @@ import io
 
 import click
 
+from ..errors import InputError
 from ..io.files import atomic_write
 from ..scoring import ScoringOptions
 from .files import OUTPUT
@@ -56,11 +57,14 @@ def command(
     report = how.gather(inputs, scoring)
     style = plots.Style(width, dark)
     picture = io.BytesIO()
-    if kind == "frontier":
-        plots.frontier(picture, form, planes(report), style)
-    elif kind == "labels":
-        plots.labels(picture, form, report.captions, top, style)
-    else:
-        plots.training(picture, form, report.training_logs, smooth, style)
+    try:
+        if kind == "frontier":
+            plots.frontier(picture, form, planes(report), style)
+        elif kind == "labels":
+            plots.labels(picture, form, report.captions, top, style)
+        else:
+            plots.training(picture, form, report.training_logs, smooth, style)
+    except InputError as error:  # nothing to draw
+        raise InputError(error.reason, path=error.path or ", ".join(inputs)) from None
     with atomic_write(output) as stream:
         stream.write(picture.getvalue())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Annotated
 
 import click
 import msgspec
@@ -171,12 +172,15 @@ def _texts(path: str) -> Iterator[str]:
         yield text
 
 
+_Phrase = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class _Candidate(msgspec.Struct):
     """A line of ``vocab mine``."""
 
-    phrase: str
+    phrase: _Phrase
     captions: int
-    forms: dict[str, int]
+    forms: dict[_Phrase, int]
     examples: list[str] = []
 
     def candidate(self) -> Candidate:

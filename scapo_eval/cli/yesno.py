@@ -6,6 +6,7 @@ Also what ``pope`` and ``phd`` share with it: the options that say how answers a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -14,7 +15,8 @@ from ..answers import PARSERS, parser, parser_identity
 from ..io.files import STDIN
 from ..io.formats import recognize
 from ..metrics.join import Graded
-from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark
+from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
+from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files, split_name
 from .options import Command, Output, evidence_file, output_options
@@ -49,7 +51,7 @@ def parsing_options(command: Command) -> Command:
 
 
 def reading_options(command: Command) -> Command:
-    """Adds the options that say how answers are read, and what becomes of those that say neither yes nor no."""
+    """Adds the options that say how answers are read and where, and what becomes of those that say neither."""
     unparsed = click.option(
         "--unparsed",
         type=click.Choice(["wrong", "drop"]),
@@ -57,7 +59,7 @@ def reading_options(command: Command) -> Command:
         show_default=True,
         help="An answer that says neither is wrong, or left out of every metric.",
     )
-    return parsing_options(unparsed(command))
+    return parsing_options(unparsed(cluster_options(command)))
 
 
 @click.command("yesno")
@@ -103,10 +105,25 @@ def score(
     unparsed: Unparsed,
     model: str | None,
     per_answer: str | None,
+    cluster: Cluster,
 ) -> int:
     """Reads, joins, counts and shows; returns the exit code."""
     if per_answer and len(paths) > 1:
         raise click.UsageError("--per-answer takes one file of answers at a time")
+    if cluster.engine:
+        if per_answer or not questions:
+            raise click.UsageError(f"--engine needs {benchmark.truth_option}, and takes no --per-answer")
+        from ..distributed import ray
+
+        words: dict[str, Any] = {
+            "yes": yes_words,
+            "no": no_words,
+            "parser": parser_name,
+            "unparsed": unparsed,
+            "model": model,
+        }
+        on_ray = partial(ray.answers, benchmark=benchmark.name, questions=questions, **words)
+        return emit(paired(cluster.runs(paths, output, on_ray)), output)
     parse = parser(parser_name, yes=yes_words, no=no_words)
     truth = benchmark.read_questions(questions) if questions else None
     answers = {

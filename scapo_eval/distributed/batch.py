@@ -9,11 +9,12 @@ killed, gives the same table again.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from ..io.files import dump_json, parse_json
 from ..metrics.capscore import CaptionScorer, CaptionScores, scores_of
 from ..oracle import Truth
 from ..reprs import fields_in_short
-from ..results import Resampling
+from ..results import Resampling, Run
 from ..scoring import Block, Reader, ScoringOptions, Sums, Tally, Work
 from ..vocabulary import Vocabulary
 
@@ -63,19 +64,114 @@ class Reading(TypedDict, total=False):
     drop_unfinished: bool
 
 
+Result = TypeVar("Result", bound=Run, covariant=True)
+
+
 @dataclass(frozen=True)
-class Counter:
-    """Turns captions into tables of counts; picklable, made once and sent to every worker.
+class Counted(ABC, Generic[Result]):
+    """Turns records into tables of counts, and their sum into a run; picklable, made once and sent to every worker.
+
+    Attributes:
+        source: name of the records in messages.
+    """
+
+    source: str
+
+    records: ClassVar[str]
+    """What they are."""
+
+    needed: ClassVar[tuple[str, ...]]
+    """Columns that a data set must have."""
+
+    read: ClassVar[tuple[str, ...]]
+    """Columns of a data set that are read."""
+
+    row_groups: ClassVar[bool]
+    """Whether a file in parquet may be split."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the counts of images."""
+        return ()
+
+    @abstractmethod
+    def of_batches(self, batches: Iterable[Any]) -> Any:
+        """Counts of record batches or tables, each read once: a pyarrow Table."""
+
+    @abstractmethod
+    def of_parts(self, parts: Any) -> Any:
+        """Counts of files and of row groups of files; what cannot be read is a row of its own, without counts.
+
+        Args:
+            parts: a pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE: all of it), see :func:`~.files.parts_of`.
+
+        Returns:
+            A pyarrow Table.
+        """
+
+    @abstractmethod
+    def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Result:
+        """The metrics of the summed counts, as one process would have found them.
+
+        Args:
+            counts: all tables, summed: a pyarrow Table.
+            name: of the system.
+            on_bad_file: what becomes of files that could not be read.
+            resampling: of the intervals.
+
+        Raises:
+            InputErrors, InputError: faults by file and line; files that could not be read; nothing left to score.
+        """
+
+    @property
+    def schema(self) -> Any:
+        """Of every table of counts."""
+        counts = [(name, pa.int64()) for name in (N, *self.columns)]
+        return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
+
+    def table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
+        """Rows that are not images."""
+        kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
+        zeros = dict.fromkeys(self.columns, np.zeros(len(rows), dtype=np.int64))
+        return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
+
+    def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
+        """Files that could not be read and may be left out.
+
+        Raises:
+            InputErrors: they may not; faults of records.
+            InputError: several models.
+        """
+        bad_files = sorted(map(unpacked, of_kind(counts, "bad_file")), key=str)
+        if bad_files and on_bad_file == "fail":
+            raise InputErrors(bad_files)
+        if found := of_kind(counts, "fault"):
+            faults = [(unpacked(key), n) for key, n in found.items()]
+            shown = sorted(faults, key=lambda each: (each[0].path or "", each[0].line or 0))[: InputErrors.SHOWN]
+            total = of_kind(counts, "total").get(b"faults", 0)
+            raise InputErrors([error for error, _ in shown], total, sum(n for _, n in shown))
+        models = [model.decode("utf-8", "surrogatepass") or None for model in sorted(of_kind(counts, "model"))]
+        if len(models) > 1:
+            raise mixed_models(self.source, None, models, f"score the {self.records} of each by themselves")
+        return bad_files
+
+
+@dataclass(frozen=True)
+class Counter(Counted[CaptionScores]):
+    """Turns captions into tables of counts.
 
     Attributes:
         scorer: what is counted.
         options: what becomes of faulty records.
-        source: name of the captions in messages.
     """
 
     scorer: CaptionScorer
     options: ScoringOptions
-    source: str
+
+    records = "captions"
+    needed = ("image_id", "caption")
+    read = READ
+    row_groups = True
 
     __repr__ = fields_in_short
 
@@ -105,13 +201,12 @@ class Counter:
             return Truth.of(oracle_of(given), vocabulary_of(names), any_fingerprint=any_fingerprint)
 
         dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
-        return cls(CaptionScorer.of(seen(truth, vocabulary), dagger, options), options, source)
+        return cls(source, CaptionScorer.of(seen(truth, vocabulary), dagger, options), options)
 
     @property
-    def schema(self) -> Any:
-        """Of every table of counts."""
-        counts = [(name, pa.int64()) for name in (N, *self.scorer.columns)]
-        return pa.schema([(KIND, pa.string()), (KEY, pa.binary()), *counts])
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`Counted`."""
+        return self.scorer.columns
 
     def of_batches(self, batches: Iterable[Any]) -> Any:
         """Counts of record batches or tables with ``image_id`` and ``caption`` (and ``id``, ``model``).
@@ -134,14 +229,7 @@ class Counter:
         return self._counts(self.source, lambda on_error: blocks())
 
     def of_parts(self, parts: Any) -> Any:
-        """Counts of files and of row groups of files; what cannot be read is a row of its own, without counts.
-
-        Args:
-            parts: a pyarrow Table of ``path`` and ``row_group`` (WHOLE_FILE: all of it), see :func:`~.files.parts_of`.
-
-        Returns:
-            A pyarrow Table.
-        """
+        """See :class:`Counted`."""
         found = [self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist()]
         return merged([self.schema.empty_table(), *found])
 
@@ -150,7 +238,7 @@ class Counter:
             return self._counts(f"{path} (row group {group})", lambda on_error: parquet_blocks(path, group))
         notes: list[str] = []
         found = self._counts(path, lambda on_error: caption_blocks(path, on_error=on_error, warn=notes.append))
-        return pa.concat_tables([found, self._table([("note", note.encode(), 1) for note in notes])])
+        return pa.concat_tables([found, self.table([("note", note.encode(), 1) for note in notes])])
 
     def _counts(self, source: str, read: Reader) -> Any:
         sums = Sums(self.scorer, self.options, source)
@@ -160,7 +248,7 @@ class Counter:
             try:
                 block = next(blocks, None)
             except (InputError, InputErrors) as error:  # of a file that breaks off nothing counts
-                return self._table([("bad_file", _packed(_first(error, source)), 1)])
+                return self.table([("bad_file", packed(first_of(error, source)), 1)])
             if block is None:
                 return self._of_sums(sums)
             sums.add(work(block))
@@ -173,54 +261,25 @@ class Counter:
         rows += [("model", model.encode("utf-8", "surrogatepass"), 1) for model in sums.checks.models]
         if len(sums.checks.hashes):
             rows.append(("ids", sums.checks.hashes.tobytes(), 1))
-        rows += [("fault", _packed(e), n) for e, n in zip(sums.faults.errors, sums.faults.records, strict=True)]
+        rows += [("fault", packed(e), n) for e, n in zip(sums.faults.errors, sums.faults.records, strict=True)]
         rows.append(("total", b"faults", sums.faults.total))
         table = sums.counts.table()
         ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
         images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
         counts = dict(zip(table.columns, table.rows.T, strict=True))
-        return pa.concat_tables([pa.table({**images, **counts}, schema=self.schema), self._table(rows)])
+        return pa.concat_tables([pa.table({**images, **counts}, schema=self.schema), self.table(rows)])
 
-    def _table(self, rows: Sequence[tuple[str, bytes, int]]) -> Any:
-        """Rows that are not images."""
-        kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
-        zeros = dict.fromkeys(self.scorer.columns, np.zeros(len(rows), dtype=np.int64))
-        return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
-
-    def scores(
+    def run(
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
     ) -> CaptionScores:
-        """The metrics of the summed counts, as one process would have found them.
+        """See :class:`Counted`."""
+        notes = [note.decode() for note in of_kind(counts, "note")]
+        return scores_of(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
 
-        Args:
-            counts: all tables, summed: a pyarrow Table.
-            name: of the system.
-            on_bad_file: what becomes of files that could not be read.
-            resampling: of the intervals.
-
-        Raises:
-            InputErrors, InputError: faults by file and line; files that could not be read; nothing left to score.
-        """
-        found = {
-            kind: _of_kind(counts, kind) for kind in ("total", "label", "model", "ids", "note", "fault", "bad_file")
-        }
-        notes = [note.decode() for note in found["note"]]
-        tally = self._tally(counts, found, on_bad_file)
-        return scores_of(tally, self.scorer, name, resampling, notes)
-
-    def _tally(self, counts: Any, found: dict[str, dict[bytes, int]], on_bad_file: OnBadFile) -> Tally:
-        totals = {name.decode(): n for name, n in found["total"].items()}
-        bad_files = sorted(map(_unpacked, found["bad_file"]), key=str)
-        if bad_files and on_bad_file == "fail":
-            raise InputErrors(bad_files)
-        if found["fault"]:
-            faults = [(_unpacked(key), n) for key, n in found["fault"].items()]
-            shown = sorted(faults, key=lambda each: (each[0].path or "", each[0].line or 0))[: InputErrors.SHOWN]
-            raise InputErrors([error for error, _ in shown], totals["faults"], sum(n for _, n in shown))
-        if len(found["model"]) > 1:
-            models = [model.decode("utf-8", "surrogatepass") for model in found["model"]]
-            raise mixed_models(self.source, None, sorted(models), "score the captions of each by themselves")
-        twice = _twice(found["ids"])
+    def _tally(self, counts: Any, on_bad_file: OnBadFile) -> Tally:
+        totals = {name.decode(): n for name, n in of_kind(counts, "total").items()}
+        bad_files = self.bad_files(counts, on_bad_file)
+        twice = _twice(of_kind(counts, "ids"))
         if twice:
             reason = f"{twice:,} ids appear twice: a file or a block was given twice, or ids are unique in a file only"
             raise InputError(reason, path=self.source)
@@ -231,7 +290,7 @@ class Counter:
         sums.totals.update((name, totals.get(name, 0)) for name in sums.totals)
         ids = self.scorer.truths[0].vocabulary.label_ids
         sums.mentioned = np.zeros(len(ids), dtype=np.int64)
-        for label, n in found["label"].items():
+        for label, n in of_kind(counts, "label").items():
             sums.mentioned[ids[label.decode()]] = n
         return sums.tally(bad_files)
 
@@ -276,21 +335,25 @@ def _rows_of_kind(counts: Any, kind: str) -> Any:
     return counts.filter(pc.equal(counts.column(KIND), kind))
 
 
-def _of_kind(counts: Any, kind: str) -> dict[bytes, int]:
+def of_kind(counts: Any, kind: str) -> dict[bytes, int]:
+    """Key -> how often, of the rows of a kind."""
     rows = _rows_of_kind(counts, kind)
     return dict(zip(rows.column(KEY).to_pylist(), rows.column(N).to_pylist(), strict=True))
 
 
-def _first(error: InputError | InputErrors, source: str) -> InputError:
+def first_of(error: InputError | InputErrors, source: str) -> InputError:
+    """What is wrong with a file, in one error."""
     first = error if isinstance(error, InputError) else error.errors[0]
     return InputError(first.reason, path=source, line=first.line)
 
 
-def _packed(error: InputError) -> bytes:
+def packed(error: InputError) -> bytes:
+    """An error as the key of a row."""
     return dump_json([error.path, error.line, error.reason])
 
 
-def _unpacked(key: bytes) -> InputError:
+def unpacked(key: bytes) -> InputError:
+    """The error."""
     path, line, reason = parse_json(key)
     return InputError(reason, path=path, line=line)
 

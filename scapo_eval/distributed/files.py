@@ -65,14 +65,18 @@ def _matching_uris(pattern: str) -> list[str]:
     return [name for name in names if fnmatch.fnmatchcase(name, pattern) and depth in (None, name.count("/"))]
 
 
-def parts_of(paths: Sequence[str]) -> Any:
+def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
     """What workers read by themselves: row groups of own captions in parquet, else whole files.
+
+    Args:
+        paths: the files.
+        row_groups: whether a file may be split.
 
     Returns:
         A pyarrow Table of ``path`` and ``row_group``.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        groups = list(pool.map(_row_groups, paths))
+        groups = list(pool.map(_row_groups, paths)) if row_groups else [[WHOLE_FILE]] * len(paths)
     rows = [(path, group) for path, own in zip(paths, groups, strict=True) for group in own]
     return pa.table(
         {"path": [path for path, _ in rows], "row_group": pa.array([group for _, group in rows], pa.int64())}
@@ -83,7 +87,7 @@ def _row_groups(path: str) -> Sequence[int]:
     try:
         if is_own_parquet(open_source(path, warn=lambda _: None)):
             with open_parquet(path) as file:
-                return range(file.num_row_groups)
+                return range(file.metadata.num_row_groups)
     except ScapoError:  # whoever reads it says what is wrong
         pass
     return [WHOLE_FILE]

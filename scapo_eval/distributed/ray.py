@@ -11,12 +11,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from ..api import TruthGiven
 from ..errors import MissingExtra, ScapoError, check_choice
+from ..io.records import Given
 from ..metrics.capscore import CaptionScores
-from ..results import Resampling
+from ..results import Resampling, Run
 from ..reward import SubsentenceReward
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 
@@ -27,12 +28,16 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
-from .batch import READ, Counter, OnBadFile, Reading, check_columns, engine_errors, merged
+from .answers import AnswerCounter, AnswerReading
+from .batch import Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, merged
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, with_rewards
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Recorded = Union["ray.data.Dataset", str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
+"""A Ray Dataset, or files: a path, a pattern, a URI, or several."""
 
 MERGE_ROWS = 1_000_000
 """Rows of counts that are kept before they are summed."""
@@ -42,7 +47,7 @@ MOST_TASKS = 10_000
 
 
 def score(
-    captions: ray.data.Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    captions: Recorded,
     *,
     truth: TruthGiven,
     name: str | None = None,
@@ -72,18 +77,64 @@ def score(
         InputErrors, InputError: faults by file and line.
         ScapoError: Ray gave up (workers killed again and again, the cluster lost).
     """
+    counter = Counter.of(_source(captions), truth, **reading)
+    return _run(captions, counter, name, workers, on_bad_file, Resampling(resamples, seed))
+
+
+def answers(
+    answers: Recorded,
+    *,
+    benchmark: str,
+    questions: Given | Sequence[str | os.PathLike[str]],
+    name: str | None = None,
+    workers: int | None = None,
+    on_bad_file: OnBadFile = "fail",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    **reading: Unpack[AnswerReading],
+) -> Run:
+    """POPE, PhD or any yes/no questions, on a Ray cluster.
+
+    The run is that of :func:`scapo_eval.pope`, ``phd`` or ``yesno`` over the same answers. A question that is answered
+    in two files, or twice in a data set, is refused: nobody can tell which answer is the first.
+
+    Args:
+        answers: a Ray Dataset with the columns ``id`` and ``response`` (and others of own answers, docs/data.md); or
+            files of any layout that those functions read, as for :func:`score`. A file is read by one worker.
+        benchmark: whose questions they answer: ``pope``, ``phd`` or ``yesno``.
+        questions: question files, or records, as for :func:`scapo_eval.pope`.
+        name, workers, on_bad_file, resamples, seed: as for :func:`score`.
+        reading: ``parser``, ``yes``, ``no``, ``unparsed``, ``model``, as for :func:`scapo_eval.pope`.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+        ScapoError: Ray gave up.
+    """
+    counter = AnswerCounter.of(_source(answers), benchmark, questions, **reading)
+    return _run(answers, counter, name, workers, on_bad_file, Resampling(resamples, seed))
+
+
+def _source(records: Recorded) -> str:
+    return "<Dataset>" if isinstance(records, ray.data.Dataset) else name_of(records)
+
+
+def _run(
+    records: Recorded,
+    counter: Counted[Result],
+    name: str | None,
+    workers: int | None,
+    on_bad_file: OnBadFile,
+    resampling: Resampling,
+) -> Result:
     check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
-    if isinstance(captions, ray.data.Dataset):
-        names = _columns(captions)
-        check_columns(names, ("image_id", "caption"))
-        source, of_files = "<Dataset>", False
-        data = captions.select_columns([name for name in names if name in READ])
+    of_files = not isinstance(records, ray.data.Dataset)
+    if isinstance(records, ray.data.Dataset):
+        names = _columns(records)
+        check_columns(names, counter.needed)
+        data = records.select_columns([name for name in names if name in counter.read])
     else:
-        paths = files_of(captions)
-        source, of_files = name_of(captions), True
-        parts = parts_of(paths).to_pylist()
+        parts = parts_of(files_of(records), row_groups=counter.row_groups).to_pylist()
         data = ray.data.from_items(parts, override_num_blocks=max(1, min(len(parts), MOST_TASKS)))
-    counter = Counter.of(source, truth, **reading)
     tables = data.map_batches(
         _count,
         fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -91,10 +142,8 @@ def score(
         batch_size=None,
         concurrency=workers,
     )
-    name = name or (source if of_files else "captions")
-    return counter.scores(
-        _summed(tables, counter), name, on_bad_file=on_bad_file, resampling=Resampling(resamples, seed)
-    )
+    name = name or (counter.source if of_files else counter.records)
+    return counter.run(_summed(tables, counter), name, on_bad_file=on_bad_file, resampling=resampling)
 
 
 @contextmanager
@@ -165,7 +214,7 @@ def _get(reference: Any) -> Any:
 
 
 def _count(batch: Any, counter: Any, of_files: bool) -> Any:
-    own: Counter = _get(counter)
+    own: Counted[Run] = _get(counter)
     return own.of_parts(batch) if of_files else own.of_batches([batch])
 
 
@@ -173,7 +222,7 @@ def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:
     return with_rewards(_get(reward), batch, image_id, response)
 
 
-def _summed(tables: ray.data.Dataset, counter: Counter) -> Any:
+def _summed(tables: ray.data.Dataset, counter: Counted[Run]) -> Any:
     """All tables of counts, summed while they arrive."""
     kept, rows = [counter.schema.empty_table()], 0
     with _ray_errors():

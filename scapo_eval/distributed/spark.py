@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from ..api import TruthGiven
 from ..errors import MissingExtra, check_choice
+from ..io.records import Given
 from ..metrics.capscore import CaptionScores
-from ..results import Resampling
+from ..results import Resampling, Run
 from ..reward import SubsentenceReward
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 
@@ -25,7 +26,8 @@ try:
 except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
-from .batch import KEY, KIND, READ, Counter, OnBadFile, Reading, check_columns, engine_errors, pa
+from .answers import AnswerCounter, AnswerReading
+from .batch import KEY, KIND, Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, pa
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, reward_fields, with_rewards
 
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+Recorded = Union["DataFrame", str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
+"""A DataFrame, or files: a path, a pattern, a URI, or several."""
+
+
 def score(
-    captions: DataFrame | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    captions: Recorded,
     *,
     truth: TruthGiven,
     name: str | None = None,
@@ -61,15 +67,52 @@ def score(
         InputErrors, InputError: faults by file and line.
         ScapoError: Spark gave up.
     """
+    return _run(
+        captions, Counter.of(_source(captions), truth, **reading), name, on_bad_file, Resampling(resamples, seed)
+    )
+
+
+def answers(
+    answers: Recorded,
+    *,
+    benchmark: str,
+    questions: Given | Sequence[str | os.PathLike[str]],
+    name: str | None = None,
+    on_bad_file: OnBadFile = "fail",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    **reading: Unpack[AnswerReading],
+) -> Run:
+    """POPE, PhD or any yes/no questions, on Spark; see :func:`scapo_eval.distributed.ray.answers`.
+
+    Args:
+        answers: a DataFrame with the columns ``id`` and ``response``; or files.
+        benchmark, questions, reading: as there.
+        name, on_bad_file, resamples, seed: as for :func:`score`.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+        ScapoError: Spark gave up.
+    """
+    counter = AnswerCounter.of(_source(answers), benchmark, questions, **reading)
+    return _run(answers, counter, name, on_bad_file, Resampling(resamples, seed))
+
+
+def _source(records: Recorded) -> str:
+    return "<DataFrame>" if isinstance(records, DataFrame) else name_of(records)
+
+
+def _run(
+    records: Recorded, counter: Counted[Result], name: str | None, on_bad_file: OnBadFile, resampling: Resampling
+) -> Result:
     check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
-    of_files = not isinstance(captions, DataFrame)
-    if isinstance(captions, DataFrame):
-        check_columns(captions.columns, ("image_id", "caption"))
-        source, data = "<DataFrame>", captions.select(*(each for each in captions.columns if each in READ))
+    of_files = not isinstance(records, DataFrame)
+    if isinstance(records, DataFrame):
+        check_columns(records.columns, counter.needed)
+        data = records.select(*(each for each in records.columns if each in counter.read))
     else:
-        source, parts = name_of(captions), parts_of(files_of(captions))
+        parts = parts_of(files_of(records), row_groups=counter.row_groups)
         data = SparkSession.builder.getOrCreate().createDataFrame(parts).repartition(max(1, parts.num_rows))
-    counter = Counter.of(source, truth, **reading)
     shared = data.sparkSession.sparkContext.broadcast(counter)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -84,10 +127,8 @@ def score(
             found = counts.toArrow()
     finally:
         shared.destroy()
-    name = name or (source if of_files else "captions")
-    return counter.scores(
-        found.cast(counter.schema), name, on_bad_file=on_bad_file, resampling=Resampling(resamples, seed)
-    )
+    name = name or (counter.source if of_files else counter.records)
+    return counter.run(found.cast(counter.schema), name, on_bad_file=on_bad_file, resampling=resampling)
 
 
 def reward(

@@ -10,18 +10,25 @@ import base64
 import hashlib
 import io
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..errors import MissingExtra, ScapoError
+from ..errors import InputError, MissingExtra, ScapoError
+from ..io.files import read_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_PIXELS = 178_956_970
-"""Pillow's own limit of 2 x 2**29 / 6 pixels: a larger picture is a decompression bomb."""
+MAX_PIXELS, MAX_FILE = 100 * 2**20, 256 * 2**20
+"""Pixels, and bytes of a file: a larger picture takes more than a GiB on its way to a model (a small file may promise
+any number of pixels)."""
+
+_FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow knows more, of which EPS starts another program (Ghostscript) with what the file says."""
+
+_STRIP = 2**22  # pixels that are computed at a time, where that takes several times their memory
 
 _EXIF_ORIENTATION = 0x0112
 _PASSED_ON = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
@@ -40,7 +47,7 @@ def fingerprint(path: str) -> str:
     Raises:
         ImageFault: the file is not found, unreadable or empty.
     """
-    return hashlib.sha256(_bytes(path)).hexdigest()[:16]
+    return hashlib.sha256(file_bytes(path)).hexdigest()[:16]
 
 
 def load(path: str) -> Image:
@@ -50,7 +57,7 @@ def load(path: str) -> Image:
         ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
-    return _decode(_bytes(path), path)[0]
+    return _decode(file_bytes(path), path)[0]
 
 
 def check(path: str) -> None:
@@ -69,7 +76,7 @@ def data_url(path: str) -> str:
         ImageFault: the file is not a readable image.
         MissingExtra: Pillow is not installed.
     """
-    data = _bytes(path)
+    data = file_bytes(path)
     image, as_is = _decode(data, path)
     if as_is is None:
         sink = io.BytesIO()
@@ -78,13 +85,16 @@ def data_url(path: str) -> str:
     return f"data:{as_is};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def _bytes(path: str) -> bytes:
+def file_bytes(path: str) -> bytes:
+    """The file as it is.
+
+    Raises:
+        ImageFault: not found, unreadable, empty, too large, or no file.
+    """
     try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise ImageFault(f"{path}: file not found") from None
-    except OSError as error:
-        raise ImageFault(f"{path}: {error.strerror}") from None
+        data = read_regular(path, MAX_FILE)
+    except InputError as error:
+        raise ImageFault(str(error)) from None
     if not data:
         raise ImageFault(f"{path}: the file is empty (0 bytes)")
     return data
@@ -96,25 +106,34 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise MissingExtra("http", "reading images") from None
+    Image.init()
+    formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
-        with Image.open(io.BytesIO(data)) as opened:
-            if opened.width * opened.height > MAX_PIXELS:
-                raise ImageFault(f"{path}: {opened.width} x {opened.height} pixels are too many")
-            opened.load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of damaged metadata and of the number of pixels
+            image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
+            if image.width * image.height > MAX_PIXELS:
+                raise ImageFault(f"{path}: {image.width} x {image.height} pixels are too many")
+            image.load()
             plain = (
-                opened.mode in ("RGB", "L")
-                and not getattr(opened, "is_animated", False)
-                and opened.getexif().get(_EXIF_ORIENTATION, 1) == 1
-                and "transparency" not in opened.info
+                image.mode in ("RGB", "L")
+                and not getattr(image, "is_animated", False)
+                and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
+                and "transparency" not in image.info
             )
-            as_is = _PASSED_ON.get(opened.format or "") if plain else None
-            return _rgb(ImageOps.exif_transpose(opened)), as_is
+            as_is = _PASSED_ON.get(image.format or "") if plain else None
+            ImageOps.exif_transpose(image, in_place=True)
+            return _rgb(image), as_is
+    except ImageFault:
+        raise
     except UnidentifiedImageError:
         raise ImageFault(f"{path}: not a valid image, or of an unknown format") from None
     except Image.DecompressionBombError:
         raise ImageFault(f"{path}: too many pixels") from None
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise on damage
-        raise ImageFault(f"{path}: damaged image ({error})") from None
+    except MemoryError:
+        raise ImageFault(f"{path}: damaged image, or too large for the memory") from None
+    except Exception as error:  # Pillow's decoders do not document what they raise on damage
+        raise ImageFault(f"{path}: damaged image ({str(error) or type(error).__name__})") from None
 
 
 def _rgb(image: Image) -> Image:
@@ -123,14 +142,39 @@ def _rgb(image: Image) -> Image:
     if image.mode.startswith("I") or image.mode == "F":  # 16 bits: convert("RGB") would clip at 255
         import numpy as np
 
-        values = np.asarray(image, dtype=np.float64)
-        top = 255.0 if values.max(initial=0.0) <= 255 else 65535.0
-        image = Image.fromarray(np.clip(values * (255.0 / top), 0, 255).round().astype(np.uint8))
+        top = 255.0 if max(np.nan_to_num(strip).max(initial=0.0) for strip in _strips(image)) <= 255 else 65535.0
+
+        def scaled(strip: Image.Image) -> Image.Image:
+            values = np.nan_to_num(np.asarray(strip, dtype=np.float64))
+            return Image.fromarray(np.clip(values * (255.0 / top), 0, 255).round().astype(np.uint8)).convert("RGB")
+
+        return _by_strips(image, scaled)
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
+
+        def on_white(strip: Image.Image) -> Image.Image:
+            white = Image.new("RGBA", strip.size, "white")
+            return Image.alpha_composite(white, strip.convert("RGBA")).convert("RGB")
+
+        return _by_strips(image, on_white)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _by_strips(image: Image, change: Callable[[Image], Image]) -> Image:
+    """A changed RGB copy, without several copies in between."""
+    from PIL import Image
+
+    made = Image.new("RGB", image.size)
+    top = 0
+    for strip in _strips(image):
+        made.paste(change(strip), (0, top))
+        top += strip.height
+    return made
+
+
+def _strips(image: Image) -> Iterator[Image]:
+    rows = max(1, _STRIP // max(1, image.width))
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
 class Cache(Generic[Value]):

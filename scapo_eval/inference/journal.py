@@ -16,7 +16,7 @@ import msgspec
 
 from ..engines import Completion
 from ..errors import InputError
-from ..io.files import dump_json, parse_json
+from ..io.files import MAX_LINE, dump_json, parse_json
 
 SUFFIX = ".journal"
 
@@ -54,7 +54,11 @@ class Journal:
         if fresh:
             os.ftruncate(self._file, 0)
         else:
-            self._read(warn)
+            try:
+                self._read(warn)
+            except BaseException:
+                os.close(self._file)
+                raise
 
     def __enter__(self) -> Journal:
         return self
@@ -115,7 +119,10 @@ class Journal:
         """Indexes the completions of earlier runs; failures are left out, so that their requests are made again."""
         damaged = 0
         with open(self.path, "rb") as stream:
-            for line in stream:
+            for line in iter(lambda: stream.readline(MAX_LINE), b""):
+                if len(line) == MAX_LINE:
+                    reason = f"a line of more than {MAX_LINE >> 20} MiB is not a completion"
+                    raise InputError(reason, path=str(self.path))
                 if not line.endswith(b"\n"):  # the process was killed while it wrote this
                     os.ftruncate(self._file, self._end)
                     break

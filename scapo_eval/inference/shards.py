@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
+import msgspec
 import orjson
 
 from ..errors import InputError
-from ..io.files import atomic_write, dump_json, iter_lines, parse_json, read_json
+from ..io.files import atomic_write, convert_as, dump_json, iter_lines, parse_json, read_as, refuse_replacing
 from ..signature import digest
 from .journal import SUFFIX
 
@@ -36,6 +38,36 @@ _OF_THE_RUN = frozenset(
 """Facts of a run card in which the shards of one work may differ."""
 
 Item = TypeVar("Item")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True):
+    """What ``OUTPUT.shard.json`` holds; see :meth:`Share.write`."""
+
+    format: Literal["scapo-shard/1"]
+    number: int
+    of: int
+    work: str
+    rows_in_all: Count | None
+    rows: list[Count]
+    failed: list[Count]
+
+    def __post_init__(self) -> None:
+        Shard(self.number, self.of)
+
+
+class _Images(msgspec.Struct):
+    n: Count
+
+
+class _Card(msgspec.Struct):
+    """What of a run card a merge adds up."""
+
+    environment: Any
+    images: _Images
+    counts: dict[str, int | float]
+    started: str
+    finished: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +82,10 @@ class Shard:
     number: int
     of: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of:
+            raise ValueError(f"not a valid shard: {self} (expected NUMBER/OF, from 1/64 to 64/64)")
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
@@ -60,11 +96,10 @@ class Shard:
         Raises:
             ValueError: not a valid shard.
         """
-        found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
-        shard = cls(int(found[1]), int(found[2])) if found else None
-        if shard is None or not 1 <= shard.number <= shard.of:
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if found is None:
             raise ValueError(f"not a valid shard: '{text}' (expected NUMBER/OF, from 1/64 to 64/64)")
-        return shard
+        return cls(int(found[1]), int(found[2]))
 
     def has(self, key: str) -> bool:
         """Whether the item with this content is this shard's."""
@@ -157,13 +192,15 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
             shards have the same row.
     """
     shards = {path: _read(path) for path in paths}
-    check_complete([(path, Shard(shards[path]["number"], shards[path]["of"])) for path in paths])
-    paths = sorted(paths, key=lambda path: int(shards[path]["number"]))
-    cards = [_card(path) for path in paths]
+    check_complete([(path, Shard(shards[path].number, shards[path].of)) for path in paths])
+    paths = sorted(paths, key=lambda path: shards[path].number)
+    refuse_replacing(_written(output), [name for path in paths for name in (*_written(path), f"{path}{SHARD_SUFFIX}")])
+    cards = [read_as(f"{path}{CARD_SUFFIX}", dict[str, Any]) for path in paths]
     _check_alike(paths, [shards[path] for path in paths], cards)
-    made = _ordered(paths, shards, "rows", "")
-    failed = _ordered(paths, shards, "failed", FAILED_SUFFIX)
-    whole = next((each["rows_in_all"] for each in shards.values() if each["rows_in_all"] is not None), 0)
+    card = _whole_card(output, paths, cards)
+    made = _ordered(paths, {path: shards[path].rows for path in paths}, "")
+    failed = _ordered(paths, {path: shards[path].failed for path in paths}, FAILED_SUFFIX)
+    whole = next((each.rows_in_all for each in shards.values() if each.rows_in_all is not None), 0)
     if both := made.keys() & failed.keys():
         raise InputError(f"row {min(both) + 1} has failed in one shard and not in another", path=output)
     if len(made) + len(failed) != whole:
@@ -171,7 +208,8 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
     _write_lines(output, made)
     _write_lines(f"{output}{FAILED_SUFFIX}", failed, keep_empty=False)
     completions, differing = merge_journals([f"{path}{SUFFIX}" for path in paths], f"{output}{SUFFIX}")
-    _write_card(output, cards)
+    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
+        stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     return Merged(len(paths), len(made), len(failed), completions, differing)
 
 
@@ -192,10 +230,10 @@ def check_complete(shards: Sequence[tuple[str, Shard]]) -> None:
         if shard.number in seen:
             raise InputError(f"shard {shard} appears twice ({seen[shard.number]} and {path})", path=path)
         seen[shard.number] = path
-    missing = [number for number in range(1, first.of + 1) if number not in seen]
-    if missing:
-        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        raise InputError(f"{len(missing):,} of {first.of:,} shards are missing: {shown}")
+    if missing := first.of - len(seen):
+        named = islice((number for number in count(1) if number not in seen), min(missing, 10))
+        shown = ", ".join(map(str, named)) + (", ..." if missing > 10 else "")
+        raise InputError(f"{missing:,} of {first.of:,} shards are missing: {shown}")
 
 
 def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
@@ -226,25 +264,21 @@ def merge_journals(paths: Sequence[str], output: str) -> tuple[int, int]:
     return len(kept), len(different)
 
 
-def _read(path: str) -> dict[str, Any]:
+def _written(output: str) -> list[str]:
+    return [output, f"{output}{FAILED_SUFFIX}", f"{output}{SUFFIX}", f"{output}{CARD_SUFFIX}"]
+
+
+def _read(path: str) -> _Part:
     beside = f"{path}{SHARD_SUFFIX}"
     if not Path(beside).is_file():
         raise InputError(f"not a shard's output: {beside} not found (--shard writes it)", path=path)
-    found = read_json(beside)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(f"not a valid shard file of the format {FORMAT}", path=beside)
-    return found
+    return read_as(beside, _Part)
 
 
-def _card(path: str) -> dict[str, Any]:
-    card: dict[str, Any] = read_json(f"{path}{CARD_SUFFIX}")
-    return card
-
-
-def _check_alike(paths: Sequence[str], shards: Sequence[dict[str, Any]], cards: Sequence[dict[str, Any]]) -> None:
+def _check_alike(paths: Sequence[str], shards: Sequence[_Part], cards: Sequence[dict[str, Any]]) -> None:
     first = {key: value for key, value in cards[0].items() if key not in _OF_THE_RUN}
     for path, shard, card in zip(paths, shards, cards, strict=True):
-        if shard["work"] != shards[0]["work"]:
+        if shard.work != shards[0].work:
             raise InputError(
                 f"is a shard of other work than {paths[0]} (other images, questions or answers)", path=path
             )
@@ -254,12 +288,12 @@ def _check_alike(paths: Sequence[str], shards: Sequence[dict[str, Any]], cards: 
             raise InputError(f"was made otherwise than {paths[0]}: {', '.join(differing)} differ", path=path)
 
 
-def _ordered(paths: Sequence[str], shards: dict[str, dict[str, Any]], name: str, suffix: str) -> dict[int, bytes]:
+def _ordered(paths: Sequence[str], named: Mapping[str, list[int]], suffix: str) -> dict[int, bytes]:
     """Row -> its line, of all shards."""
     found: dict[int, bytes] = {}
     owner: dict[int, str] = {}
     for path in paths:
-        rows, file = shards[path][name], f"{path}{suffix}"
+        rows, file = named[path], f"{path}{suffix}"
         lines = [line for _, line in iter_lines(file)] if rows else []
         if len(lines) != len(rows):
             raise InputError(f"damaged: holds {len(lines):,} records, its shard file names {len(rows):,}", path=file)
@@ -284,16 +318,16 @@ def _write_lines(output: str, rows: dict[int, bytes], *, keep_empty: bool = True
         stream.writelines(lines())
 
 
-def _write_card(output: str, cards: Sequence[dict[str, Any]]) -> None:
+def _whole_card(output: str, paths: Sequence[str], cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The run card of the whole; its facts are those of the first shard, or are added up."""
+    parts = [convert_as(card, _Card, f"{path}{CARD_SUFFIX}") for path, card in zip(paths, cards, strict=True)]
     counts: dict[str, Any] = {}
-    for card in cards:
-        for name, value in card["counts"].items():
+    for part in parts:
+        for name, value in part.counts.items():
             counts[name] = counts.get(name, 0) + value
-    whole = {
-        **cards[0], "output": Path(output).name, "environment": [card["environment"] for card in cards],
-        "images": {"n": sum(card["images"]["n"] for card in cards)}, "counts": counts,
-        "started": min(card["started"] for card in cards), "finished": max(card["finished"] for card in cards),
-        "requests_per_second": None, "completion_tokens_per_second": None, "shards": len(cards),
+    return {
+        **cards[0], "output": Path(output).name, "environment": [part.environment for part in parts],
+        "images": {"n": sum(part.images.n for part in parts)}, "counts": counts,
+        "started": min(part.started for part in parts), "finished": max(part.finished for part in parts),
+        "requests_per_second": None, "completion_tokens_per_second": None, "shards": len(parts),
     }  # fmt: skip
-    with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
-        stream.write(orjson.dumps(whole, option=orjson.OPT_INDENT_2) + b"\n")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UNFIT, InputError, InputErrors, unfit
+from ..errors import UNFIT, InputError, InputErrors, short_repr, unfit
 from ..ids import canonical_image_id
 from ..io.containers import open_rows
 from ..io.fields import find_image, image_id_in
@@ -54,10 +54,14 @@ class ImageFolder:
     def find(self, name: str) -> str:
         """Path of the image's file: the name below the root, else the only file with this name or id in any subfolder.
 
-        Where no file or several match, it is a path that does not exist, so that the item fails with its name.
+        Where no file or several match, it is a path that does not exist, so that the item fails with its name. A name
+        that leads out of the root (an absolute path, ``..``) is looked for by its last part only.
         """
-        direct = self._root / name
-        if direct.is_file() or not self._search:
+        if not self._search:
+            return str(self._root / name)
+        path = Path(name)
+        direct = self._root / (path.name if path.is_absolute() or ".." in path.parts else name)
+        if direct.is_file():
             return str(direct)
         if self._index is None:
             self._index = _index(self._root)
@@ -100,18 +104,18 @@ def find_images(sources: Iterable[str], root: str | None = None, limit: int | No
         InputErrors: two images have the same id.
     """
     found: list[ImageFile] = []
+    first: dict[str, ImageFile] = {}
+    faults = []
     for source in sources:
         of_source = list(_of_source(source, root))
         if not of_source:
             raise InputError("images not found", path=source)
         found += of_source
-    first: dict[str, ImageFile] = {}
-    faults = []
-    for picture in found:
-        earlier = first.setdefault(picture.image_id, picture)
-        if earlier is not picture:
-            reason = f"has the same image id {picture.image_id!r} as {earlier.path}"
-            faults.append(InputError(reason, path=picture.path))
+        for picture in of_source:
+            earlier = first.setdefault(picture.image_id, picture)
+            if earlier is not picture:
+                reason = f"{picture.path} has the same image id {short_repr(picture.image_id)} as {earlier.path}"
+                faults.append(InputError(reason, path=source))
     if faults:
         raise InputErrors(faults)
     return found[:limit]

@@ -253,9 +253,9 @@ def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[A
     """
     with open_parquet(path) as file:
         first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
-        columns = [name for name in READ if name in file.schema_arrow.names]
-        groups = range(file.num_row_groups) if row_group is None else [row_group]
-        for batch in file.iter_batches(ARROW_BLOCK, groups, columns):
+        columns = [name for name in READ if name in file.names]
+        groups = range(file.metadata.num_row_groups) if row_group is None else [row_group]
+        for batch in file.batches(ARROW_BLOCK, groups, columns):
             yield ArrowBlock(display_name(path), first, batch)
             first += batch.num_rows
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from ..errors import InputError, MissingExtra
 from .files import (
@@ -233,12 +233,12 @@ def _sheet(path: str | Path, name: str) -> Iterator[tuple[Any, ...]]:
         raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
     data = read_bytes(path)
     with decoding("xlsx workbook", path):
-        check_archive(data, name)
+        check_archive(io.BytesIO(data), name)
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
         yield from book.worksheets[0].iter_rows(values_only=True)
 
 
-def check_archive(data: bytes, name: str) -> None:
+def check_archive(stream: BinaryIO, name: str) -> None:
     """Refuses a zip archive whose members would unpack to more than the limit; they cannot give more than they say.
 
     Raises:
@@ -246,8 +246,9 @@ def check_archive(data: bytes, name: str) -> None:
     """
     import zipfile
 
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        check_decoded(sum(member.file_size for member in archive.infolist()), len(data), name)
+    with zipfile.ZipFile(stream) as archive:
+        check_decoded(sum(member.file_size for member in archive.infolist()), stream.seek(0, io.SEEK_END), name)
+    stream.seek(0)
 
 
 def _character(match: re.Match[str]) -> str:
@@ -257,7 +258,7 @@ def _character(match: re.Match[str]) -> str:
 def _parquet(path: str | Path) -> Iterator[Row]:
     number = 0
     with open_parquet(path) as file:
-        for batch in file.iter_batches(batch_size=4096):
+        for batch in file.batches(4096):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record

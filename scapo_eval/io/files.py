@@ -22,8 +22,10 @@ from contextlib import contextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
+import msgspec
+import numpy as np
 import orjson
 
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError
@@ -38,12 +40,16 @@ MAX_WHOLE = 4 * 2**30
 MAX_UNPACKED, MAX_RATIO = 32 * 2**20, 50
 """Bytes; a compressed file may unpack to so many, or to so many times its own size (texts: 3 to 20 times)."""
 
+MAX_VALUES, MAX_SPREAD = 512 * 2**20, 12
+"""Bytes; the values of one JSON document may take so much memory, or so many times its size (data: 1 to 8 times)."""
+
 MAX_FAULTS = 100_000
 """Faults of one input after which reading stops."""
 
 _LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
 
 STDIN = "-"
+Form = TypeVar("Form")
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -270,6 +276,52 @@ def _os_reason(error: BaseException) -> str:
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
+def read_regular(path: str | Path, most: int | None = None) -> bytes:
+    """A whole file that other files name, as it is: no device or pipe, whose end may never come.
+
+    Args:
+        path: the file.
+        most: bytes that it may have; None: as :func:`limit_decoded` says.
+
+    Raises:
+        InputError: it cannot be read, is no file, or larger.
+    """
+    name = str(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # of a pipe that nobody writes to it returns, too
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise InputError("is a directory, not a file", path=name)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError("is no file (a device, pipe or socket)", path=name)
+            if most is not None and status.st_size > most:
+                raise InputError(f"is larger than {most >> 20:,} MiB", path=name)
+            check_decoded(status.st_size, None, name)
+            with open(descriptor, "rb", closefd=False) as stream:
+                return stream.read(status.st_size + 1 if most is None else most)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InputError(_os_reason(error), path=name) from None
+    except ValueError as error:
+        if isinstance(error, ScapoError):
+            raise
+        raise InputError("not a valid file name", path=name) from None  # a NUL, a lone surrogate
+
+
+def read_text(path: str | Path) -> str:
+    """A text in UTF-8, such as a prompt.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8, with the line.
+    """
+    data = read_bytes(path)
+    if (bad := not_utf8(data)) is not None:
+        raise InputError("not a valid UTF-8 text", path=display_name(path), line=data.count(b"\n", 0, bad) + 1)
+    return data.decode("utf-8")
+
+
 def read_bytes(path: str | Path) -> bytes:
     """The whole file, decompressed, without a byte-order mark.
 
@@ -311,6 +363,23 @@ def read_json(path: str | Path, *, unique: bool = False) -> Any:
         raise json_fault(name, data, error) from None
 
 
+def read_as(path: str | Path, form: type[Form]) -> Form:
+    """The file's one JSON value, as a type that msgspec knows.
+
+    Raises:
+        InputError: it cannot be read, or is of another form, with the place in it.
+    """
+    return convert_as(read_json(path), form, path)
+
+
+def convert_as(value: Any, form: type[Form], path: str | Path) -> Form:
+    """A value of a file as a type that msgspec knows; see :func:`read_as`."""
+    try:
+        return msgspec.convert(value, form)
+    except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
+        raise InputError(f"damaged: {error}", path=display_name(path)) from None
+
+
 def parse_json(data: bytes, *, unique: bool = False) -> Any:
     """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
 
@@ -321,6 +390,7 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
     Raises:
         ValueError: not valid JSON.
     """
+    check_values(data)
     try:
         value = orjson.loads(data)
         if not unique or not _may_repeat_keys(data, value):
@@ -332,6 +402,29 @@ def parse_json(data: bytes, *, unique: bool = False) -> Any:
             raise
         return _parse_leniently(data, error)
     return _parse_leniently(data, ValueError("nested too deeply"), unique=True)
+
+
+def check_values(data: bytes) -> None:
+    """Refuses JSON of small parts without end (``[[],[],[]...``), whose values take 25 times the memory of the text.
+
+    Raises:
+        ValueError: they take more than the limit.
+    """
+    if len(data) * 25 <= MAX_VALUES:
+        return
+    counts = dict.fromkeys(b'[{",:.', 0)
+    for start in range(0, len(data), 2**20):
+        part = np.frombuffer(data, np.uint8, min(2**20, len(data) - start), start)
+        for mark in counts:
+            counts[mark] += int(np.count_nonzero(part == mark))
+    lists, objects, quotes, commas, colons, points = counts.values()
+    texts = max(0, quotes // 2 - colons)  # the keys of objects are shared
+    size = 8 * (commas + lists + objects) + 56 * (lists + texts) + 64 * objects + 24 * points
+    size += 120 * min(objects, colons)  # those that are not empty
+    limit = max(MAX_VALUES, MAX_SPREAD * len(data)) if _max_decoded is None else _max_decoded
+    if size > limit:
+        took = f"its values would take about {size / 2**30:.1f} GiB, {size // len(data)} times its own size"
+        raise ValueError(f"{took}; allow more with --max-decoded SIZE")
 
 
 def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:

@@ -1,13 +1,19 @@
-"""A value with large arrays for processes that cannot inherit memory: the arrays in one file that all of them map."""
+"""Large arrays in files that processes map: one copy for all of them, of which each holds the pages that it reads."""
 
 from __future__ import annotations
 
+import io
+import math
 import mmap
 import os
 import pickle
+import struct
 import tempfile
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 Value = TypeVar("Value")
 
@@ -56,3 +62,39 @@ def _opened(path: str, data: bytes, spans: list[tuple[int, int]]) -> Mapped[obje
     with open(path, "rb") as stream:
         file = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     return Mapped(pickle.loads(data, buffers=[file[start : start + size] for start, size in spans]))
+
+
+def stored_array(stream: BinaryIO, name: str) -> NDArray[Any] | None:
+    """An array of an ``.npz`` file where it lies, mapped and read-only; None: it must be read.
+
+    Args:
+        stream: the file, open, at its beginning; it is there again when this returns.
+        name: of the array.
+
+    Raises:
+        BadZipFile, ValueError...: the file is damaged.
+    """
+    import zipfile
+
+    if not isinstance(stream, io.BufferedReader):
+        return None
+    with zipfile.ZipFile(stream) as archive:
+        member = archive.NameToInfo.get(f"{name}.npy")
+        if member is None or member.compress_type != zipfile.ZIP_STORED:
+            return None
+        with archive.open(member) as content:
+            if np.lib.format.read_magic(content) != (1, 0):
+                return None
+            shape, by_columns, kind = np.lib.format.read_array_header_1_0(content)
+            begin = content.tell()
+            if by_columns or kind.hasobject or begin + kind.itemsize * math.prod(shape) != member.file_size:
+                return None
+            while content.read(1 << 20):  # to the end, where its checksum is compared
+                pass
+    stream.seek(member.header_offset)
+    header = stream.read(30)
+    begin += stream.tell() + sum(struct.unpack("<HH", header[26:]))  # its name, its further fields
+    stream.seek(0)
+    file = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    array: NDArray[Any] = np.ndarray(shape, kind, buffer=file, offset=begin)
+    return array

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
-from .files import FaultList, display_name, iter_records, read_bytes
+from .files import STDIN, FaultList, display_name, is_remote, iter_records, read_bytes
 from .records import Readable, Records
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
@@ -15,6 +18,7 @@ from .truth_table import read_table_truth
 from .truth_visual_genome import is_visual_genome, read_visual_genome
 
 _HEAD = 65_536
+ZIP = b"PK\x03\x04"
 _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
 
 
@@ -28,12 +32,17 @@ def read_truth(path: Readable) -> TruthColumns:
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
     source = display_name(path)
+    if str(path) != STDIN and not is_remote(path) and os.path.isfile(path):
+        with suppress(OSError), open(path, "rb") as stream:  # what is wrong with it is said below
+            if stream.read(4) == ZIP:
+                stream.seek(0)
+                return read_npz(stream, source)
     data = read_bytes(path)
     head = data[:_HEAD].lstrip()
     if not head and not data.strip():
         raise InputError("the file is empty", path=source)
-    if data[:4] == b"PK\x03\x04":
-        return read_npz(data, source)
+    if data[:4] == ZIP:
+        return read_npz(io.BytesIO(data), source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]

@@ -19,6 +19,8 @@ from .files import FaultList, json_type
 MAX_CELLS = 2**31
 """Cells of a matrix that is built in memory (2 GiB)."""
 
+_PART = 2**23
+
 
 @dataclass(frozen=True)
 class TruthColumns:
@@ -37,6 +39,7 @@ class TruthColumns:
             is not present is unknown then, and ``unknown`` is empty. None: any other cell is absent.
         names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
             labels by its aliases. None: labels are joined with a vocabulary's by equality.
+        cells: :meth:`matrix`, where the file that holds it is mapped; read-only.
     """
 
     source: str
@@ -49,6 +52,7 @@ class TruthColumns:
     vocabulary_fingerprint: str | None = None
     absent: NDArray[np.int64] | None = None
     names: tuple[tuple[str, ...], ...] | None = None
+    cells: NDArray[np.int8] | None = None
 
     @property
     def n_unknown(self) -> int:
@@ -118,8 +122,8 @@ def columns_of_matrix(
         raise InputError(f"image id {error}", path=source) from None
     refuse_duplicates("image", ids, source)
     refuse_duplicates("label", names, source)
-    rows, columns = np.nonzero(matrix == 1)
-    n_unknown = int((matrix == -1).sum())
+    rows, columns = cells_in(matrix, 1).T
+    n_unknown = sum(np.count_nonzero(part == -1) for part in in_parts(matrix))
     mostly_unknown = 2 * n_unknown > matrix.size - len(rows)
     return TruthColumns(
         source=source,
@@ -128,10 +132,22 @@ def columns_of_matrix(
         labels=names,
         indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
         label_ids=columns.astype(np.int32),
-        unknown=np.zeros((0, 2), dtype=np.int64) if mostly_unknown else np.argwhere(matrix == -1),
+        unknown=np.zeros((0, 2), dtype=np.int64) if mostly_unknown else cells_in(matrix, -1),
         vocabulary_fingerprint=fingerprint or None,
-        absent=np.argwhere(matrix == 0) if mostly_unknown else None,
+        absent=cells_in(matrix, 0) if mostly_unknown else None,
     )
+
+
+def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
+    """A matrix in parts of some MB, which bound the memory of what is made of it."""
+    return np.array_split(matrix, matrix.size // _PART + 1)
+
+
+def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
+    """(n, 2) positions of the cells in a state, in order."""
+    parts = in_parts(matrix)
+    firsts = np.cumsum([0, *map(len, parts[:-1])]).tolist()
+    return np.concatenate([np.argwhere(part == state) + (first, 0) for first, part in zip(firsts, parts, strict=True)])
 
 
 def columns_of_cells(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,35 +14,39 @@ from numpy.typing import NDArray
 from ..errors import InputError, MissingExtra, short_repr
 from .containers import check_archive
 from .files import atomic_write, decoding, dump_json, parse_json
-from .parquet import check_parquet
+from .mapped import stored_array
+from .parquet import Parquet, check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix
 from .truth_table import read_frame
 
 MATRIX_VERSION = "1"
 
 
-def read_npz(data: bytes, source: str) -> TruthColumns:
+def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
     """Reads the arrays ``matrix``, ``image_ids``, ``labels`` and ``vocabulary_fingerprint`` (which may be missing).
 
     Args:
-        data: the file.
+        stream: the file; where it is one of this machine, a matrix that is not compressed is mapped.
         source: name for messages.
 
     Raises:
         InputError: the data is not a valid DOPA matrix, with the reason.
     """
     with decoding("npz file", source):
-        check_archive(data, source)
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        check_archive(stream, source)
+        cells = stored_array(stream, "matrix")
+        with np.load(stream, allow_pickle=False) as arrays:
             missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
             if missing:
                 raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
             fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
-            matrix, image_ids, labels = (arrays[name] for name in ("matrix", "image_ids", "labels"))
+            image_ids, labels = arrays["image_ids"], arrays["labels"]
+            matrix = arrays["matrix"] if cells is None else cells
     for name, array in (("image_ids", image_ids), ("labels", labels)):
         if array.ndim != 1 or array.dtype.kind not in "USiuf":
             raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
-    return columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
+    columns = columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
+    return columns if cells is None or cells.dtype != np.int8 else replace(columns, cells=cells)
 
 
 def write_npz(truth: TruthColumns, path: str | Path) -> None:
@@ -87,11 +92,11 @@ def read_parquet(data: bytes, source: str) -> TruthColumns:
         InputError: the data is not a valid DOPA matrix, with the reason.
         MissingExtra: pyarrow is not installed.
     """
-    pa, pq = _pyarrow("reading a parquet matrix")
+    pa, _ = _pyarrow("reading a parquet matrix")
     with decoding("parquet file", source):
-        check_parquet(pq.ParquetFile(pa.BufferReader(data)).metadata, len(data), source, whole=True)
-        table = pq.read_table(pa.BufferReader(data))
-        names = table.column_names
+        file = Parquet(io.BytesIO(data), len(data), source)
+        check_parquet(file.metadata, len(data), source, whole=True)
+        table, names = pa.Table.from_batches(file.batches(2**16), file.schema), file.names
         if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
             return read_frame(table, source)
         columns = [column.to_numpy() for column in table.columns]

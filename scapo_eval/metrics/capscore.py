@@ -7,7 +7,7 @@ equates the two, real captions do not, so both are always reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,16 @@ from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
-from ..scoring import OnBlock, ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
+from ..scoring import (
+    OnBlock,
+    ScoredBlock,
+    Scorer,
+    ScoringOptions,
+    Tally,
+    bad_file_notes,
+    tally,
+    truth_notes,
+)
 from ..signature import Signature, digest
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..vocabulary import Vocabulary
@@ -279,7 +288,8 @@ def score_file(
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
     )
-    return scores_of(found, scorer, name or source, resampling, damage)
+    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    return scores_of(found, scorer, name or source, drawn, damage)
 
 
 def worst_captions(
@@ -380,7 +390,7 @@ def scores_of(
         bad_files=len(found.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *found.bad_file_notes, *truth_notes(first, found.mentioned), *further)
+    notes = (*damage, *bad_file_notes(found.bad_files), *truth_notes(first, found.mentioned), *further)
     return CaptionScores(
         name=name,
         signature=signature,

@@ -21,7 +21,7 @@ from ..io.records import Readable
 from ..metric import Floats, Formula, MetricSet, harmonic_mean
 from ..prompts import with_context
 from ..types import Answer
-from .join import JoinedAnswers, join
+from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
 from .yesno import Cells, YesNoBenchmark, accuracy, columns, mean, no_recall, over, recall
@@ -160,18 +160,30 @@ def read_phd_answers(
         raise InputError(
             f"no answer names a PhD mode; the file looks like {looks}", path=source, line=answers[0].line or None
         )
-    answers = [_with_mode(answer, source) if benchmark_of(answer) in (None, "phd") else answer for answer in answers]
     if questions is not None:
-        run = join(answers, questions, parse, source=source, benchmark="phd", key=_key)
-    else:
-        own, key = questions_of(answers, source=source, remedy="give PhD's data.json with --data", benchmark="phd")
-        run = join(answers, own, parse, source=source, benchmark="phd", key=key, notes=[OWN_LABELS])
+        return finished(join_keyed(answers, questions, parse, keyed, source=source, benchmark="phd"))
+    answers = _with_modes(answers, source)
+    own, key = questions_of(answers, source=source, remedy="give PhD's data.json with --data", benchmark="phd")
+    return finished(join(answers, own, parse, source=source, benchmark="phd", key=key, notes=[OWN_LABELS]))
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers with their modes, by ids in this module's spelling."""
+    return Keyed(_with_modes(answers, source), _key)
+
+
+def finished(run: JoinedAnswers) -> JoinedAnswers:
+    """With a note on modes that nobody answered."""
     answered = {item.question.mode for item in run.graded}
     absent = [mode for mode in MODES if mode not in answered]
     if not absent:
         return run
     note = f"no answer in mode {', '.join(absent)}, so phd_all (the mean of the four modes) has no value"
     return replace(run, notes=(*run.notes, note))
+
+
+def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
+    return [_with_mode(answer, source) if benchmark_of(answer) in (None, "phd") else answer for answer in answers]
 
 
 def _with_mode(answer: Answer, source: str) -> Answer:
@@ -261,6 +273,8 @@ BENCHMARK = YesNoBenchmark(
     group_of=mode_and_task,
     read_questions=_read_questions,
     read_answers=read_phd_answers,
+    keyed=keyed,
+    finished=finished,
     truth_option="--data",
     prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),

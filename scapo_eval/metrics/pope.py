@@ -7,6 +7,7 @@ start at 1 in each file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..io.files import display_name, iter_records
 from ..io.records import Readable
 from ..metric import MetricSet
 from ..types import Answer
-from .join import JoinedAnswers, join
+from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of
 from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
 from .yesno import FORMULAS, YesNoBenchmark, mean, over, yesno_metrics
@@ -78,22 +79,33 @@ def read_pope(
     """
     source, answers = answers_to("pope", path, model=model, warn=warn)
     if questions is not None:
-        key = pope_key(answers, questions, source)
-        not_asked = set(CATEGORIES).difference(question.category or "" for question in questions)
-        categories = [key(answer).split("/", 1)[0] for answer in answers]
-        without = [name for name in CATEGORIES if name in not_asked.intersection(categories)]
-        kept = [answer for answer, name in zip(answers, categories, strict=True) if name not in without]
-        left = len(answers) - len(kept)
-        notes = [f"{left:,} answers left out: no question file for {', '.join(without)}"] if left else []
-        if not kept:
-            raise InputError(f"nothing to score: {notes[0]}", path=source)
-        return join(kept, questions, parse, source=source, benchmark="pope", key=key, out_of_scope=left, notes=notes)
+        return join_keyed(answers, questions, parse, keyed, source=source, benchmark="pope")
     if not any(benchmark_of(answer) for answer in answers) and any(answer.question for answer in answers):
         raise InputError("these are not POPE's questions; score other yes/no questions with yesno", path=source)
     own, key = questions_of(
         answers, source=source, remedy="give POPE's question files with --questions", benchmark="pope"
     )
     return join(answers, own, parse, source=source, benchmark="pope", key=key, notes=[OWN_LABELS])
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers by :func:`pope_key`, without those of categories that have no questions."""
+    key = pope_key(answers, index.questions, source)
+    asked = {question.category for question in index.questions}
+    not_asked = set(CATEGORIES).difference(category or "" for category in asked)
+    categories = [key(answer).split("/", 1)[0] for answer in answers]
+    kept = [answer for answer, name in zip(answers, categories, strict=True) if name not in not_asked]
+    several = len(asked) > 1  # then a number without a category is one of all
+    return Keyed(
+        kept,
+        key,
+        Counter(name for name in categories if name in not_asked),
+        "" if several else "through all categories" if _beyond(answers) else "within one category",
+    )
+
+
+def _beyond(answers: Sequence[Answer]) -> bool:
+    return any((_number(answer.id) or 0) > LLAVA_STEP for answer in answers)
 
 
 def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
@@ -107,8 +119,7 @@ def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: s
     categories = list(dict.fromkeys(question.category for question in questions))
     in_name = _category_in(Path(source).name)
     only = categories[0] if len(categories) == 1 else None
-    beyond = any((_number(answer.id) or 0) > LLAVA_STEP for answer in answers)
-    numbered_through = beyond or (len(categories) > 1 and in_name is None)
+    numbered_through = _beyond(answers) or (len(categories) > 1 and in_name is None)
 
     def key(answer: Answer) -> str:
         number = _number(answer.id)
@@ -171,6 +182,7 @@ BENCHMARK = YesNoBenchmark(
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,
     read_answers=read_pope,
+    keyed=keyed,
     recognizes=is_pope,
     prompts=_prompts,
 )

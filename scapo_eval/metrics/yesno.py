@@ -23,7 +23,7 @@ from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature, digest
 from ..types import Answer
-from .join import Graded, JoinedAnswers, join
+from .join import Graded, Index, JoinedAnswers, Keyed, KeyedBy, join, join_keyed
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
 
@@ -202,14 +202,18 @@ def read_yesno(
     if questions is None:
         own, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
         return join(answers, own, parse, source=source, key=own_key, notes=[OWN_LABELS])
-    known = {question.id for question in questions}
+    return join_keyed(answers, questions, parse, keyed, source=source)
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers by plain ids, within their category where the questions' ids are."""
 
     def key(answer: Answer) -> str:
         plain = plain_id(answer.id)
         in_category = f"{answer.category}/{plain}"
-        return in_category if in_category in known else plain
+        return in_category if in_category in index.by_id else plain
 
-    return join(answers, questions, parse, source=source, key=key)
+    return Keyed(answers, key)
 
 
 class ReadAnswers(Protocol):
@@ -229,6 +233,8 @@ class YesNoBenchmark(Benchmark):
         group_of: question -> its group.
         read_questions: question files -> questions with their truth.
         read_answers: reads and joins one file of answers.
+        keyed: what of them is joined with questions, and how.
+        finished: adds notes to joined answers.
         truth_option: the option of its verb that takes the question files.
     """
 
@@ -236,6 +242,8 @@ class YesNoBenchmark(Benchmark):
     metrics_of: Callable[[Sequence[str]], MetricSet]
     read_questions: Callable[[Sequence[Readable]], list[Question]]
     read_answers: ReadAnswers
+    keyed: KeyedBy
+    finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
     group_of: GroupOf = part_of
     truth_option: str = "--questions"
 
@@ -265,11 +273,16 @@ class YesNoBenchmark(Benchmark):
             dict.fromkeys(self.group_of(question) for each in answers.values() for question in each.questions)
         )
         metrics = self.metrics_of(groups)
-        first, *others = (
-            _run(name, each, metrics, self.group_of, parser, unparsed, resampling or Resampling())
-            for name, each in answers.items()
+        drawn = resampling or Resampling()
+        return paired(
+            _run(name, each, metrics, self.group_of, parser, unparsed, drawn) for name, each in answers.items()
         )
-        return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
+
+
+def paired(runs: Iterable[Run]) -> list[Run]:
+    """The same runs; one that answers other questions than the first has a note on that."""
+    first, *others = runs
+    return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
 
 
 def _not_paired(run: Run, first: Run) -> Iterable[str]:
@@ -311,6 +324,7 @@ def _run(
         **{"asked" if own else "questions": asked},
         ids=digest(table.image_ids),
         missing=counts["missing"],
+        bad_files=answers.bad_files or None,
     )
     return Run(
         name=name,
@@ -331,4 +345,5 @@ BENCHMARK = YesNoBenchmark(
     metrics_of=yesno_metrics,
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,
+    keyed=keyed,
 )

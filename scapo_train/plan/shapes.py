@@ -7,7 +7,6 @@ of parameters to the last one (``tests/unit/test_train_configs.py``).
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
 from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.io.files import read_json
 
 from ..config import Lora
 from ..lora import linear_layers, targets
@@ -137,10 +137,7 @@ def model_config(path: str) -> PretrainedConfig:
     """
     file = Path(path) / "config.json"
     if file.is_file():
-        try:
-            table = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"not a valid JSON file: {error}", path=file) from None
+        table = read_json(file)
         if not isinstance(table, dict):
             raise InputError("not a JSON object", path=file)
     elif path in _SHAPES:

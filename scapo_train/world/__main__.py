@@ -15,7 +15,9 @@ from itertools import product
 from pathlib import Path
 
 from scapo_eval.errors import ScapoError
+from scapo_eval.text import printable
 
+from ..log import show_messages
 from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons
@@ -28,13 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scapo_train.world", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/world"), help="folder (default: runs/world)")
     parser.add_argument("--world", choices=list(WORLDS), default="plain", help="which rules (default: plain)")
-    parser.add_argument("--quick", action="store_true", help="less training: one seed, 40 steps, three schemes")
+    parser.add_argument("--quick", action="store_true", help="shorter lessons, one seed, three schemes")
     parser.add_argument(
         "--schemes", nargs="+", choices=list(SCHEMES), metavar="SCHEME", help=f"of {', '.join(SCHEMES)}"
     )
     parser.add_argument("--seed", type=int, default=0, help="the first: of pictures, start model and training")
     parser.add_argument("--seeds", type=int, help="how many (default: 3)")
-    parser.add_argument("--steps", type=int, help="of each trial (default: 60)")
+    parser.add_argument("--steps", type=int, help="of each trial (default: 40)")
     parser.add_argument(
         "--kernels", nargs="+", choices=KERNELS, default=[""], metavar="KERNELS",
         help=f"run each trial with each of these kernels of PyTorch (ATEN_CPU_CAPABILITY): {', '.join(KERNELS)}",
@@ -53,14 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for settings in product(*given.vary)
         for scheme in given.schemes or (QUICK_SCHEMES if given.quick else MAIN)
     ]
-    world, steps = WORLDS[given.world], given.steps or (40 if given.quick else 60)
+    world, steps = WORLDS[given.world], given.steps or 40
+    show_messages(0)
     try:
         from .report import write
 
         perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), max(1, given.jobs))
         print(write(world, given.output / world.name))
     except ScapoError as error:
-        print(f"scapo_train.world: {error}", file=sys.stderr)
+        print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -2,9 +2,8 @@
 
 A trial is one training run: a scheme, settings, a seed, and the processor's kernels. Its seed is that of everything,
 pictures, start model, prompts and samples, so that trials of one seed differ in what is compared alone, and those of
-two seeds share nothing but the rules of the world. A trial is a process of its own, ``python -m scapo_train world.toml
---set ...``, as a user would start it. What is finished is not done again, so an interrupted experiment goes on where it
-was.
+two seeds share nothing but the rules of the world. What is trained is what ``python -m scapo_train world.toml --set``
+... trains, by the same function. What is finished is not done again, so an interrupted experiment goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,8 +22,12 @@ from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.processes import process_pool
 
+from .. import trainer
 from ..config import load
+from ..log import show_messages
+from . import preference
 from .files import read_ids, write_world
 from .language import PROMPT, fluency, repeats
 from .pictures import WORLDS, World
@@ -36,6 +36,8 @@ from .pretrain import Lessons, pretrain
 _log = logging.getLogger(__name__)
 
 TRAIN_PICTURES, EVALUATION_PICTURES = 1024, 256
+
+_KERNELS = "ATEN_CPU_CAPABILITY"
 
 KERNELS = ("default", "avx2", "avx512")
 """Kernels of PyTorch on x86 (``ATEN_CPU_CAPABILITY``): they round differently, and a training run amplifies that."""
@@ -48,15 +50,14 @@ class Scheme:
     Attributes:
         title: name of the scheme in table and chart.
         settings: settings that differ from ``world.toml``.
-        module: what trains: rollouts, or pairs.
+        on_pairs: whether it is trained on pairs of the start model's own samples, not on rollouts.
     """
 
     title: str
     settings: tuple[str, ...] = ()
-    module: str = "scapo_train"
+    on_pairs: bool = False
 
 
-_PAIRS = "scapo_train.world.preference"
 _CREDITS = Path(__file__).with_name("credits.py")
 
 
@@ -85,9 +86,9 @@ SCHEMES: Mapping[str, Scheme] = {
     "full_repeat": Scheme("SCAPO, full repeat", ("credit.ablation=full_repeat",)),
     "no_reg": Scheme("SCAPO, no reg", ("credit.ablation=no_reg",)),
     "no_kl": Scheme("SCAPO, no KL", ("loss.kl=0",)),
-    "dpo": Scheme("DPO", ("preference.loss=dpo",), _PAIRS),
-    "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), _PAIRS),
-    "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), _PAIRS),
+    "dpo": Scheme("DPO", ("preference.loss=dpo",), on_pairs=True),
+    "mdpo": Scheme("mDPO", ("preference.loss=mdpo",), on_pairs=True),
+    "symmpo": Scheme("SymMPO", ("preference.loss=symmpo",), on_pairs=True),
 }
 """Name -> scheme, those of the chart first; ``{world}`` stands for the folder of the world's files."""
 
@@ -175,36 +176,55 @@ def perform(world: World, output: Path, trials: Sequence[Trial], steps: int, les
     """
     folder = output / world.name
     seeds = sorted({trial.seed for trial in trials})
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        wanted = [seed for seed in seeds if not is_prepared(world, folder / f"seed-{seed}", lessons, seed)]
-        _all(pool, prepare, [(world, output, lessons, seed) for seed in wanted])
-        with ThreadPoolExecutor(jobs) as threads:
-            _all(threads, train, [(folder, trial, steps) for trial in trials])
-        models = [folder / f"seed-{seed}" for seed in seeds] + [trial.run(folder) for trial in trials]
-        wanted_models = [model for model in models if not (model / "model" / _captions(0.0)).exists()]
-        _all(pool, _describe, [(model / "model", _start_of(model)) for model in wanted_models])
+    starts = {seed: folder / f"seed-{seed}" for seed in seeds}
+    ready = {seed for seed in seeds if is_prepared(world, starts[seed], lessons, seed) and _is_described(starts[seed])}
+    _all(jobs, "", _prepare_and_describe, [(world, output, lessons, seed) for seed in seeds if seed not in ready])
+    done = {trial for trial in trials if finished(trial.run(folder), steps) and _is_described(trial.run(folder))}
+    for kernels in sorted({trial.kernels for trial in trials}):
+        wanted = [trial for trial in trials if trial.kernels == kernels and trial not in done]
+        _all(jobs, kernels, _train_and_describe, [(folder, trial, steps) for trial in wanted])
 
 
-def _all(pool: Executor, function: Any, calls: Sequence[tuple[Any, ...]]) -> None:
-    """All calls; after a failure none begins."""
-    futures = [pool.submit(function, *call) for call in calls]
+def _all(jobs: int, kernels: str, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
+    """All calls, in processes with these kernels; after a failure none begins."""
+    if not calls:
+        return
+    former = os.environ.get(_KERNELS)
+    if kernels:
+        os.environ[_KERNELS] = kernels  # which PyTorch reads when it is loaded
     try:
-        for future in futures:
-            future.result()
-    except BaseException:
-        pool.shutdown(cancel_futures=True)
-        raise
+        spawn = get_context("spawn")
+        with process_pool(jobs, option="--jobs", initializer=_one_thread, mp_context=spawn) as pool:
+            for future in [pool.submit(function, *call) for call in calls]:
+                future.result()
+    finally:
+        if former is None:
+            os.environ.pop(_KERNELS, None)
+        else:
+            os.environ[_KERNELS] = former
 
 
 def _one_thread() -> None:
     """A model this small is slower with several."""
     import torch
 
-    from ..log import show_messages
-
     torch.set_num_threads(1)
     show_messages(0)
-    logging.getLogger("scapo_train").setLevel(logging.INFO)
+    logging.getLogger(__package__).setLevel(logging.INFO)
+
+
+def _prepare_and_describe(world: World, output: Path, lessons: Lessons, seed: int) -> None:
+    folder = prepare(world, output, lessons, seed)
+    describe(folder / "model", folder)
+
+
+def _train_and_describe(folder: Path, trial: Trial, steps: int) -> None:
+    run = train(folder, trial, steps)
+    describe(run / "model", trial.start(folder))
+
+
+def _is_described(run: Path) -> bool:
+    return (run / "model" / _captions(0.0)).exists()
 
 
 def is_prepared(world: World, folder: Path, lessons: Lessons, seed: int) -> bool:
@@ -247,15 +267,17 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         return run
     settings = [f"run.output={json.dumps(str(run))}", f"run.seed={trial.seed}", f"run.steps={steps}"]
     settings += [setting.format(world=start) for setting in SCHEMES[trial.scheme].settings]
-    command = [sys.executable, "-m", SCHEMES[trial.scheme].module, str(start / "world.toml"), "--resume", "auto"]
-    command += [part for setting in [*settings, *trial.settings] for part in ("--set", setting)]
-    kernels = {"ATEN_CPU_CAPABILITY": trial.kernels} if trial.kernels else {}
     _log.info("%s, seed %d%s: %d steps", trial.title, trial.seed, f", {trial.kernels}" * bool(trial.kernels), steps)
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **kernels}
-    )
-    if done.returncode:
-        raise ScapoError(f"{run} failed (exit {done.returncode}): {' '.join(done.stderr.split())[-600:]}")
+    for former in (run / "model").glob("captions_*.jsonl"):
+        former.unlink()  # of fewer steps
+    config = load(start / "world.toml", [*settings, *trial.settings])
+    try:
+        if SCHEMES[trial.scheme].on_pairs:
+            preference.train(config)
+        else:
+            trainer.train(config, resume=True)
+    except ScapoError as error:
+        raise ScapoError(f"{run}: {error}") from error
     return run
 
 
@@ -280,8 +302,10 @@ def _start_of(run: Path) -> Path:
     return run.parent.parent if run.parent.name == "runs" else run
 
 
-def _describe(model: Path, start: Path) -> None:
-    """One response to each held-out picture by each way of decoding; they lie beside the model."""
+def describe(model: Path, start: Path) -> None:
+    """One response to each held-out picture by each way of decoding, unless that is done; they lie beside the model."""
+    if _is_described(model.parent):
+        return
     engine = TransformersEngine(str(model), dtype="float32", device="cpu", batch_size=64)
     longest = load(start / "world.toml").rollout.max_new_tokens
     pictures = read_ids(start / "evaluation.jsonl")

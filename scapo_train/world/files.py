@@ -58,7 +58,7 @@ def write_world(world: World, folder: Path, *, train: int, evaluation: int, seed
 def settings(world: World, folder: Path) -> Config:
     """The settings that all runs of a world share: the paper's, but for what its size asks."""
     return Config(
-        run=Run(steps=60, save_every=0, evaluate_every=10, samples_every=20),
+        run=Run(steps=40, save_every=0, evaluate_every=10, samples_every=20),
         model=Model(path=str(folder / "model"), dtype="float32", gradient_checkpointing=False),
         data=Data(
             train=str(folder / "train.jsonl"),
@@ -70,7 +70,7 @@ def settings(world: World, folder: Path) -> Config:
             evaluation_temperature=1.0,
         ),
         rollout=Rollout(group=8, max_new_tokens=12 * world.objects[1] + 4, prompts_per_batch=128),
-        optim=Optim(lr=3e-4),
+        optim=Optim(lr=1e-4),
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.world.preference WORLD.toml --set ...``: a baseline on pairs, beside a run on rollouts.
+"""A baseline on pairs, beside the trials on rollouts.
 
 The pairs are made of the start model's own samples, as ``scapo-eval pairs`` makes them by Cap. Score: ``rollout.group``
 responses to each prompt that a run on rollouts of as many steps would see. They lie in the run's folder, with the files
@@ -7,25 +7,23 @@ that any training run leaves.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.errors import ScapoError
 from scapo_eval.io.files import atomic_write, dump_json
 from scapo_eval.io.formats import ForeignCaption
 from scapo_eval.metrics.pairs import PairSettings, pair_record, pairs_of
 from scapo_eval.tokens import decode_batch
 
-from .. import preference
-from ..config import Config, command_line, load
+from .. import loop
+from ..config import Config
 from ..data import Prompts, indices_of_step, read_prompts, seed_of
 from ..distributed import ProcessGroup
 from ..model import load_policy, processor_of
+from ..preference import PreferenceTrainer
 from ..rollout import PolicySampler, encode
 from .language import PROMPT
 
@@ -68,17 +66,8 @@ def make_pairs(config: Config) -> Path:
     return path
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Makes the pairs and trains on them; returns the exit code of :mod:`scapo_train.preference`."""
-    given = command_line("scapo_train.world.preference", __doc__).parse_args(arguments)
-    torch.set_num_threads(1)
-    try:
-        pairs = make_pairs(load(given.config, given.set))
-    except ScapoError as error:
-        print(f"scapo_train.world.preference: {error}", file=sys.stderr)
-        return 2
-    return preference.main([*arguments, "--set", f"data.train={json.dumps(str(pairs))}"])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def train(config: Config) -> Path:
+    """Makes the pairs and trains on them; goes on from the newest checkpoint."""
+    pairs = make_pairs(config)
+    config = replace(config, data=replace(config.data, train=str(pairs)))
+    return loop.train(PreferenceTrainer, config, resume=True)

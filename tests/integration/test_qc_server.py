@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +149,65 @@ def test_answers_are_taken_from_its_own_page_only(serve: Callable[..., Client], 
     assert read_rounds(store)[0].order == []
     assert client.post("answer", answer) == (200, {"version": 1, "events": 1})
     assert read_rounds(store)[0].answers[0] == "no"
+
+
+def said_to(client: Client, request: bytes, *, reset: bool = False) -> bytes:
+    """What the server answers to these bytes; with ``reset`` the connection ends at once, with an error for it."""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=600) as connection:
+        connection.sendall(request)
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return b""
+        connection.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):  # it closes while there is more to read
+            return connection.makefile("rb").read()
+        return b""
+
+
+def head_of(client: Client, *further: str) -> bytes:
+    """The head of an answer's request."""
+    own = (
+        f"Host: 127.0.0.1:{client.port}",
+        f"Origin: http://127.0.0.1:{client.port}",
+        "Content-Type: application/json",
+    )
+    return "\r\n".join([f"POST {client.base}answer HTTP/1.1", *own, *further, "", ""]).encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [
+        ("9" * 5000, 413), ("0" * 5000 + "9", 413), ("-" + "9" * 5000, 413), ("1_0", 413), ("\xb2", 413), ("1e3", 413),
+        ("0x10", 413), ("", 413), ("+5", 413), ("4096", 400), ("9" * 70_000, 431),
+    ],
+)  # fmt: skip
+def test_odd_lengths_are_refused(
+    serve: Callable[..., Client], store: Store, capfd: pytest.CaptureFixture[str], length: str, status: int
+) -> None:
+    client = serve()
+    answered = said_to(client, head_of(client, f"Content-Length: {length}") + b'{"pair": 0')
+    assert answered.split(b" ", 2)[1] == str(status).encode()
+    assert client.get("state")[0] == 200
+    assert read_rounds(store)[0].order == []
+    assert capfd.readouterr().err == ""
+
+
+def test_clients_that_go_away(serve: Callable[..., Client], store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+    client = serve()
+    body = json.dumps({"pair": 0, "answer": "no", "version": 0}).encode()
+    whole = head_of(client, f"Content-Length: {len(body)}") + body
+    for end in (0, 1, 20, whole.index(b"\r\n\r\n"), len(whole) - len(body), len(whole) - 1):
+        said_to(client, whole[:end], reset=True)
+        said_to(client, whole[:end])
+    for request in (b"GET /", b"\0" * 70_000, b"\x16\x03\x01" * 100, b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100):
+        said_to(client, request, reset=True)
+        said_to(client, request)
+    for _ in range(20):
+        said_to(client, f"GET {client.base}page.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode(), reset=True)
+    assert client.get("state")[0] == 200
+    assert read_rounds(store)[0].order == []
+    assert client.post("answer", json.loads(body)) == (200, {"version": 1, "events": 1})
+    assert capfd.readouterr().err == ""
 
 
 def test_every_answer_carries_strict_headers(serve: Callable[..., Client]) -> None:

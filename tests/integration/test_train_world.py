@@ -126,8 +126,7 @@ def test_pairs_by_cap_score_teach_more_of_it(start: Path, tmp_path: Path, scheme
     for seed in SEEDS:
         run = tmp_path / f"{scheme}-{seed}"
         changes = [f"run.output={run}", f"run.seed={seed}", "run.steps=14", "run.evaluate_every=14", *FEW]
-        chosen = [part for each in (*changes, *SCHEMES[scheme].settings) for part in ("--set", each)]
-        assert preference.main([str(start / "world.toml"), *chosen, "--resume", "auto"]) == 0
+        preference.train(load(start / "world.toml", [*changes, *SCHEMES[scheme].settings]))
         pairs = [json.loads(line) for line in (run / "pairs.jsonl").read_text().splitlines()]
         assert 40 <= len(pairs) <= 14 * 8  # one for each prompt of a run on rollouts, at most
         assert all(pair["metadata"]["gap"] >= 10 and pair["metadata"]["by"] == "cap" for pair in pairs)

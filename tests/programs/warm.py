@@ -26,8 +26,10 @@ IMPORTED = (
 
 def serve(path: str) -> None:
     """Imports, then forks for each connection."""
+    from scapo_eval.errors import MissingExtra
+
     for name in IMPORTED:
-        with suppress(ImportError):  # an extra that is not installed
+        with suppress(ImportError, MissingExtra):
             importlib.import_module(name)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -81,7 +81,7 @@ def test_batches_add_up_to_one_process(reading: dict[str, Any], seed: int) -> No
     tables = [worker.of_batches([piece]) for piece in scattered(pa.Table.from_pylist(rows), seed)]
     if seed == 2:  # summed on the way, and a worker that got nothing
         tables = [merged(tables[:2]), worker.of_batches([]), merged(tables[2:] or [counter.schema.empty_table()])]
-    assert said(counter.scores(merged(tables), "x", resampling=one.resampling)) == said(one)
+    assert said(counter.run(merged(tables), "x", resampling=one.resampling)) == said(one)
 
 
 def test_notes_of_an_open_truth_are_those_of_one_process() -> None:
@@ -90,7 +90,7 @@ def test_notes_of_an_open_truth_are_those_of_one_process() -> None:
     assert any("claimed but never in it: 'cat'" in note for note in one.notes)
     counter = Counter.of("<x>", OPEN_TRUTH, vocabulary=VOCABULARY)
     tables = [counter.of_batches([piece]) for piece in scattered(pa.Table.from_pylist(rows), 3)]
-    assert said(counter.scores(merged(tables), "x", resampling=one.resampling)) == said(one)
+    assert said(counter.run(merged(tables), "x", resampling=one.resampling)) == said(one)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def of_files(given: Any, **reading: Any) -> Any:
     parts = parts_of(files_of(given))
     counter = Counter.of("c", reading.pop("truth", TRUTH), vocabulary=VOCABULARY, **reading)
     tables = [counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows + 1)]  # the last has none
-    return counter.scores(merged(tables), "c", on_bad_file=on_bad_file)
+    return counter.run(merged(tables), "c", on_bad_file=on_bad_file)
 
 
 def test_files_of_any_layout_and_their_row_groups(folder: Path) -> None:
@@ -170,7 +170,7 @@ def test_rows_of_a_data_set_are_named_by_their_batch() -> None:
     counter = Counter.of("<Dataset>", TRUTH, vocabulary=VOCABULARY)
     table = counter.of_batches([pa.table({"image_id": [7, None], "caption": ["a dog", "a cat"]})])
     with pytest.raises(InputErrors, match=r"\(a batch that begins with image_id 7\):2: 'image_id' must be"):
-        counter.scores(table, "x")
+        counter.run(table, "x")
     with pytest.raises(InputError, match=r"column 'caption' not found \(found: image_id, text\)"):
         check_columns(["image_id", "text"], ("image_id", "caption"))
 
@@ -178,12 +178,12 @@ def test_rows_of_a_data_set_are_named_by_their_batch() -> None:
 def test_a_block_that_is_given_twice_is_refused_where_it_has_ids() -> None:
     counter = Counter.of("<x>", TRUTH, vocabulary=VOCABULARY)
     table = counter.of_batches([pa.Table.from_pylist(records(5))])
-    assert counter.scores(table, "x").n_records == 300
+    assert counter.run(table, "x").n_records == 300
     with pytest.raises(InputError, match="<x>: 300 ids appear twice"):
-        counter.scores(merged([table, table]), "x")
+        counter.run(merged([table, table]), "x")
     half = counter.of_batches([pa.Table.from_pylist(records(5)[:150])])
     with pytest.raises(InputError, match="<x>: 150 ids appear twice"):
-        counter.scores(merged([half, table]), "x")
+        counter.run(merged([half, table]), "x")
 
 
 def test_several_models_are_refused_and_nothing_is_not_a_score() -> None:
@@ -191,9 +191,9 @@ def test_several_models_are_refused_and_nothing_is_not_a_score() -> None:
     rows = [{**row, "id": None} for row in records(6)]
     tables = [counter.of_batches([pa.Table.from_pylist([{**row, "model": model} for row in rows])]) for model in "ab"]
     with pytest.raises(InputError, match=r"several models in one file \('a', 'b'\); score the captions of each"):
-        counter.scores(merged(tables), "x")
+        counter.run(merged(tables), "x")
     with pytest.raises(InputError, match="<x>: no caption is left to score"):
-        counter.scores(counter.of_batches([]), "x")
+        counter.run(counter.of_batches([]), "x")
 
 
 # ---- rewards ----

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,14 +20,17 @@ import pytest
 
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import Provenance, Store
-from scapo_eval.engines import Completion, Request
+from scapo_eval.engines import Completion, Request, images
 from scapo_eval.errors import InputError, ScapoError, short_repr
-from scapo_eval.inference.sources import ImageFile
+from scapo_eval.inference.shards import merge_outputs
+from scapo_eval.inference.sources import ImageFile, ImageFolder
 from scapo_eval.io import files
+from scapo_eval.io.captions import parquet_blocks
 from scapo_eval.io.files import iter_records, limit_decoded, parse_json, read_bytes
 from scapo_eval.io.formats import open_source
 from scapo_eval.io.truth import read_truth
 from scapo_eval.metrics.faithscore import read_facts
+from scapo_eval.protocol import Protocol
 from scapo_eval.text import guard_cells, guarded, printable, unguarded
 from scapo_eval.vocabulary import Vocabulary
 
@@ -195,6 +199,51 @@ def test_archives_that_unpack_to_too_much(tmp_path: Path, member: str) -> None:
     )
 
 
+def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["dog " * 5000]))
+    table = pa.table({"image_id": range(40_000), "caption": text})
+    pq.write_table(table, tmp_path / "once.parquet")
+    content = (tmp_path / "once.parquet").read_bytes()
+    assert len(content) < 1 << 20
+    before = pa.total_allocated_bytes()
+    for read in (
+        lambda path: list(parquet_blocks(path)),
+        lambda path: list(open_source(path).rows),
+        read_truth,
+    ):
+        message = refusal(tmp_path / "bomb.parquet", content, read)
+        assert "when decoded" in message
+    assert pa.total_allocated_bytes() - before < 1 << 30
+    pq.write_table(table.slice(0, 40), tmp_path / "few.parquet")
+    assert [block.batch.num_rows for block in parquet_blocks(tmp_path / "few.parquet")] == [40]
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array(["a"]), pa.array(["b"])], ["image_id", "caption", "caption"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    for read in (lambda path: list(parquet_blocks(path)), lambda path: list(open_source(path).rows), read_truth):
+        message = refusal(tmp_path / "t.parquet", (tmp_path / "twice.parquet").read_bytes(), read)
+        assert "column 'caption' appears twice" in message
+
+
+@pytest.mark.parametrize("part", ["[]", "{}", '{"":0}', '"a"', "[[]]", '{"a":[]}'])
+def test_json_of_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(files, "MAX_VALUES", 1 << 20)
+    parts = "[" + f"{part}," * 100_000 + "1]"
+    for read in (files.read_json, lambda path: list(iter_records(path)), read_truth):
+        message = refusal(tmp_path / "parts.json", parts, read)
+        assert "times its own size; allow more with --max-decoded SIZE" in message
+    limit_decoded(1 << 30)
+    try:
+        assert len(files.read_json(tmp_path / "parts.json")) == 100_001
+    finally:
+        limit_decoded(None)
+    honest = [{"image_id": k, "caption": f"A dog and {k} cats, all of them on a long bench."} for k in range(20_000)]
+    (tmp_path / "honest.json").write_text(json.dumps(honest))
+    assert files.read_json(tmp_path / "honest.json") == honest
+
+
 def test_faults_without_end_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_FAULTS", 50)
     message = refusal(tmp_path / "f.jsonl", b"5\n" * 1000, lambda path: list(iter_records(path)))
@@ -226,6 +275,13 @@ def test_keys_twice_are_found_only_where_asked() -> None:
     assert parse_json(b'[{"a": "b:c"}, {"a": {"d": []}}]', unique=True) == [{"a": "b:c"}, {"a": {"d": []}}]
     with pytest.raises(ValueError, match="key 'd' appears twice"):
         parse_json(b'[{"a": {"d": 1, "d": 2}}]', unique=True)
+
+
+def test_messages_have_an_end(tmp_path: Path) -> None:
+    error = InputError("found " + "x" * 10**6, path="p" * 10**6, line=3)
+    assert len(str(error)) < 4100
+    assert str(error).startswith("ppp")
+    assert len(str(pickle.loads(pickle.dumps(error)))) < 4100
 
 
 def test_messages_look_at_the_beginning_of_a_value_only() -> None:
@@ -443,7 +499,7 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which no checkpoint of tensors has"):
         checkpoints.load(folder, model, optimizer)
     (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(cpathlib\nPosixPath\nVunlink\ntR.")
-    with pytest.raises(InputError, match="asks for unlink"):
+    with pytest.raises(InputError, match="asks for 'unlink'"):
         checkpoints.load(folder, model, optimizer)
     encoding = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
     (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(" + encoding + b"VTORCH_CONTIGUOUS_FORMAT\ntR.")
@@ -452,4 +508,115 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     (folder / METADATA).write_bytes(b"\x80\x04K\x05.")
     with pytest.raises(InputError, match="not that of tensors"):
         checkpoints.load(folder, model, optimizer)
+    twice = b"(Va\ntp0\n0" + b"".join(b"(g%d\ng%d\ntp%d\n0" % (k, k, k + 1) for k in range(99))  # 2**99 texts
+    (folder / METADATA).write_bytes(twice + b"cbuiltins\ngetattr\n(g99\nVx\ntR.")
+    with pytest.raises(InputError, match="asks for 'x'"):
+        checkpoints.load(folder, model, optimizer)
     assert not (tmp_path / "harm").exists()
+
+
+GOOD_STATE: dict[str, Any] = {"step": 3, "bad": [1], "config": "", "best": {"value": None, "step": 0, "waited": 0}}
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"step": -1}, "$.step"), ({"step": 2**70}, "$.step"), ({"bad": [None]}, "$.bad[0]"), ({"bad": 5}, "$.bad"),
+        ({"best": None}, "$.best"), ({"best": {"value": "x", "step": 0, "waited": 0}}, "$.best.value"),
+        ({"alarms": {"start": {"length": "x"}, "said": []}}, "$.alarms.start"), ({"config": 5}, "$.config"),
+        ({"alarms": {"start": {}, "said": [], "raised": {"kl": {"name": "kl"}}}}, "missing required field"),
+    ],
+)  # fmt: skip
+def test_states_of_checkpoints(change: dict[str, Any], place: str) -> None:
+    pytest.importorskip("torch")
+    from scapo_train.resume import known_state
+
+    assert known_state({**GOOD_STATE, "other": 1}, Path("c")) == {**GOOD_STATE, "reward": None}
+    with pytest.raises(InputError, match=re.escape(place)) as refused:
+        known_state({**GOOD_STATE, **change}, Path("c"))
+    assert str(refused.value).startswith("c/state.json: damaged: ")
+
+
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    os.mkfifo(tmp_path / "pipe.png")  # nobody writes to it
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    with (tmp_path / "large.png").open("wb") as stream:
+        stream.truncate(1 << 40)
+    image.new("RGB", (8, 8)).save(tmp_path / "program.eps")
+    (tmp_path / "program.eps").rename(tmp_path / "program.png")
+    monkeypatch.setattr(images, "MAX_FILE", 1 << 20)
+    for name, reason in (
+        ("pipe.png", "is no file"), ("endless.png", "is no file"), ("loop.png", "Too many levels of symbolic links"),
+        ("large.png", "is larger than 1 MiB"), ("program.png", "not a valid image"),
+        ("a\0b.png", "not a valid file name"),
+        ("\ud800.png", "not a valid file name"), ("http://127.0.0.1:9/x.png", "file not found"),
+        ("data:image/png;base64,AAAA", "file not found"), ("file:///dev/zero", "file not found"),
+    ):  # fmt: skip
+        with pytest.raises(images.ImageFault, match=reason):
+            images.load(str(tmp_path / name))
+
+
+def test_lists_name_pictures_below_the_root_only(tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    (root / "inner").mkdir(parents=True)
+    for path in (tmp_path / "secret.png", root / "1.png", root / "inner" / "2.png"):
+        path.write_bytes(b"x")
+    found = ImageFolder(root).find
+    for name in ("../secret.png", "inner/../../secret.png", str(tmp_path / "secret.png"), "inner/../../../secret.png"):
+        assert found(name) == str(root / "secret.png")  # which is not there
+    assert found("inner/2.png") == found("/elsewhere/2.png") == str(root / "inner" / "2.png")
+    assert ImageFolder(None).find("../secret.png") == "../secret.png"  # the user's own list
+
+
+# --- shards ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("shard", {"of": 10**18}, "shards are missing: 2, 3"), ("shard", {"number": 0}, "not a valid shard: 0/1"),
+        ("shard", {"rows": ["x"]}, "$.rows[0]"), ("shard", {"failed": None}, "$.failed"),
+        ("shard", {"work": 5}, "$.work"),
+        ("shard", {"rows": [-1]}, "$.rows[0]"), ("shard", {"rows_in_all": 2**60}, "rows are missing"),
+        ("shard", {"format": "x"}, "$.format"), ("run", {"counts": {"made": "x"}}, "$.counts"),
+        ("run", {"images": 5}, "$.images"), ("run", {"started": None}, "$.started"),
+    ],
+)  # fmt: skip
+def test_shards_of_others(tmp_path: Path, name: str, change: dict[str, Any], reason: str) -> None:
+    path = tmp_path / "a.1-of-1.jsonl"
+    path.write_text('{"image_id": "1"}\n')
+    documents: dict[str, dict[str, Any]] = {
+        "shard": {
+            "format": "scapo-shard/1",
+            "number": 1,
+            "of": 1,
+            "work": "w",
+            "rows_in_all": 1,
+            "rows": [0],
+            "failed": [],
+        },
+        "run": {"environment": {}, "images": {"n": 1}, "counts": {"made": 1}, "started": "a", "finished": "b"},
+    }
+    for each, document in documents.items():
+        content = {**document, **change} if each == name else document
+        (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=re.escape(reason)):
+        merge_outputs([str(path)], str(tmp_path / "out.jsonl"))
+    assert not list(tmp_path.glob("out*"))
+    for each, document in documents.items():
+        (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="is an input, too"):
+        merge_outputs([str(path)], str(path))
+    assert merge_outputs([str(path)], str(tmp_path / "out.jsonl")).rows == 1
+
+
+def test_protocols_of_too_many_images(tmp_path: Path) -> None:
+    document = {"name": "a", "title": "b", "benchmarks": ["chair"], "image_ids": {"first": 1, "last": 2**53}}
+    assert "expected a range" in refusal(tmp_path / "p.json", json.dumps(document), Protocol.load)
+    document["image_ids"] = {"first": 2, "last": 1}
+    assert "expected a range" in refusal(tmp_path / "p.json", json.dumps(document), Protocol.load)

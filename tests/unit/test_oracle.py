@@ -399,6 +399,37 @@ def test_npz_files_that_are_refused(tmp_path: Path, arrays: dict[str, Any], reas
         PresenceOracle.load(tmp_path / "m.npz")
 
 
+def test_a_matrix_that_is_not_compressed_is_mapped(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.from_mapping({label: [label] for label in LABELS}, name="three")
+    (tmp_path / "m.npz").write_bytes(npz())
+    oracle = PresenceOracle.load(tmp_path / "m.npz")
+    states = Truth.of(oracle, vocabulary).states
+    assert states is oracle.cells
+    assert not states.flags.writeable
+    oracle.save(tmp_path / "packed.npz")
+    packed = PresenceOracle.load(tmp_path / "packed.npz")
+    assert packed.cells is None
+    assert packed.fingerprint == oracle.fingerprint
+    assert np.array_equal(Truth.of(packed, vocabulary).states, states)
+    other = Vocabulary.from_mapping({label: [label] for label in LABELS[::-1]}, name="another order")
+    assert np.array_equal(Truth.of(oracle, other).states, states[:, ::-1])
+    assert np.array_equal(pickle.loads(pickle.dumps(oracle)).cells, states)
+    (tmp_path / "m.npz").unlink()  # the mapping keeps what it has
+    assert oracle.states_of(vocabulary).tolist() == packed.matrix().tolist()
+    for matrix in (np.asfortranarray(states), states.astype(np.int64)):
+        (tmp_path / "m.npz").write_bytes(npz(matrix=matrix))
+        plain = PresenceOracle.load(tmp_path / "m.npz")
+        assert (plain.cells, plain.fingerprint) == (None, oracle.fingerprint)
+
+
+def test_a_damaged_matrix_is_not_mapped(tmp_path: Path) -> None:
+    data = npz(matrix=np.zeros((3, 3), dtype=np.int8) - 1)
+    at = data.index(b"\xff" * 9)
+    (tmp_path / "m.npz").write_bytes(data[:at] + b"\1" + data[at + 1 :])
+    with pytest.raises(InputError, match=r"damaged npz file \(BadZipFile: Bad CRC"):
+        PresenceOracle.load(tmp_path / "m.npz")
+
+
 def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[Any, ...]:

@@ -55,3 +55,13 @@ def test_the_example_without_the_repository(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"truth\.json: exists and is not the example's"):
         CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
     assert (folder / "truth.json").read_text() == "{}"
+
+
+def test_issue_forms_say_what_they_mean() -> None:
+    yaml = pytest.importorskip("yaml")
+    known = {"label", "description", "placeholder", "value", "render", "options", "multiple"}
+    forms = [path for path in (CHECKOUT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml"]
+    assert len(forms) == 3
+    for path in forms:
+        for field in yaml.safe_load(path.read_text())["body"]:
+            assert set(field["attributes"]) <= known, path.name  # a comma in a label makes keys of its rest

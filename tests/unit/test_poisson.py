@@ -107,6 +107,22 @@ def test_many_images_take_it_and_the_signature_says_so(monkeypatch: pytest.Monke
         Resampling(bootstrap="jackknife")  # type: ignore[arg-type]
 
 
+def test_streams_are_drawn_by_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "STREAMS_ABOVE", 2999)
+    many = run(FIRST)
+    assert many.signature.fields["bootstrap"] == "streams"
+    for types in (20_000, 100):  # by row types, and image by image
+        monkeypatch.setattr(stats, "_MANY_TYPES", types)
+        one, three = (run(FIRST, resampling=Resampling(333, workers=n)).metrics["hal_rate"] for n in (1, 3))
+        assert one == three
+        other = run(FIRST, resampling=Resampling(333, bootstrap="multinomial")).metrics["hal_rate"]
+        assert one.low != other.low
+        assert abs(one.low - other.low) < 0.2 * (one.high - one.low)
+    assert run(FIRST, resampling=Resampling(0)).metrics["hal_rate"].low is None
+    drawn = [stats.resampled_totals(many.table, resamples=2 * stats.STREAM, kind="streams")[:, 1]]
+    assert len(np.unique(drawn)) > stats.STREAM  # no stream is drawn twice
+
+
 def test_equal_systems_are_not_told_apart() -> None:
     same = compare([run(FIRST), run(FIRST[::-1], "b")], resampling=Resampling(400, bootstrap="poisson")).comparisons
     assert all(row["p_value"] > 0.05 for row in same)

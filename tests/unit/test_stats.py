@@ -379,7 +379,7 @@ def test_drawing_images_one_by_one_has_the_distribution_of_the_multinomial(monke
     draws = {}
     for many in (20_000, 0):
         monkeypatch.setattr(stats, "_MANY_TYPES", many)
-        draws[many] = stats._bootstrap_sums(np.eye(4, dtype=np.int64), frequency, 20_000, 1)
+        draws[many] = stats._drawer(np.eye(4, dtype=np.int64), frequency)(20_000, 1)
         assert (draws[many].sum(axis=1) == 20).all()
     assert np.allclose(draws[20_000].mean(axis=0), draws[0].mean(axis=0), atol=0.1)
     assert np.allclose(np.cov(draws[20_000].T), np.cov(draws[0].T), atol=0.2)

@@ -64,7 +64,7 @@ def test_a_baseline_of_the_place_is_the_mean_of_as_many_th_pieces() -> None:
 
 @pytest.mark.parametrize("scheme", [credits.baseline, credits.baseline_place])
 def test_a_baseline_leaves_the_expected_gradient_as_it_is_and_takes_noise_away(scheme: Scheme) -> None:
-    """A policy small enough to go through all that it may say: a piece or the end, twice; groups of three. Most is right."""
+    """All that a small policy may say: a piece or the end, twice; groups of three; most is right."""
     logits = np.array([[0.3, -0.2, 0.5], [-0.4, 0.1, 0.2]])  # (place, choice); the last choice ends
     pieces = ["A dog.", "A car."]
     said = [(2,), *((a, 2) for a in (0, 1)), *((a, b) for a in (0, 1) for b in (0, 1))]

@@ -526,7 +526,7 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "not a valid JSON file"),
+        ("{", "not valid JSON"),
         ("[1]", "not a JSON object"),
         ('{"hidden_size": 3}', "transformers cannot use it"),
         ('{"model_type": "no_such_model"}', "transformers cannot use it"),

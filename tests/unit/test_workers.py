@@ -9,7 +9,10 @@ import os
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,3 +176,36 @@ def test_a_killed_process_is_one_error() -> None:
     scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
     with pytest.raises(ScapoError, match="one of 2 worker processes was killed, as a rule because the memory was full"):
         tally(lambda _: [Deadly()] * 9, scorer, ScoringOptions(workers=2), source="x")
+
+
+ORPHANS = """
+import multiprocessing, os, sys, time
+from scapo_eval.processes import process_pool
+if __name__ == "__main__":
+    with process_pool(1, mp_context=multiprocessing.get_context(sys.argv[1])) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        pool.submit(time.sleep, 600).result()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path, method: str) -> None:
+    (tmp_path / "parent.py").write_text(ORPHANS)
+    command = [sys.executable, str(tmp_path / "parent.py"), method]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    until = time.monotonic() + 60
+    while _is_running(worker):
+        assert time.monotonic() < until, "the worker goes on without its parent"
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

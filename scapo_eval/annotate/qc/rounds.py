@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, ScapoError, short_repr
 from ...inference.runner import now
-from ...io.files import atomic_write, dump_json, parse_json
+from ...io.files import atomic_write, dump_json, parse_json, read_regular
 from ...signature import digest
 from ...stats import DEFAULT_SEED
 from ..store import UNKNOWN, Provenance, Store
@@ -209,7 +209,7 @@ class Round:
             self.order.append(pair)
 
     def _read(self, store: Store) -> None:
-        data = self.path.read_bytes()
+        data = read_regular(self.path)
         whole = data.rfind(b"\n") + 1
         if whole < len(data) and self._file is not None:
             os.ftruncate(self._file, whole)

@@ -16,7 +16,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, cast
 
 from ...engines import images
@@ -68,10 +67,7 @@ def picture(path: str) -> tuple[bytes, str]:
         ImageFault: the file is not found, or not a readable image.
         MissingExtra: the format needs Pillow, which is not installed.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise images.ImageFault(f"{path}: {error.strerror}") from None
+    data = images.file_bytes(path)
     for magic, mime in _SHOWN_AS_IS:
         if data.startswith(magic):
             return data, mime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,7 @@ def score_chair(
         other_counts=found.other_counts,
         printed=printed_digits(found.table, profile.name),
         notes=(*damage, *truth_notes(truth, found.mentioned)),
-        resampling=resampling or Resampling(),
+        resampling=replace(resampling or Resampling(), workers=options.workers or 1),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import scapo_eval
-from scapo_eval import CaptionScores, PresenceOracle, Vocabulary
+from scapo_eval import CaptionScores, PresenceOracle, Run, Vocabulary
 
 LABELS = ("dog", "cat", "car", "bus")
 N = 2000
@@ -66,6 +66,38 @@ def folder(records: list[dict[str, Any]], truth: PresenceOracle, tmp_path_factor
     truth.save(path / "truth.npz")
     labels = {label: {"aliases": [label]} for label in LABELS}
     (path / "four.yaml").write_text(json.dumps({"name": "four", "labels": labels}))  # JSON is YAML
+    return path
+
+
+@pytest.fixture(scope="session")
+def questions() -> list[dict[str, Any]]:
+    """Yes/no questions on the images."""
+    return [{"id": k, "label": "yes" if k % 3 else "no", "image": f"{k % 50}.jpg"} for k in range(N)]
+
+
+@pytest.fixture(scope="session")
+def replies() -> list[dict[str, Any]]:
+    """Answers to them."""
+    rng = random.Random(1)
+    return [{"id": k, "response": rng.choice(("Yes.", "No, none", "There is one"))} for k in range(N)]
+
+
+@pytest.fixture(scope="session")
+def answered(replies: list[dict[str, Any]], questions: list[dict[str, Any]]) -> Run:
+    """What one process says of the answers."""
+    return scapo_eval.yesno(replies, questions=questions, resamples=50)
+
+
+@pytest.fixture(scope="session")
+def replies_folder(replies: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The answers in a thousand files, of which the 500th is corrupt; and in one file."""
+    path = tmp_path_factory.mktemp("answers")
+    (path / "parts").mkdir()
+    for k in range(1000):
+        rows = replies[k * N // 1000 : (k + 1) * N // 1000]
+        (path / "parts" / f"{k:04}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (path / "parts.jsonl").write_text("\n".join(map(json.dumps, replies)))
+    (path / "parts" / "0500.jsonl").write_bytes(b"\x1f\x8b" + bytes(9))
     return path
 
 

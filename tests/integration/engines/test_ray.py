@@ -20,6 +20,7 @@ pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/eng
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
+import scapo_eval  # noqa: E402
 from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
 
@@ -88,6 +89,44 @@ def test_rewards(cluster: Cluster, records: Any, truth: Any, vocabulary: Any) ->
     assert found[3]["parts"] == [part._asdict() for part in expected[3].parts]
 
 
+def test_answers_of_any_blocks(cluster: Cluster, replies: Any, questions: Any, answered: Any, tmp_path: Path) -> None:
+    asked = {"benchmark": "yesno", "questions": questions, "resamples": 50}
+    data = ray.data.from_items(replies, override_num_blocks=7)
+    assert said(on_ray.answers(data, **asked)) == said(answered)
+    deadly = data.map_batches(killer(tmp_path / "killed"), batch_format="pyarrow")
+    assert said(on_ray.answers(deadly, **asked)) == said(answered)
+    assert (tmp_path / "killed").exists()
+    with pytest.raises(InputError, match="2,000 questions are answered twice"):
+        on_ray.answers(data.union(data), **asked)
+    with pytest.raises(InputError, match=r"column 'response' not found \(found: id\)"):
+        on_ray.answers(data.drop_columns(["response"]), **asked)
+
+
+def test_answers_in_a_thousand_files(
+    cluster: Cluster, replies_folder: Path, replies: Any, questions: Any, answered: Any
+) -> None:
+    asked = {"benchmark": "yesno", "questions": questions, "resamples": 50}
+    assert said(on_ray.answers(replies_folder / "parts.jsonl", **asked)) == said(answered)
+    with pytest.raises(InputErrors, match=r"0500\.jsonl: damaged or truncated"):
+        on_ray.answers(replies_folder / "parts" / "*", **asked)
+    left = on_ray.answers(replies_folder / "parts" / "*", on_bad_file="skip", **asked)
+    kept = [row for row in replies if row["id"] // 2 != 500]
+    one = scapo_eval.yesno(kept, questions=questions, resamples=50)
+    assert (left.table.counts(), left.verdicts) == (one.table.counts(), one.verdicts)
+    assert (left.other_counts["bad_files"], left.other_counts["missing"]) == (1, 2)
+
+
+def test_answers_from_the_command_line(cluster: Cluster, replies_folder: Path, questions: Any) -> None:
+    (replies_folder / "q.json").write_text("\n".join(map(json.dumps, questions)))
+    command = [sys.executable, "-m", "scapo_eval.cli.main", "yesno", "parts.jsonl", "again=parts.jsonl"]
+    command += ["--questions", "q.json", "--resamples", "50", "-q", "--unparsed", "drop"]
+    engine = ["--engine", "ray", "--address", cluster.address]
+    for more in (["-o", "one.json"], [*engine, "-o", "ray.json"]):
+        subprocess.run([*command, *more], cwd=replies_folder, check=True, capture_output=True)
+    one, other = (json.loads((replies_folder / name).read_text()) for name in ("one.json", "ray.json"))
+    assert one == other
+
+
 def test_the_command_line(cluster: Cluster, folder: Path) -> None:
     scored = ["--truth", "truth.npz", "--vocabulary", "four.yaml", "--resamples", "50"]
     command = [sys.executable, "-m", "scapo_eval.cli.main", "score"]
@@ -109,7 +148,18 @@ def comes_true(condition: Callable[[], bool]) -> bool:
     return any(condition() or time.sleep(0.1) for _ in range(1800))
 
 
-def test_a_node_that_is_lost(cluster: Cluster, records: Any, one: Any, reading: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["answers", "captions"])  # the node that is lost last does not come back
+def test_a_node_that_is_lost(
+    cluster: Cluster,
+    records: Any,
+    one: Any,
+    reading: Any,
+    replies: Any,
+    questions: Any,
+    answered: Any,
+    tmp_path: Path,
+    what: str,
+) -> None:
     first = ray.get_runtime_context().get_node_id()
     begun, lost = tmp_path / "begun", tmp_path / "lost"
 
@@ -120,13 +170,23 @@ def test_a_node_that_is_lost(cluster: Cluster, records: Any, one: Any, reading: 
             time.sleep(0.1)
         return batch
 
-    data = ray.data.from_items(records, override_num_blocks=6).map_batches(wait_for_the_loss, batch_format="pyarrow")
+    rows = ray.data.from_items(records if what == "captions" else replies, override_num_blocks=6)
+    data = rows.map_batches(wait_for_the_loss, batch_format="pyarrow")
+
+    def score() -> Any:
+        if what == "captions":
+            return on_ray.score(data, **reading)
+        return on_ray.answers(data, benchmark="yesno", questions=questions, resamples=50)
+
     runs: list[Any] = []
-    scoring = threading.Thread(target=lambda: runs.append(on_ray.score(data, **reading)), daemon=True)
+    scoring = threading.Thread(target=lambda: runs.append(score()), daemon=True)
     scoring.start()
     assert comes_true(begun.exists), "no task ran on the second node"
     cluster.remove_node(cluster.second, allow_graceful=False)
     assert comes_true(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     lost.touch()
     scoring.join(300)
-    assert said(runs[0]) == said(one)
+    assert said(runs[0]) == said(one if what == "captions" else answered)
+    if what == "answers":
+        cluster.second = cluster.add_node(num_cpus=1, object_store_memory=STORE)
+        assert comes_true(lambda: ray.cluster_resources().get("CPU") == 2)

@@ -81,3 +81,22 @@ def test_rewards(session: SparkSession, records: Any, truth: Any, vocabulary: An
     expected = reward([r["image_id"] for r in records], [r["caption"] for r in records])
     assert [found[r["id"]]["reward"] for r in records] == [each.total for each in expected]
     assert found[3]["parts"] == [part._asdict() for part in expected[3].parts]
+
+
+def test_answers(
+    session: SparkSession, replies: Any, questions: Any, answered: Any, replies_folder: Path, tmp_path: Path
+) -> None:
+    asked = {"benchmark": "yesno", "questions": questions, "resamples": 50}
+    frame = session.createDataFrame(replies).repartition(7)
+    assert said(on_spark.answers(frame, **asked)) == said(answered)
+    kill_once = killer(tmp_path / "killed")
+    deadly = frame.mapInArrow(lambda batches: map(kill_once, batches), frame.schema)
+    assert said(on_spark.answers(deadly, **asked)) == said(answered)
+    assert (tmp_path / "killed").exists()
+    with pytest.raises(InputError, match="2,000 questions are answered twice"):
+        on_spark.answers(frame.union(frame), **asked)
+    files = replies_folder / "parts" / "05*"  # of a thousand
+    with pytest.raises(InputErrors, match=r"0500\.jsonl: damaged or truncated"):
+        on_spark.answers(files, **asked)
+    left = on_spark.answers(files, on_bad_file="skip", **asked)
+    assert (left.n_records, left.other_counts["bad_files"]) == (198, 1)

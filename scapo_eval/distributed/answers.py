@@ -1,0 +1,251 @@
+"""Yes/no answers in Arrow to what they say of which question, in rows that add up: POPE, PhD and any other questions.
+
+A worker reads answers, finds their questions and reads yes or no out of them (:func:`scapo_eval.metrics.join.match`);
+five bytes an answer travel to the process that asked, which joins them as it joins those of one file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answers import PARSERS, Parser, parser_identity
+from ..answers import parser as parser_of
+from ..api import sources_of
+from ..benchmark import benchmark
+from ..errors import InputError, InputErrors, check_choice
+from ..io.answers import read_answers
+from ..io.files import FaultList, dump_json, parse_json
+from ..io.records import Given, Readable, Records
+from ..metrics.join import Index, Matches, joined, match
+from ..metrics.questions import Question
+from ..metrics.yesno import Unparsed, YesNoBenchmark
+from ..reprs import fields_in_short
+from ..results import Resampling, Run
+from ..types import Answer
+from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, of_kind, pa, packed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_ANSWER = np.dtype([("question", "<i4"), ("flags", "u1")])
+"""An answer to a question: its position; two bits of SAYS, decided, relabeled."""
+
+_SHOWN = 20
+"""Answers to no question that a worker keeps of a part, to be named."""
+
+
+class AnswerReading(TypedDict, total=False):
+    """How answers are read, as in :func:`scapo_eval.pope`; ``yes`` and ``no``: further words for them."""
+
+    parser: str
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+    unparsed: Unparsed
+    model: str | None
+
+
+OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
+"""Kinds of rows that hold answers: in the order of their file, or in no order."""
+
+
+@dataclass(frozen=True)
+class AnswerCounter(Counted[Run]):
+    """Turns answers into tables of what they say.
+
+    Attributes:
+        benchmark: ``pope``, ``phd`` or ``yesno``.
+        questions: with their truth.
+        parser: name of the rule that reads answers; see :func:`scapo_eval.pope`.
+        yes, no: further words for it.
+        unparsed: what becomes of answers that say neither.
+        model: the one to score where files mix several.
+    """
+
+    benchmark: str
+    questions: tuple[Question, ...]
+    parser: str = "default"
+    yes: tuple[str, ...] = ()
+    no: tuple[str, ...] = ()
+    unparsed: Unparsed = "wrong"
+    model: str | None = None
+
+    records = "answers"
+    needed = ("id", "response")
+    read = ("id", "response", "image", "question", "label", "benchmark", "category", "split", "mode", "task", "model")
+    row_groups = False
+
+    __repr__ = fields_in_short
+
+    def __post_init__(self) -> None:
+        check_choice("parser", self.parser, list(PARSERS))
+        check_choice("unparsed", self.unparsed, ("wrong", "drop"))
+        if not isinstance(benchmark(self.benchmark), YesNoBenchmark):
+            raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: pope, phd, yesno)")
+        parser_of(self.parser, yes=self.yes, no=self.no)  # words that do not fit are found here, not on a worker
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        benchmark: str,
+        questions: Given | Sequence[str | os.PathLike[str]],
+        **reading: Unpack[AnswerReading],
+    ) -> AnswerCounter:
+        """A counter of answers; the arguments are those of :func:`scapo_eval.pope`, and ``yes`` and ``no``.
+
+        Raises:
+            InputError: questions that cannot be read, another benchmark, parser or word.
+        """
+        counter = cls(source, benchmark, (), **reading)
+        return replace(counter, questions=tuple(counter._record.read_questions(sources_of(questions))))
+
+    @property
+    def _record(self) -> YesNoBenchmark:
+        found = benchmark(self.benchmark)
+        assert isinstance(found, YesNoBenchmark)
+        return found
+
+    @property
+    def _named(self) -> str | None:
+        return None if self.benchmark == "yesno" else self.benchmark
+
+    @cached_property
+    def _index(self) -> Index:
+        return Index(self.questions)
+
+    @cached_property
+    def _parse(self) -> Parser:
+        return parser_of(self.parser, yes=self.yes, no=self.no)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def of_batches(self, batches: Iterable[Any]) -> Any:
+        """See :class:`Counted`; an answer to a question that another batch answers, too, is refused later."""
+        tables = []
+        for batch in batches:
+            first = f" (a batch that begins with id {batch.column('id')[0]})" if batch.num_rows else ""
+            rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
+            if rows:
+                tables.append(self._of(Records(self.source + first, rows), self.source + first, OF_A_BATCH))
+        return pa.concat_tables([self.schema.empty_table(), *tables])
+
+    def of_parts(self, parts: Any) -> Any:
+        """See :class:`Counted`; a file is read whole."""
+        paths = parts.column("path").to_pylist()
+        return pa.concat_tables([self.schema.empty_table(), *(self._of(path, path, OF_A_FILE) for path in paths)])
+
+    def _of(self, source: Readable, name: str, kind: str) -> Any:
+        faults, notes = FaultList(), list[str]()
+        try:
+            answers = list(read_answers(source, model=self.model, on_error=faults.add, warn=notes.append))
+            part = self._record.keyed(answers, self._index, name)
+            found = match(part.answers, self._index, self._parse, benchmark=self._named, key=part.key)
+        except (InputError, InputErrors) as error:
+            if kind == OF_A_FILE and not faults.total:
+                return self.table([("bad_file", packed(first_of(error, name)), 1)])
+            if not faults.total:
+                faults.add(first_of(error, name))
+            answers, part, found = [], None, Matches()
+        rows = [("fault", packed(error), n) for error, n in zip(faults.errors, faults.records, strict=True)]
+        rows += [("total", b"faults", faults.total), ("total", b"strangers", found.n_strangers)]
+        rows += [("note", note.encode(), 1) for note in notes]
+        rows += [
+            ("model", model.encode("utf-8", "surrogatepass"), 1)
+            for model in {each.model for each in answers[:1]}
+            if model
+        ]
+        rows += [("named", category.encode(), n) for category, n in found.named.items()]
+        rows += [("stranger", _packed_answer(each, name), 1) for each in found.strangers[:_SHOWN]]
+        for n, answer, question in found.differing.values():
+            rows += [("differing", question.part.encode(), n)]
+            rows += [("differs", _packed_answer(answer, name, self._index.position[question.id]), 1)]
+        if part:
+            rows += [("left_out", category.encode(), n) for category, n in part.left_out.items()]
+            rows += [("numbering", part.numbering.encode(), 1)] if part.numbering else []
+        return self.table([*rows, (kind, _packed(found), 1)])
+
+    def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
+        """See :class:`Counted`."""
+        bad_files = self.bad_files(counts, on_bad_file)
+        if len(ways := of_kind(counts, "numbering")) > 1:
+            found = " and ".join(sorted(way.decode() for way in ways))
+            raise InputError(f"ids are counted {found} in different parts; name the category", path=self.source)
+        answers = self._record.finished(
+            joined(
+                self._matches(counts),
+                self.questions,
+                source=self.source,
+                benchmark=self._named,
+                left_out={category.decode(): n for category, n in of_kind(counts, "left_out").items()},
+                bad_files=bad_files,
+                notes=sorted(note.decode() for note in of_kind(counts, "note")),
+            )
+        )
+        identity = parser_identity(self.parser, yes=self.yes, no=self.no)
+        [run] = self._record.runs({name: answers}, parser=identity, unparsed=self.unparsed, resampling=resampling)
+        return run
+
+    def _matches(self, counts: Any) -> Matches:
+        parts = [part for part, _ in _answers(counts)]
+        every = np.concatenate([np.zeros(0, dtype=_ANSWER), *parts])
+        twice = len(every) - len(np.unique(every["question"]))
+        within = sum(len(part) - len(np.unique(part["question"])) for part, of_file in _answers(counts) if of_file)
+        if twice > within:
+            raise InputError(
+                f"{twice - within:,} questions are answered twice, in different files or in a data set, which has no "
+                "order: a file or a block was given twice, or keep one answer to a question",
+                path=self.source,
+            )
+        flags = every["flags"]
+        strangers = sorted((_answer(key) for key in of_kind(counts, "stranger")), key=lambda each: each[:2])
+        differs = [_answer(key) for key in of_kind(counts, "differs")]
+        first: dict[str, tuple[Answer, Question]] = {}
+        for _, _, answer, position in sorted(differs, key=lambda each: each[:2]):
+            question = self.questions[position]
+            first.setdefault(question.part, (answer, question))
+        differing = {part.decode(): n for part, n in of_kind(counts, "differing").items()}
+        found = Matches(
+            question=every["question"].tolist(),
+            said=(flags & 3).tolist(),
+            decided=(flags & 4 > 0).tolist(),
+            relabeled=(flags & 8 > 0).tolist(),
+            differing={part: (n, *first[part]) for part, n in differing.items()},
+            n_strangers=of_kind(counts, "total").get(b"strangers", 0),
+            strangers=[answer for _, _, answer, _ in strangers],
+        )
+        found.named.update({part.decode(): n for part, n in of_kind(counts, "named").items()})
+        return found
+
+
+def _packed(found: Matches) -> bytes:
+    rows = np.zeros(len(found.question), dtype=_ANSWER)
+    rows["question"] = found.question
+    decided, relabeled = np.array(found.decided, dtype=bool), np.array(found.relabeled, dtype=bool)
+    rows["flags"] = np.array(found.said, dtype=np.uint8) | decided * np.uint8(4) | relabeled * np.uint8(8)
+    return rows.tobytes()
+
+
+def _answers(counts: Any) -> Iterator[tuple[NDArray[Any], bool]]:
+    """The answers of every part, and whether the part is a file; of one that came twice, twice."""
+    kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
+    for kind, key, n in zip(kinds, keys, times, strict=True):
+        if kind in (OF_A_FILE, OF_A_BATCH):
+            for _ in range(n):
+                yield np.frombuffer(key, dtype=_ANSWER), kind == OF_A_FILE
+
+
+def _packed_answer(answer: Answer, source: str, question: int = 0) -> bytes:
+    return dump_json([source, answer.line, asdict(answer), question])
+
+
+def _answer(key: bytes) -> tuple[str, int, Answer, int]:
+    source, line, fields, question = parse_json(key)
+    return source, line, Answer(**fields), question
