@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -175,6 +176,26 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
     assert (lab.folder / "stopped" / "checkpoints" / f"step-{done:06d}").is_dir()
     assert main([*lab.run("stopped", *settings), "--resume", "auto"]) == 0
     assert left_behind(lab.folder / "stopped") == whole
+
+
+def test_adapters_and_the_general_path_train_on_pairs(lab: Any, pairs: Path, tiny: ModuleType) -> None:
+    pytest.importorskip("peft")
+    steady = (f"data.train={pairs}", "data.prompts_per_step=3", "preference.loss=mdpo", "run.samples=0", "run.keep=9")
+    adapters = (*steady, "lora.rank=3", "lora.dropout=0.2")
+    assert main(lab.run("whole", *adapters)) == 0
+    whole = metrics(lab.folder / "whole")
+    assert whole[0]["loss"] == pytest.approx(3 * math.log(2), abs=1e-5)
+    assert whole[-1]["loss"] < whole[0]["loss"]
+    shutil.copytree(lab.folder / "whole", lab.folder / "again")
+    for step in (3, 4):
+        shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")
+    assert main([*lab.run("again", *adapters), "--resume", "auto"]) == 0
+    assert metrics(lab.folder / "again") == whole
+    llava = tiny.build(lab.folder / "llava", "llava")
+    assert main(lab.run("general", *steady, f"model.path={llava}")) == 0
+    general = metrics(lab.folder / "general")
+    assert general[0]["loss"] == pytest.approx(3 * math.log(2), abs=1e-5)
+    assert general[-1]["loss"] < general[0]["loss"]
 
 
 @pytest.mark.usefixtures("warm")
