@@ -149,7 +149,7 @@ QUOTE_REACH = 80
 """Characters between two quotation marks; more than that is no sign."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk wildlife".split())
+_NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk".split())
 
 
 def noun_behind(text: str, end: int) -> str:
