@@ -390,7 +390,7 @@ def _scope_state(kind: _Kind, tail: str) -> _State:
         begins = after(scope)
         if not begins:
             return "over"
-        if "open" in begins.re.groupindex and begins["open"]:
+        if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
             return "definite"
         scope = scope[begins.end() :]
     if is_phrase and "ing " in scope:
@@ -558,7 +558,7 @@ _CONTEXT = {
     "used": _cue("purpose", rf"\s+(?:to|for|as)\b|\s+by\s+{_SOME}", not_behind="being currently"),
     **dict.fromkeys("frequented enjoyed favored visited".split(), _USERS),
     **dict.fromkeys("cater caters catering".split(), _cue("purpose", r"\s+to\b", is_phrase=True)),
-    **dict.fromkeys("safety convenience comfort needs".split(), _cue("purpose", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys(("safety", "convenience"), _cue("purpose", r"\s+of\b", is_phrase=True)),
     **dict.fromkeys("warn warns alerts reminds advises attract attracts attracting".split(), _TO_NOBODY_HERE),
     **dict.fromkeys("specialize specializes specializing".split(), _cue("generic", r"\s+in\b", is_phrase=True)),
     **dict.fromkeys(
@@ -568,8 +568,8 @@ _CONTEXT = {
     **dict.fromkeys("counted classified regarded".split(), _cue("generic", r"\s+as\b", is_phrase=True)),
     **dict.fromkeys("reference referring refers".split(), _cue("generic", r"\s+to\b", is_phrase=True)),
     "if": _cue("generic", r"\s+(?:you|any|there)\b"),
-    **dict.fromkeys("perspective viewpoint".split(), _cue("generic", r"\s+(?:of|from)\b", is_phrase=True)),
-    "taken": _cue("generic", r"\s+(?:by|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
+    "perspective": _cue("generic", r"\s+(?:of|from)\b", is_phrase=True),
+    "taken": _cue("generic", r"\s+(?:by|with|using|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
     **dict.fromkeys(("advertise", "advertises"), _cue("quoted", "", is_phrase=True)),
     "menu": _cue("quoted", r"\s+(?:board\s+)?(?:list|include|feature|offer|display)(?:s|ing)?\b"),
     **dict.fromkeys(("waiting", "searching"), _WAITING),
@@ -591,8 +591,7 @@ _CONTEXT = {
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
-    **dict.fromkeys("size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
-    **dict.fromkeys("feel feels feeling act acts acting".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
+    **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
     "than": _cue(
         "comparison",
         r"(?=\s+(?:an?\s+(?!few|dozen|hundred)|most\s+|typical\s+|average\s+|regular\s+|fresh\s+|$))",
