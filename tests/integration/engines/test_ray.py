@@ -108,7 +108,7 @@ def test_answers_in_a_thousand_files(
     asked = {"benchmark": "yesno", "questions": questions, "resamples": 50}
     assert said(on_ray.answers(replies_folder / "parts.jsonl", **asked)) == said(answered)
     with pytest.raises(InputErrors, match=r"0500\.jsonl: damaged or truncated"):
-        on_ray.answers(replies_folder / "parts" / "*", **asked)
+        on_ray.answers(replies_folder / "parts" / "05*", **asked)
     left = on_ray.answers(replies_folder / "parts" / "*", on_bad_file="skip", **asked)
     kept = [row for row in replies if row["id"] // 2 != 500]
     one = scapo_eval.yesno(kept, questions=questions, resamples=50)
