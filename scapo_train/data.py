@@ -164,7 +164,10 @@ def read_pairs(path: str | Path, images: str = "") -> list[Pair]:
                 raise InputError("'chosen' and 'rejected' are the same text: nothing is preferred")
             found.append(Pair(number, _source(_as_prompt(record), root), chosen, rejected))
         except InputError as error:
-            faults.add(InputError(error.reason, path=str(path), line=number))
+            reason = error.reason.replace("'messages'", "'prompt'")  # as a line of pairs calls its turns
+            faults.add(InputError(reason, path=str(path), line=number))
+        except ValueError as error:
+            faults.add(InputError(f"'image_id' of 'metadata' {error}", path=str(path), line=number))
     faults.raise_if_any()
     if not found:
         raise InputError("no pairs found", path=str(path))
@@ -184,6 +187,8 @@ def _answer(record: Any, key: str) -> str:
 
 def _as_prompt(record: Any) -> dict[str, Any]:
     """A pair's prompt as a line of a prompts file; what it is about only names it in samples."""
+    if not isinstance(record.get("prompt"), list):
+        raise InputError("'prompt' must be a list of turns: write pairs by scapo-eval pairs --format trl")
     images, metadata = record.get("images"), record.get("metadata")
     image_id = metadata.get("image_id") if isinstance(metadata, dict) else None
     if image_id is None:

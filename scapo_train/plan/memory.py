@@ -195,8 +195,9 @@ class Memory(Share):
         return dict([max(found, key=lambda each: each[1])])
 
     def _mlp(self, tokens: float) -> float:
-        """Bytes of a forward pass without gradient in an MLP; what an adapter adds is a copy of its own."""
-        return tokens * self.value_bytes * ((3 + self.lora) * self.shape.inner + 4.5 * self.shape.hidden)
+        """Bytes of a forward pass without gradient in an MLP; behind a dropout what an adapter adds is a copy."""
+        copies = 3 + (self.config.lora.dropout > 0)
+        return tokens * self.value_bytes * (copies * self.shape.inner + 4.5 * self.shape.hidden)
 
     def _chunk(self, batch: Pass) -> float:
         """Elements of the logits that exist at once."""

@@ -20,7 +20,7 @@ from scapo_train.checkpoint import export, export_adapter  # noqa: E402
 from scapo_train.config import Lora, Model  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.lora import adapter_weights, adapters_off  # noqa: E402
+from scapo_train.lora import adapter_weights, adapters_off, add_adapters  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
@@ -110,3 +110,41 @@ def test_targets_and_precision_of_adapters(tiny: ModuleType, tmp_path: Path) -> 
     assert all(torch.equal(found[name], again[name]) for name in found)
     with pytest.raises(InputError, match=r"lora.targets: unknown qproj; the model has q_proj, k_proj, v_proj, o_proj"):
         load_policy(settings, 1.0, ONE, lora=Lora(rank=2, targets=("qproj",)))
+
+
+def test_stacks_of_experts_are_refused_by_name(tmp_path: Path) -> None:
+    text = {
+        "vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]},
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model("qwen3_vl_moe", text_config=text)
+    with torch.device("meta"):
+        vlm = transformers.AutoModelForImageTextToText.from_config(config)
+    with pytest.raises(InputError, match=r"lora.targets: gate_up_proj is one tensor of all experts, which gets no"):
+        add_adapters(vlm, vlm.model.language_model, Lora(rank=2, targets=("q_proj", "gate_up_proj")), 0)
+    add_adapters(vlm, vlm.model.language_model, Lora(rank=2), 0)
+    assert {name.split(".")[-3] for name in adapter_weights(vlm)} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def test_a_layer_with_an_adapter_is_pefts_behind_dropout_and_without(tiny: ModuleType, tmp_path: Path) -> None:
+    """Own products without dropout, peft's with it: where dropout draws nothing they are the same."""
+    settings = Model(path=str(tiny.build(tmp_path / "base", "qwen2_5_vl")), dtype="float64")
+    found = []
+    for dropout in (0.0, 0.5):
+        policy = load_policy(settings, 1.0, ONE, lora=Lora(rank=2, dropout=dropout), seed=1)
+        for name, each in policy.vlm.named_parameters():
+            if ".lora_B." in name:
+                each.data.fill_(0.1)
+        layer = policy.language_model.layers[0].self_attn.q_proj
+        layer.eval()
+        inputs = torch.linspace(-1, 1, 2 * 3 * layer.in_features, dtype=torch.float64).view(2, 3, -1).requires_grad_()
+        made = layer(inputs)
+        (slope,) = torch.autograd.grad(made.square().sum(), inputs, retain_graph=True)
+        gradients = torch.autograd.grad(
+            made.square().sum(), [each for each in layer.parameters() if each.requires_grad]
+        )
+        found.append([made, slope, *gradients])
+    assert len(found[0]) == 4
+    for own, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(own, theirs, rtol=1e-12, atol=1e-12)

@@ -191,9 +191,87 @@ def test_two_ranks_make_the_same_run(lab: Any, described: tuple[str, ...], name:
         assert {key: other[key] for key in known} == pytest.approx(known, rel=1e-6, abs=1e-6)
 
 
-def test_other_files_are_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(lab.run("run")) == 2  # prompts, not pairs
-    assert "train.jsonl:1: 'chosen' must be one turn of the assistant" in capsys.readouterr().err
+def turn(text: Any, role: str = "assistant") -> list[dict[str, Any]]:
+    return [{"role": role, "content": text}]
+
+
+SIDES = {"chosen": turn("A dog ."), "rejected": turn("A cat .")}
+PICTURE = {"images": ["1.png"], "prompt": turn("Describe this image", "user")}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "expected a JSON object, found an array"),
+        ({"image": "1.png", "image_id": 1, "prompt": "What?"}, "'chosen' must be one turn of the assistant"),
+        ({**PICTURE, "chosen": "A dog .", "rejected": "A cat ."}, "'chosen' must be one turn of the assistant"),
+        ({**PICTURE, "chosen": turn("A dog ."), "rejected": turn(" ")}, "'rejected' must be one turn"),
+        ({**PICTURE, **SIDES, "rejected": turn("A cat .", "user")}, "'rejected' must be one turn"),
+        ({**PICTURE, "chosen": turn(["A dog ."]), "rejected": turn("A cat .")}, "'chosen' must be one turn"),
+        ({**PICTURE, "chosen": turn("A"), "rejected": turn("A")}, "are the same text: nothing is preferred"),
+        ({**PICTURE, "images": "1.png", **SIDES}, "'images' must be a list"),
+        ({**PICTURE, "images": [], **SIDES}, 'loss = "mdpo" needs a picture'),
+        ({**PICTURE, "prompt": "What?", **SIDES}, "'prompt' must be a list"),
+        ({**PICTURE, "prompt": turn("<image>?", "user"), **SIDES}, "literal <image>"),
+        ({**PICTURE, **SIDES, "rejected": turn("A <|image_pad|> .")}, "'rejected' holds <|image_pad|>"),
+        ({**PICTURE, "chosen": turn("A .<|im_end|>"), "rejected": turn("A")}, "'chosen' holds <|im_end|>, a sign"),
+        ({**PICTURE, **SIDES, "metadata": {"image_id": [1]}}, "'image_id' of 'metadata' "),
+        ({**PICTURE, "chosen": turn("a " * 600), "rejected": turn("A .")}, "and the model has positions for 512"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_pair_is_named(
+    lab: Any, pairs: Path, line: Any, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(pairs, "a") as stream:
+        stream.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+    run = lab.run("run", f"data.train={pairs}", "preference.loss=mdpo", "data.prompts_per_step=7", "run.steps=1")
+    assert main(run) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith(f"scapo_train.preference: {pairs}:7: ")
+    assert reason in said
+    assert "Traceback" not in said
+
+
+def test_what_a_newcomer_gets_wrong(lab: Any, pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*changes: str) -> str:
+        assert main(lab.run("run", f"data.train={pairs}", "data.prompts_per_step=3", *changes)) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return said.rpartition("scapo_train.preference: ")[2]
+
+    lines = pairs.read_text().splitlines(keepends=True)
+    assert "model.path is not set" in refused("model.path=")
+    assert "data.train is not set" in refused("data.train=")
+    assert "/nowhere.jsonl: file not found" in refused("data.train=/nowhere.jsonl")
+    assert "preference.loss: expected one of 'dpo', 'mdpo', 'symmpo', got 'ipo'" in refused("preference.loss=ipo")
+    assert "run.stop_on is of alarms about rollouts" in refused("run.stop_on=['kl']")
+    assert "preference training takes 1" in refused("optim.mini_batches=2")
+    assert "6 prompts, but data.prompts_per_step is 7" in refused("data.prompts_per_step=7")
+    assert "nor any other of the 6 pictures: is data.images right?" in refused("data.images=/nowhere")
+    pairs.write_text(lines[0] * 3)
+    assert 'preference.loss = "symmpo" needs pairs about two pictures' in refused("preference.loss=symmpo")
+    pairs.write_text("")
+    assert "the file holds no record" in refused()
+    assert not (lab.folder / "run" / "metrics.jsonl").exists()
+
+
+def test_pictures_that_cannot_be_read_are_left_out_and_counted(
+    lab: Any, described: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab.folder / "images" / "3.png").unlink()
+    (lab.folder / "images" / "5.png").write_bytes(b"damaged")
+    few = (*described, "data.prompts_per_step=2", "run.steps=3", "run.evaluate_every=0", "run.samples=0")
+    assert main(lab.run("run", *few, "preference.loss=mdpo")) == 0
+    assert metrics(lab.folder / "run")[-1]["prompts_left_out"] == 2.0
+    assert capsys.readouterr().err.count("left out: ") >= 2
+    assert main(lab.run("strict", *few, "data.max_bad=1")) == 2
+    assert "cannot be read, with 1 others: more than data.max_bad = 1" in capsys.readouterr().err
+    for k in (1, 2, 4, 6):
+        (lab.folder / "images" / f"{k}.png").write_bytes(b"damaged")
+    assert main(lab.run("none", *few)) == 2
+    assert main(lab.run("one_step", *few, "run.steps=1")) == 2
+    assert "not one update was made: nothing is exported" in capsys.readouterr().err
 
 
 def test_a_crop_shows_a_fifth_at_most_and_is_the_same_again(lab: Any) -> None:
