@@ -135,7 +135,7 @@ def page(record: dict[str, Any]) -> str:
     ran = [["Python", "lowest", "newest"]]
     for python in PYTHONS:
         cells = record["run"].get(python)
-        ran.append([python, *(_outcome(cells[name]) if cells else "not run: no interpreter" for name in RESOLUTIONS)])
+        ran.append([python, *(_outcome(cells[name]) if cells else "not run" for name in RESOLUTIONS)])
     extras = [["extras", *PYTHONS]]
     for name in (*EXTRAS, *TOGETHER):
         if name and (answers := record["resolve"].get(name)):
@@ -200,8 +200,7 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 ## Resolved: the extras
 
 Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
-pyspark is published as source only, so `[spark]` is not in the table; `[lora]`, `[ray]` and `[ray-llm]` are newer than
-the last full resolution.
+pyspark is published as source only, so `[spark]` has no wheels that fit; pip builds it.
 
 {extras}
 

@@ -178,6 +178,21 @@ def in_fresh_interpreter(*given: str) -> Measured:
     return found
 
 
+def model(one: Measured, several: Measured, workers: int) -> str:
+    """What one worker lets expect of several, and what was measured of them.
+
+    The driver's time is spent once; all other CPU time is the workers', does not grow with their number and is shared
+    evenly. Clock time is measured, too, but holds only where that many cores are free.
+    """
+    work = one["again"] - one["driver"]
+    parts = (f"{n} workers {one['driver'] + work / n:.2f} s" for n in (1, workers, 64))
+    found = several["again"] / one["again"] - 1
+    return (
+        f"  one worker lets expect {', '.join(parts)} of clock and {one['again']:.2f} s of CPU for any number; with "
+        f"{workers} it took {several['wall']:.2f} s of clock, {several['again']:.2f} s of CPU ({found:+.1%})"
+    )
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,7 +208,7 @@ def main() -> None:
         engine, folder, vocabulary, rewards, workers = args.measure
         print(json.dumps(measure(engine, Path(folder), vocabulary, rewards == "True", int(workers))))
         return
-    missed = False
+    missed, fitted = False, dict[str, Measured]()
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), Vocabulary.load(args.vocabulary), args.captions, args.images)
         print(f"{args.captions:,} captions of {args.images:,} images, {args.vocabulary}")
@@ -210,6 +225,10 @@ def main() -> None:
             later = [f"{found[column]:10.1f}" for column in ("driver", "services", "wall")]
             each = f"{found['again'] / args.captions * 1e6:10.2f} {overhead:10.1%}"
             print(f"{engine:6} {workers:7}", *seconds, each, *later, "" if same else "OTHER COUNTS", flush=True)
+            if workers == 1:
+                fitted[engine] = found
+            elif engine in fitted:
+                print(model(fitted[engine], found, workers))
     sys.exit(missed)
 
 

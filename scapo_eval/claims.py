@@ -168,13 +168,13 @@ def find_uses(
     begin = np.maximum(cues.start - 2 * (which == _T), 0)
     following = np.searchsorted(caption << 32 | mentions.start, owner << 32 | begin)
     stop = mentions.indptr[owner + 1]
-    start, reach = np.append(mentions.start, (0, 0)), cues.end + _REACHES[which]
+    start, reach = np.append(mentions.start, (0, 0)), cues.end + CUE_REACH[which]
     near = (following < stop) & (start[following] >= cues.end) & (start[following] <= reach)
     stop = np.where(start[following + 1] > reach, following + 1, stop)
     columns = (column[near].tolist() for column in (owner, cues.end, following, stop, which))
     found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
     before = np.maximum(following - 1, 0)
-    near = (begin - mentions.end[before] < _BACK_REACH) & _REACHES_BACK[which]
+    near = (begin - mentions.end[before] < _BACK_REACH) & REACHES_BACK[which]
     near &= following > mentions.indptr[owner]
     columns = (column[near].tolist() for column in (owner, begin, before, which))
     found.append(_behind(texts, starts, ends, zip(*columns, strict=True)))
@@ -221,7 +221,7 @@ def find_uses_of(
         following = bisect_left(starts, begin)
         if following < n and 0 <= starts[following] - end <= _SCOPES[cue][1]:
             scopes.append((0, end, following, n, cue))
-        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
+        if following and REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
             backward.append((0, begin, following - 1, cue))
     found.append(_in_scope([text], starts, ends, scopes))
     found.append(_behind([text], starts, ends, backward))
@@ -319,9 +319,12 @@ def _behind(
             denial = _DENIAL.match(text, end)
             if denial and denial.end() > begin:
                 yield row, _NEGATED
-        elif _IN_GENERAL.match(text, end) and not may_modify(text[start:end]):
-            if not start or _BARE.search(text[max(0, start - 9) : start]):
-                yield row, _GENERIC
+        elif (
+            _IN_GENERAL.match(text, end)
+            and not may_modify(text[start:end])
+            and (not start or _BARE.search(text[max(0, start - 9) : start]))
+        ):
+            yield row, _GENERIC
 
 
 def _in_scope(
@@ -387,6 +390,8 @@ def _scope_state(kind: _Kind, tail: str) -> _State:
         begins = after(scope)
         if not begins:
             return "over"
+        if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
+            return "definite"
         scope = scope[begins.end() :]
     if is_phrase and "ing " in scope:
         return "over"
@@ -400,8 +405,10 @@ def _scope_state(kind: _Kind, tail: str) -> _State:
         item = _LIST_ITEM.match(step, max(step.find(","), 0))
         if not item and _MARK.search(step):
             return "over"
-    if tells and _article(words) >= first:
-        return "over" if item else "definite"
+    if tells:
+        article = _article(words)
+        if article >= first:  # "shade for the family and a dog": neither is a purpose
+            return "over" if item or (is_phrase and not first and words[article] in GRANTED) else "definite"
     return "listed" if item and not item["last"] else "inside"
 
 
@@ -515,10 +522,17 @@ _HEDGES = {
 }
 
 # "a bench for two people", but not "shade for the family", "for example" and "except for a man"
-_FOR = _cue("purpose", r"(?!\s+(?:example|instance|sale)\b)", is_phrase=True, not_behind="except save")
+_FOR = _cue(
+    "purpose",
+    r"(?!\s+(?:example|instance|sale)\b)(?:\s+\w+ing\b(?:\s+(?:up|down|out|in))?(?!\s+(?:an?|the)\b))?",
+    is_phrase=True,
+    not_behind="except save",
+)
 _PURPOSE = _cue("purpose", r"\s+(?:to|for|as)\b")
 # "frequented by tourists", but not "used by two men"
-_SOME = r"(?!(?:an?|one|two|three|four|five|some|several|many|multiple|various|another)\b)"
+_SOME = (
+    r"(?!(?:an?|the|his|her|its|their|this|these|those|one|two|three|four|five|some|several|many|multiple|another)\b)"
+)
 _USERS = _cue("purpose", rf"\s+by\s+{_SOME}", is_phrase=True)
 _TO_NOBODY_HERE = _cue("purpose", r"(?=\s+(?:\w+\s+)?$)")
 _WHERE = _cue(
@@ -535,7 +549,8 @@ _LETTING = _cue(
     is_phrase=True,
     then=r"\s+(?:to|keep|find|get|see|reach|cross|stay|feel|navigate|enjoy|move|access)\b",
 )
-_OFTEN = _cue("generic", r"\s+(?:\w+\s+){0,2}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b")
+_OPEN = r"\s+(?:[\w\0]+\s+){0,2}"  # "common (sight on) farms": the mention may be one of the words
+_OFTEN = _cue("generic", rf"{_OPEN}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b|(?P<open>{_OPEN}$)")
 
 _CONTEXT = {
     "for": _FOR,
@@ -543,16 +558,19 @@ _CONTEXT = {
     "used": _cue("purpose", rf"\s+(?:to|for|as)\b|\s+by\s+{_SOME}", not_behind="being currently"),
     **dict.fromkeys("frequented enjoyed favored visited".split(), _USERS),
     **dict.fromkeys("cater caters catering".split(), _cue("purpose", r"\s+to\b", is_phrase=True)),
-    **dict.fromkeys("safety convenience comfort needs".split(), _cue("purpose", r"\s+of\b", is_phrase=True)),
+    **dict.fromkeys(("safety", "convenience"), _cue("purpose", r"\s+of\b", is_phrase=True)),
     **dict.fromkeys("warn warns alerts reminds advises attract attracts attracting".split(), _TO_NOBODY_HERE),
     **dict.fromkeys("specialize specializes specializing".split(), _cue("generic", r"\s+in\b", is_phrase=True)),
     **dict.fromkeys(
         "relationship bond connection interaction".split(),
         _cue("generic", rf"\s+between\s+{_SOME}", is_phrase=True),
     ),
-    **dict.fromkeys("perspective viewpoint".split(), _cue("generic", r"\s+(?:of|from)\b", is_phrase=True)),
-    "taken": _cue("generic", r"\s+(?:by|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
-    **dict.fromkeys("advertise advertises advertising".split(), _cue("quoted", "", is_phrase=True)),
+    **dict.fromkeys("counted classified regarded".split(), _cue("generic", r"\s+as\b", is_phrase=True)),
+    **dict.fromkeys("reference referring refers".split(), _cue("generic", r"\s+to\b", is_phrase=True)),
+    "if": _cue("generic", r"\s+(?:you|any|there)\b"),
+    "perspective": _cue("generic", r"\s+(?:of|from)\b", is_phrase=True),
+    "taken": _cue("generic", r"\s+(?:by|with|using|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
+    **dict.fromkeys(("advertise", "advertises"), _cue("quoted", "", is_phrase=True)),
     "menu": _cue("quoted", r"\s+(?:board\s+)?(?:list|include|feature|offer|display)(?:s|ing)?\b"),
     **dict.fromkeys(("waiting", "searching"), _WAITING),
     **dict.fromkeys(
@@ -566,14 +584,14 @@ _CONTEXT = {
     **dict.fromkeys("typically commonly usually often frequently".split(), _OFTEN),
     **dict.fromkeys(("generally", "known", "must", "should"), _cue("generic", "(?!)")),
     **dict.fromkeys(
-        "common popular iconic".split(), _cue("generic", r"\s+(?:\w+\s+){0,2}(?:of|in|for|on|to|at|among|with)\b")
+        "common popular iconic".split(),
+        _cue("generic", rf"{_OPEN}(?:of|in|for|on|to|at|among|with)\b|(?P<open>{_OPEN}$)"),
     ),
     **dict.fromkeys("typical characteristic indicative".split(), _cue("generic", r"\s+(?:of|for|in)\b")),
     "associated": _cue("generic", r"\s+with\b"),
     "shaped": _cue("comparison", r"\s+(?:like|as)\b", is_phrase=True),
     "similar": _cue("comparison", r"\s+to\b", is_phrase=True),
-    **dict.fromkeys("size shape form appearance reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
-    **dict.fromkeys("feel feels feeling act acts acting".split(), _cue("comparison", r"\s+like\b", is_phrase=True)),
+    **dict.fromkeys("size shape reminiscent".split(), _cue("comparison", r"\s+of\b", is_phrase=True)),
     "than": _cue(
         "comparison",
         r"(?=\s+(?:an?\s+(?!few|dozen|hundred)|most\s+|typical\s+|average\s+|regular\s+|fresh\s+|$))",
@@ -591,14 +609,15 @@ _NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
     USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
 )
 _DENIES_OR_GUESSES = ("negated", "hedged")
-_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
+CUE_REACH = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
+"""(cues,) characters behind a cue within which a mention in its scope begins."""
+CUE_GRANTS = np.array([cue.use not in _DENIES_OR_GUESSES for cue in _CUES.values()])
+"""(cues,) whether a definite thing right behind a cue ends its scope: "shade for the family"."""
 _OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
-_REACHES_BACK = np.array(
-    [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
-)
+REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES])
+"""(cues,) whether a cue may make something of the mention before it."""
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
-_DEFINITE_BEHIND = tuple(f" {word} " for word in "the his her its their this these those".split())
 
 _DENIAL = re.compile(
     rf"""(?:['’]s)?\s+(?:(?:themselves|itself|himself|herself|at\s+all|clearly|also|currently|actually)\s+)?
@@ -643,6 +662,9 @@ _LIST_GOES_ON = re.compile(
 )
 
 _DEFINITE = frozenset("the this that these those his her hers its their my your our both each every".split())
+GRANTED = frozenset("the his her its their this these those".split())
+"""What makes a thing one that is taken for granted."""
+_DEFINITE_BEHIND = tuple(f" {word} " for word in sorted(GRANTED))
 _TELLING = _PHRASE_ENDS | _PAIRS | _DEFINITE
 _ENDS_NOUN_PHRASE = frozenset(
     "of in on at with and or nor a an any no to by near for from like as than into onto over under is are be was were"
@@ -683,7 +705,7 @@ class _Rule(NamedTuple):
 
 def _rules() -> Iterator[_Rule]:
     states: dict[_Cue, dict[str, _State]] = {}
-    for (word, cue), reach in zip(_CUES.items(), _REACHES.tolist(), strict=True):
+    for (word, cue), reach in zip(_CUES.items(), CUE_REACH.tolist(), strict=True):
         may_be_definite = cue.use in _DENIES_OR_GUESSES
         ends = _PHRASE_ENDS if cue.is_phrase else _ENDS
         kind = _Kind(cue.after.match if cue.after else None, ends, cue.is_phrase, int(may_be_definite))

@@ -149,7 +149,7 @@ QUOTE_REACH = 80
 """Characters between two quotation marks; more than that is no sign."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk wildlife".split())
+_NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk".split())
 
 
 def noun_behind(text: str, end: int) -> str:
@@ -173,13 +173,12 @@ _OF_FRUIT = frozenset(
     "slice slices half halves wedge wedges segment segments piece pieces peel peels rind skin flesh quarter quarters"
     " seeds pair pairs stack stacks group row rows halved sliced".split()
 )
-_COLOR = (
-    "(?:red|blue|green|yellow|black|white|brown|gr[ae]y|pink|purple|violet|teal|turquoise|beige|tan|gold|silver|maroon|navy"
-    "|cream)"
+_COLORS = frozenset(
+    "red blue green yellow black white brown gray grey pink purple violet teal turquoise beige tan gold silver maroon"
+    " navy cream".split()
 )
-_MARKUP = r"[\s*_`,;/&+()\[\]|\u2013\u2014-]{0,10}(?:\b(?:and|or)\b[\s*_`]{1,4})?"
-_COLOR_BEHIND = re.compile(rf"{_MARKUP}(?:\w+\s)?{_COLOR}\b", re.IGNORECASE)
-_COLOR_BEFORE = re.compile(rf"(?:\b{_COLOR}|\bcolou?rs?\W{{1,4}}){_MARKUP}$", re.IGNORECASE)
+_MARKUP = " \t\n*_`,;/&+()[]|\u2013\u2014-"
+_NEXT_IN_LIST = re.compile(rf"[{re.escape(_MARKUP)}]{{1,10}}(?:(?:and|or)[ *_`]{{1,4}})?([^\W\d_]+)")
 
 
 def colors(text: str, start: int, end: int) -> bool:
@@ -192,20 +191,35 @@ def colors(text: str, start: int, end: int) -> bool:
         text: a caption.
         start, end: of the word.
     """
-    if _COLOR_BEHIND.match(text, end) or _COLOR_BEFORE.search(text[max(0, start - 30) : start]):
-        return True
+    return _colors_what_follows(text, end) or _is_listed_with_colors(text, start, end)
+
+
+def _colors_what_follows(text: str, end: int) -> bool:
     behind = _BEHIND.match(text, end)
     if not behind:
         return False
     word = behind[2].lower()
-    if word not in _OF_FRUIT and (word in PRESUPPOSING or _is_noun(word, behind[1] != " ")):
+    if word in _OF_FRUIT:
+        return False
+    if word in PRESUPPOSING or _is_noun(word, behind[1] != " "):
         return True
-    if word in FUNCTION_WORDS or word in _OF_FRUIT or word in _FREQUENT_SET or word.endswith("ly"):
+    if word in FUNCTION_WORDS or word in _FREQUENT_SET or word.endswith("ly"):
         return False
     if not word.endswith(("ing", "ed")):
         return len(word) > 2
     further = _BEHIND.match(text, behind.end())
     return further is not None and further[2].lower() not in FUNCTION_WORDS
+
+
+def _is_listed_with_colors(text: str, start: int, end: int) -> bool:
+    behind = _NEXT_IN_LIST.match(text, end)
+    if behind and behind[1].lower() in _COLORS:
+        return True
+    before = text[max(0, start - 30) : start].rstrip(_MARKUP + ":")
+    for joint in (" and", " or"):
+        before = before.removesuffix(joint).rstrip(_MARKUP)
+    word = before.replace("*", " ").rpartition(" ")[2].lower()
+    return word in _COLORS or word in ("color", "colors", "colour", "colours")
 
 
 @lru_cache(maxsize=1 << 14)

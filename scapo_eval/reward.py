@@ -71,7 +71,7 @@ class RewardConfig:
 
     Attributes:
         r_g: gain for new supported labels.
-        r_rep: gain for supported labels that the response has named before.
+        r_rep: gain for supported labels that the response has named before; negative: repeating costs.
         r_h: penalty for hallucinated labels.
         r_reg: penalty of a piece without any label.
         lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
@@ -106,10 +106,12 @@ class RewardConfig:
     answer_only: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("r_g", "r_rep", "r_h", "r_reg"):
+        for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise InputError(f"{name} must be a number >= 0, got {value!r}")
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or value < least:
+                limit = "" if least else " >= 0"
+                raise InputError(f"{name} must be a number{limit}, got {value!r}")
         for name in ("lam_g", "lam_h"):
             value = getattr(self, name)
             if not callable(value):

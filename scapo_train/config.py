@@ -211,7 +211,7 @@ class Credit:
         form: whether baselines share SCAPO's normalizer, clip and KL, or take their published ones.
         ablation: ``additive``, ``full_repeat`` or ``no_reg``; empty for none.
         r_g: reward of a piece with a new correct object.
-        r_rep: reward of a piece that only repeats.
+        r_rep: reward of a piece that only repeats; negative: it costs.
         r_h: penalty of a hallucinated object.
         r_reg: penalty of a piece without an object.
         lam_g: how the gain grows with the number of objects in a piece.

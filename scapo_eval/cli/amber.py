@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -9,6 +10,7 @@ import click
 
 from ..io.files import refuse_replacing
 from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
+from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files
 from .options import Output, evidence_file, output_options
@@ -55,6 +57,7 @@ from .screen import progress
 @click.option(
     "--workers", type=click.IntRange(1), help="Processes that tag in --mode parity.  [default: one per processor]"
 )
+@cluster_options
 @output_options
 def command(
     responses: tuple[str, ...],
@@ -67,6 +70,7 @@ def command(
     per_answer: str | None,
     noun_cache: str | None,
     workers: int | None,
+    cluster: Cluster,
     output: Output,
 ) -> int:
     """Scores AMBER responses; several files are compared with the first.
@@ -76,6 +80,16 @@ def command(
     """
     if per_answer and len(responses) > 1:
         raise click.UsageError("--per-answer takes one file of responses at a time")
+    if cluster.engine:
+        if per_answer or noun_cache:
+            raise click.UsageError("--engine takes neither --per-answer nor --noun-cache")
+        from ..distributed import ray
+        from ..distributed.amber import AmberReading
+
+        reading: AmberReading = {"mode": mode, "parser": answers, "skip_bad": skip_bad}
+        reading |= {"drop_unfinished": drop_unfinished}
+        on_ray = partial(ray.amber, data=data, similarity=similarity, workers=workers, **reading)
+        return emit(cluster.runs(responses, output, on_ray), output)
     folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
     written = [path for path in (output.output, per_answer, noun_cache) if path]
     refuse_replacing(written, [*folder.glob("*"), *folder.glob("query/*")])

@@ -42,7 +42,9 @@ _DEFAULT = RewardConfig()
     help="Reward pieces, or whole responses by 1 - Hal. Rate or Cap. Score.",
 )
 @click.option("--r-g", type=float, default=_DEFAULT.r_g, show_default=True, help="Gain for new supported objects.")
-@click.option("--r-rep", type=float, default=_DEFAULT.r_rep, show_default=True, help="Gain for repeated ones.")
+@click.option(
+    "--r-rep", type=float, default=_DEFAULT.r_rep, show_default=True, help="Gain for repeated ones; negative: a cost."
+)
 @click.option("--r-h", type=float, default=_DEFAULT.r_h, show_default=True, help="Penalty for hallucinated ones.")
 @click.option(
     "--r-reg", type=float, default=_DEFAULT.r_reg, show_default=True, help="Penalty of a piece without objects."

@@ -7,7 +7,8 @@ five bytes an answer travel to the process that asked, which joins them as it jo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -21,7 +22,7 @@ from ..api import sources_of
 from ..benchmark import benchmark
 from ..errors import InputError, InputErrors, check_choice
 from ..io.answers import read_answers
-from ..io.files import FaultList, dump_json, parse_json
+from ..io.files import dump_json, parse_json
 from ..io.records import Given, Readable, Records
 from ..metrics.join import Index, Matches, joined, match
 from ..metrics.questions import Question
@@ -35,10 +36,91 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _ANSWER = np.dtype([("question", "<i4"), ("flags", "u1")])
-"""An answer to a question: its position; two bits of SAYS, decided, relabeled."""
+"""An answer to a question: its position, or AMBER's id; two bits of SAYS, decided, relabeled."""
 
 _SHOWN = 20
 """Answers to no question that a worker keeps of a part, to be named."""
+
+OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
+"""Kinds of rows that hold answers: in the order of their file, or in no order."""
+
+
+class Replies(Counted[Run]):
+    """Turns answers into tables of what they say; a file, or a batch, is read as one process reads a file."""
+
+    records = "answers"
+    needed = ("id", "response")
+    row_groups = False
+
+    def of_batches(self, batches: Iterable[Any]) -> Any:
+        """See :class:`Counted`; a question that another batch answers, too, is refused later."""
+        tables = [self.schema.empty_table()]
+        for batch in batches:
+            if batch.num_rows:
+                name = f"{self.source} (a batch that begins with id {batch.column('id')[0]})"
+                rows = [{key: value for key, value in row.items() if value is not None} for row in batch.to_pylist()]
+                tables.append(self._of(Records(name, rows), OF_A_BATCH))
+        return pa.concat_tables(tables)
+
+    def of_parts(self, parts: Any) -> Any:
+        """See :class:`Counted`; a file is read whole."""
+        paths = parts.column("path").to_pylist()
+        return pa.concat_tables([self.schema.empty_table(), *(self._of(path, OF_A_FILE) for path in paths)])
+
+    def _of(self, source: Readable, kind: str) -> Any:
+        try:
+            return self.part(source, kind)
+        except InputErrors as error:
+            n = [error.said - len(error.errors) + 1, *[1] * (len(error.errors) - 1)]  # one may stand for several
+            faults = [("fault", packed(each), times) for each, times in zip(error.errors, n, strict=True)]
+            return self.table([("total", b"faults", error.total), *faults])
+        except InputError as error:
+            error = first_of(error, str(source))
+            if kind == OF_A_FILE:
+                return self.table([("bad_file", packed(error), 1)])
+            return self.table([("total", b"faults", 1), ("fault", packed(error), 1)])
+
+    @abstractmethod
+    def part(self, source: Readable, kind: str) -> Any:
+        """The table of a file or a batch.
+
+        Args:
+            source: what is read.
+            kind: OF_A_FILE or OF_A_BATCH.
+
+        Raises:
+            InputErrors: faulty records; InputError: it cannot be read.
+        """
+
+    def answers(self, counts: Any, *, refuse_twice: bool = True) -> NDArray[Any]:
+        """All answers, those of a file in its order.
+
+        Raises:
+            InputError: a question is answered in two files, or twice in a data set (unless it may be).
+        """
+        every, within = [np.zeros(0, dtype=_ANSWER)], 0
+        kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
+        for kind, key, n in zip(kinds, keys, times, strict=True):
+            if kind in (OF_A_FILE, OF_A_BATCH):
+                part = np.frombuffer(key, dtype=_ANSWER)
+                every += [part] * n  # of a part that came twice, twice
+                within += n * (len(part) - len(np.unique(part["question"]))) * (kind == OF_A_FILE)
+        found = np.concatenate(every)
+        twice = len(found) - len(np.unique(found["question"])) - within
+        if twice > 0 and refuse_twice:
+            raise InputError(
+                f"{twice:,} questions are answered twice, in different files or in a data set, which has no order: "
+                "a file or a block was given twice, or keep one answer to a question",
+                path=self.source,
+            )
+        return found
+
+
+def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
+    """Answers as the key of a row."""
+    rows = np.zeros(len(questions), dtype=_ANSWER)
+    rows["question"], rows["flags"] = questions, flags
+    return rows.tobytes()
 
 
 class AnswerReading(TypedDict, total=False):
@@ -56,7 +138,7 @@ OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
 
 
 @dataclass(frozen=True)
-class AnswerCounter(Counted[Run]):
+class AnswerCounter(Replies):
     """Turns answers into tables of what they say.
 
     Attributes:
@@ -76,10 +158,7 @@ class AnswerCounter(Counted[Run]):
     unparsed: Unparsed = "wrong"
     model: str | None = None
 
-    records = "answers"
-    needed = ("id", "response")
     read = ("id", "response", "image", "question", "label", "benchmark", "category", "split", "mode", "task", "model")
-    row_groups = False
 
     __repr__ = fields_in_short
 
@@ -127,50 +206,26 @@ class AnswerCounter(Counted[Run]):
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def of_batches(self, batches: Iterable[Any]) -> Any:
-        """See :class:`Counted`; an answer to a question that another batch answers, too, is refused later."""
-        tables = []
-        for batch in batches:
-            first = f" (a batch that begins with id {batch.column('id')[0]})" if batch.num_rows else ""
-            rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
-            if rows:
-                tables.append(self._of(Records(self.source + first, rows), self.source + first, OF_A_BATCH))
-        return pa.concat_tables([self.schema.empty_table(), *tables])
-
-    def of_parts(self, parts: Any) -> Any:
-        """See :class:`Counted`; a file is read whole."""
-        paths = parts.column("path").to_pylist()
-        return pa.concat_tables([self.schema.empty_table(), *(self._of(path, path, OF_A_FILE) for path in paths)])
-
-    def _of(self, source: Readable, name: str, kind: str) -> Any:
-        faults, notes = FaultList(), list[str]()
-        try:
-            answers = list(read_answers(source, model=self.model, on_error=faults.add, warn=notes.append))
-            part = self._record.keyed(answers, self._index, name)
-            found = match(part.answers, self._index, self._parse, benchmark=self._named, key=part.key)
-        except (InputError, InputErrors) as error:
-            if kind == OF_A_FILE and not faults.total:
-                return self.table([("bad_file", packed(first_of(error, name)), 1)])
-            if not faults.total:
-                faults.add(first_of(error, name))
-            answers, part, found = [], None, Matches()
-        rows = [("fault", packed(error), n) for error, n in zip(faults.errors, faults.records, strict=True)]
-        rows += [("total", b"faults", faults.total), ("total", b"strangers", found.n_strangers)]
-        rows += [("note", note.encode(), 1) for note in notes]
-        rows += [
-            ("model", model.encode("utf-8", "surrogatepass"), 1)
-            for model in {each.model for each in answers[:1]}
-            if model
-        ]
-        rows += [("named", category.encode(), n) for category, n in found.named.items()]
+    def part(self, source: Readable, kind: str) -> Any:
+        """See :class:`Replies`."""
+        notes: list[str] = []
+        answers = list(read_answers(source, model=self.model, warn=notes.append))
+        name = str(source)
+        part = self._record.keyed(answers, self._index, name)
+        found = match(part.answers, self._index, self._parse, benchmark=self._named, key=part.key)
+        rows = [("note", note.encode(), 1) for note in notes]
+        rows += [("model", (each.model or "").encode(), 1) for each in answers[:1]]
+        rows += [("total", b"strangers", found.n_strangers)]
         rows += [("stranger", _packed_answer(each, name), 1) for each in found.strangers[:_SHOWN]]
+        rows += [("named", category.encode(), n) for category, n in found.named.items()]
         for n, answer, question in found.differing.values():
             rows += [("differing", question.part.encode(), n)]
             rows += [("differs", _packed_answer(answer, name, self._index.position[question.id]), 1)]
-        if part:
-            rows += [("left_out", category.encode(), n) for category, n in part.left_out.items()]
-            rows += [("numbering", part.numbering.encode(), 1)] if part.numbering else []
-        return self.table([*rows, (kind, _packed(found), 1)])
+        rows += [("left_out", category.encode(), n) for category, n in part.left_out.items()]
+        rows += [("numbering", part.numbering.encode(), 1)] if part.numbering else []
+        decided, relabeled = np.array(found.decided, dtype=bool), np.array(found.relabeled, dtype=bool)
+        flags = np.array(found.said, dtype=np.uint8) | decided * np.uint8(4) | relabeled * np.uint8(8)
+        return self.table([*rows, (kind, packed_answers(found.question, flags), 1)])
 
     def run(self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling) -> Run:
         """See :class:`Counted`."""
@@ -194,16 +249,7 @@ class AnswerCounter(Counted[Run]):
         return run
 
     def _matches(self, counts: Any) -> Matches:
-        parts = [part for part, _ in _answers(counts)]
-        every = np.concatenate([np.zeros(0, dtype=_ANSWER), *parts])
-        twice = len(every) - len(np.unique(every["question"]))
-        within = sum(len(part) - len(np.unique(part["question"])) for part, of_file in _answers(counts) if of_file)
-        if twice > within:
-            raise InputError(
-                f"{twice - within:,} questions are answered twice, in different files or in a data set, which has no "
-                "order: a file or a block was given twice, or keep one answer to a question",
-                path=self.source,
-            )
+        every = self.answers(counts)
         flags = every["flags"]
         strangers = sorted((_answer(key) for key in of_kind(counts, "stranger")), key=lambda each: each[:2])
         differs = [_answer(key) for key in of_kind(counts, "differs")]
@@ -223,23 +269,6 @@ class AnswerCounter(Counted[Run]):
         )
         found.named.update({part.decode(): n for part, n in of_kind(counts, "named").items()})
         return found
-
-
-def _packed(found: Matches) -> bytes:
-    rows = np.zeros(len(found.question), dtype=_ANSWER)
-    rows["question"] = found.question
-    decided, relabeled = np.array(found.decided, dtype=bool), np.array(found.relabeled, dtype=bool)
-    rows["flags"] = np.array(found.said, dtype=np.uint8) | decided * np.uint8(4) | relabeled * np.uint8(8)
-    return rows.tobytes()
-
-
-def _answers(counts: Any) -> Iterator[tuple[NDArray[Any], bool]]:
-    """The answers of every part, and whether the part is a file; of one that came twice, twice."""
-    kinds, keys, times = (counts.column(name).to_pylist() for name in (KIND, KEY, N))
-    for kind, key, n in zip(kinds, keys, times, strict=True):
-        if kind in (OF_A_FILE, OF_A_BATCH):
-            for _ in range(n):
-                yield np.frombuffer(key, dtype=_ANSWER), kind == OF_A_FILE
 
 
 def _packed_answer(answer: Answer, source: str, question: int = 0) -> bytes:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
 from ..claims import Claims
+from ..counts import CountBuilder, CountTable
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..io.fields import mixed_models
@@ -134,6 +135,20 @@ class Counted(ABC, Generic[Result]):
         kinds, keys, counts = zip(*rows, strict=True) if rows else ((), (), ())
         zeros = dict.fromkeys(self.columns, np.zeros(len(rows), dtype=np.int64))
         return pa.table({KIND: kinds, KEY: keys, N: counts, **zeros}, schema=self.schema)
+
+    def images(self, table: CountTable) -> Any:
+        """Rows of images."""
+        ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
+        images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
+        return pa.table({**images, **dict(zip(table.columns, table.rows.T, strict=True))}, schema=self.schema)
+
+    def summed_images(self, counts: Any) -> CountTable:
+        """The images of summed counts."""
+        images = _rows_of_kind(counts, "image")
+        builder = CountBuilder(self.columns)
+        rows = np.array([images.column(name).to_numpy() for name in self.columns], dtype=np.int64).T
+        builder.add([key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist()], rows)
+        return builder.table()
 
     def bad_files(self, counts: Any, on_bad_file: OnBadFile) -> list[InputError]:
         """Files that could not be read and may be left out.
@@ -263,11 +278,7 @@ class Counter(Counted[CaptionScores]):
             rows.append(("ids", sums.checks.hashes.tobytes(), 1))
         rows += [("fault", packed(e), n) for e, n in zip(sums.faults.errors, sums.faults.records, strict=True)]
         rows.append(("total", b"faults", sums.faults.total))
-        table = sums.counts.table()
-        ids = [image.encode("utf-8", "surrogatepass") for image in table.image_ids]
-        images = {KIND: ["image"] * len(ids), KEY: ids, N: np.zeros(len(ids), dtype=np.int64)}
-        counts = dict(zip(table.columns, table.rows.T, strict=True))
-        return pa.concat_tables([pa.table({**images, **counts}, schema=self.schema), self.table(rows)])
+        return pa.concat_tables([self.images(sums.counts.table()), self.table(rows)])
 
     def run(
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
@@ -284,9 +295,8 @@ class Counter(Counted[CaptionScores]):
             reason = f"{twice:,} ids appear twice: a file or a block was given twice, or ids are unique in a file only"
             raise InputError(reason, path=self.source)
         sums = Sums(self.scorer, self.options, self.source)
-        images = _rows_of_kind(counts, "image")
-        rows = np.array([images.column(name).to_numpy() for name in self.scorer.columns], dtype=np.int64).T
-        sums.counts.add([key.decode("utf-8", "surrogatepass") for key in images.column(KEY).to_pylist()], rows)
+        images = self.summed_images(counts)
+        sums.counts.add(images.image_ids, images.rows)
         sums.totals.update((name, totals.get(name, 0)) for name in sums.totals)
         ids = self.scorer.truths[0].vocabulary.label_ids
         sums.mentioned = np.zeros(len(ids), dtype=np.int64)

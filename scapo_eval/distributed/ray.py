@@ -11,11 +11,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from ..api import TruthGiven
 from ..errors import MissingExtra, ScapoError, check_choice
 from ..io.records import Given
+from ..metrics.amber import AmberData, Similarity
 from ..metrics.capscore import CaptionScores
 from ..results import Resampling, Run
 from ..reward import SubsentenceReward
@@ -28,6 +30,7 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
+from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
 from .batch import Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, merged
 from .files import files_of, name_of, parts_of
@@ -112,6 +115,34 @@ def answers(
     """
     counter = AnswerCounter.of(_source(answers), benchmark, questions, **reading)
     return _run(answers, counter, name, workers, on_bad_file, Resampling(resamples, seed))
+
+
+def amber(
+    responses: Recorded,
+    *,
+    data: AmberData | str | Path,
+    similarity: Similarity | str = "none",
+    name: str | None = None,
+    workers: int | None = None,
+    on_bad_file: OnBadFile = "fail",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    **reading: Unpack[AmberReading],
+) -> Run:
+    """AMBER's metrics, on a Ray cluster; the run is that of :func:`scapo_eval.amber`.
+
+    Args:
+        responses: a Dataset with the columns ``id`` and ``response``; or files, as for :func:`answers`.
+        data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
+        name, workers, on_bad_file, resamples, seed: as for :func:`score`.
+        similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
+
+    Raises:
+        InputErrors, InputError: faults by file and line; an item that is answered twice (as for :func:`answers`).
+        ScapoError: Ray gave up.
+    """
+    counter = AmberCounter.of(_source(responses), data, similarity, **reading)
+    return _run(responses, counter, name, workers, on_bad_file, Resampling(resamples, seed))
 
 
 def _source(records: Recorded) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from ..api import TruthGiven
 from ..errors import MissingExtra, check_choice
 from ..io.records import Given
+from ..metrics.amber import AmberData, Similarity
 from ..metrics.capscore import CaptionScores
 from ..results import Resampling, Run
 from ..reward import SubsentenceReward
@@ -26,6 +28,7 @@ try:
 except ImportError:
     raise MissingExtra("spark", "scapo_eval.distributed.spark") from None
 
+from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
 from .batch import KEY, KIND, Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, pa
 from .files import files_of, name_of, parts_of
@@ -96,6 +99,33 @@ def answers(
     """
     counter = AnswerCounter.of(_source(answers), benchmark, questions, **reading)
     return _run(answers, counter, name, on_bad_file, Resampling(resamples, seed))
+
+
+def amber(
+    responses: Recorded,
+    *,
+    data: AmberData | str | Path,
+    similarity: Similarity | str = "none",
+    name: str | None = None,
+    on_bad_file: OnBadFile = "fail",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    **reading: Unpack[AmberReading],
+) -> Run:
+    """AMBER's metrics, on Spark; the run is that of :func:`scapo_eval.amber`.
+
+    Args:
+        responses: a DataFrame with the columns ``id`` and ``response``; or files, as for :func:`answers`.
+        data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
+        name, on_bad_file, resamples, seed: as for :func:`score`.
+        similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
+
+    Raises:
+        InputErrors, InputError: faults by file and line; an item that is answered twice (as for :func:`answers`).
+        ScapoError: Spark gave up.
+    """
+    counter = AmberCounter.of(_source(responses), data, similarity, **reading)
+    return _run(responses, counter, name, on_bad_file, Resampling(resamples, seed))
 
 
 def _source(records: Recorded) -> str:

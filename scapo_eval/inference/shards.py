@@ -205,9 +205,10 @@ def merge_outputs(paths: Sequence[str], output: str) -> Merged:
         raise InputError(f"row {min(both) + 1} has failed in one shard and not in another", path=output)
     if len(made) + len(failed) != whole:
         raise InputError(f"{whole - len(made) - len(failed):,} of {whole:,} rows are missing", path=output)
+    # first what may still be found damaged: nothing else is written then
+    completions, differing = merge_journals([f"{path}{SUFFIX}" for path in paths], f"{output}{SUFFIX}")
     _write_lines(output, made)
     _write_lines(f"{output}{FAILED_SUFFIX}", failed, keep_empty=False)
-    completions, differing = merge_journals([f"{path}{SUFFIX}" for path in paths], f"{output}{SUFFIX}")
     with atomic_write(f"{output}{CARD_SUFFIX}") as stream:
         stream.write(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     return Merged(len(paths), len(made), len(failed), completions, differing)

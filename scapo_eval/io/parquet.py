@@ -56,8 +56,6 @@ class Parquet:
         Raises:
             InputError: it decodes to more than the limit.
         """
-        import pyarrow
-
         total = 0
         for group in range(self.metadata.num_row_groups) if groups is None else groups:
             step = max(1, min(rows, _AT_ONCE // max(1, self._dictionaries(group, columns))))
@@ -66,11 +64,11 @@ class Parquet:
                 total += sum(map(_decoded, batch.columns))
                 check_decoded(total, self._size, self._name)
                 if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
-                    yield pyarrow.concat_batches(parts)
+                    yield from _together(parts)
                     parts = []
                 parts.append(batch)
             if parts:
-                yield pyarrow.concat_batches(parts)
+                yield from _together(parts)
 
     def _dictionaries(self, group: int, columns: Sequence[str] | None) -> int:
         """Bytes of all dictionaries of a row group."""
@@ -80,6 +78,12 @@ class Parquet:
                 start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
                 size += _dictionary_at(self._stream, start)
         return size
+
+
+def _together(parts: list[Any]) -> list[Any]:
+    import pyarrow
+
+    return parts if len(parts) == 1 else list(pyarrow.Table.from_batches(parts).combine_chunks().to_batches())
 
 
 def _decoded(column: Any) -> int:

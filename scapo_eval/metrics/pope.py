@@ -136,8 +136,11 @@ def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: s
     return key
 
 
+_NUMBER = re.compile(r"(?:.*(?:pope|adversarial|popular|random)\D+)?(\d+)", re.ASCII | re.IGNORECASE)
+
+
 def _number(identifier: str) -> int | None:
-    match = re.fullmatch(r"(?:.*(?:pope|adversarial|popular|random)\D+)?(\d+)", plain_id(identifier), re.ASCII | re.I)
+    match = _NUMBER.fullmatch(plain_id(identifier))
     return int(match.group(1)) if match else None
 
 

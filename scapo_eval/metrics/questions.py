@@ -62,10 +62,13 @@ def image_key(image: str | None, mode: str | None) -> str | None:
     return f"ccs/{canonical_image_id(image)}" if mode == "ccs" else canonical_image_id(image)
 
 
+_WHOLE = re.compile(r"0*(\d+)(?:\.0+)?", re.ASCII)
+
+
 def plain_id(value: str) -> str:
     """An id without what programs add to numbers: ``7``, ``" 7"``, ``007`` and ``7.0`` are one id."""
     text = value.strip()
-    match = re.fullmatch(r"0*(\d+)(?:\.0+)?", text, re.ASCII)
+    match = _WHOLE.fullmatch(text)
     return match.group(1) if match else text
 
 

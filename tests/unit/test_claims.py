@@ -148,6 +148,18 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("A hat the size of a table.", [("hat", "claim"), ("table", "comparison")]),
         ("A man waiting for his bus.", [("man", "claim"), ("bus", "generic")]),
         ("It helps people find a table.", [("people", "purpose"), ("table", "claim")]),
+        ("A bench used by people.", [("bench", "claim"), ("people", "purpose")]),
+        ("A bench used by two people.", [("bench", "claim"), ("people", "claim")]),
+        ("A lake frequented by dogs and cats.", [("lake", "claim"), ("dogs", "purpose"), ("cats", "purpose")]),
+        ("A table for picking up cars.", [("table", "claim"), ("cars", "purpose")]),
+        ("Shade for the man and dogs.", [("man", "claim"), ("dogs", "claim")]),
+        ("Dogs are typically smaller than cars.", [("Dogs", "generic"), ("cars", "comparison")]),
+        ("The dogs are often here. It means that people must stop.", [("dogs", "claim"), ("people", "generic")]),
+        ("More than a dozen people; a dog larger than the cat.", [(s, "claim") for s in ("people", "dog", "cat")]),
+        ("A common bird on cars.", [("bird", "claim"), ("cars", "generic")]),
+        ("The bond between people and dogs.", [("people", "generic"), ("dogs", "generic")]),
+        ("The bond between the man and dogs.", [("man", "claim"), ("dogs", "claim")]),
+        ("Zero people; a dog.", [("people", "negated"), ("dog", "claim")]),
     ],
 )
 def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
@@ -186,6 +198,8 @@ def test_colors_and_kin() -> None:
         ("orange", "modifier"),
         ("orange", "modifier"),
     ]
+    colored = "**Red**, **orange**. - Orange\n- Blue. An orange cap, an orange slice, a cat in red or orange."
+    assert [use for _, use in read(colored)] == ["modifier", "modifier", "modifier", "claim", "claim", "modifier"]
     assert read("Bears, the mother first.") == [("Bears", "claim"), ("mother", "modifier")]
     assert read("Bears, a man and his mother.") == [("Bears", "claim"), ("man", "claim"), ("mother", "claim")]
     assert read("A cat and a mother.") == [("cat", "claim"), ("mother", "claim")]

@@ -612,6 +612,11 @@ def test_shards_of_others(tmp_path: Path, name: str, change: dict[str, Any], rea
         (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(document))
     with pytest.raises(InputError, match="is an input, too"):
         merge_outputs([str(path)], str(path))
+    (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (files.MAX_LINE + 1))
+    with pytest.raises(InputError, match="a line of more than 16 MiB"):
+        merge_outputs([str(path)], str(tmp_path / "out.jsonl"))
+    assert not list(tmp_path.glob("out*"))
+    (tmp_path / f"{path.name}.journal").unlink()
     assert merge_outputs([str(path)], str(tmp_path / "out.jsonl")).rows == 1
 
 

@@ -50,7 +50,8 @@ def test_sums_of_parts_add_up_in_any_order() -> None:
         assert not np.array_equal(sums(hashes, FIRST, resamples=101, seed=6), whole)
 
 
-def test_the_page_s_example_runs() -> None:
+def test_the_page_s_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     page = (Path(__file__).resolve().parents[2] / "docs/scale.md").read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "docs/scale.md", "exec"), {})

@@ -103,6 +103,7 @@ def test_equals_algorithm_1_on_random_cases(vocabulary: Vocabulary, seed: int) -
         )
         name_g, name_h = rng.choice(list(SCALINGS)), rng.choice(list(SCALINGS))
         r_g, r_rep, r_h, r_reg = (rng.choice([0.0, 0.1, 0.5, 1.0, 2.0]) for _ in range(4))
+        r_rep *= rng.choice([1, -1])
         additive = rng.random() < 0.3
         lam_g = name_g if rng.random() < 0.5 else SCALINGS[name_g]
         config = RewardConfig(
@@ -415,6 +416,7 @@ def test_the_batch_itself_is_checked(vocabulary: Vocabulary, oracle: PresenceOra
     ("settings", "message"),
     [
         ({"r_g": -1}, "r_g must be a number >= 0, got -1"),
+        ({"r_rep": float("-inf")}, "r_rep must be a number, got -inf"),
         ({"r_h": float("nan")}, "r_h must be a number >= 0, got nan"),
         ({"r_reg": "0.1"}, "r_reg must be a number >= 0, got '0.1'"),
         ({"lam_g": "square"}, "lam_g must be one of min1, linear, sqrt, log1p or a function, got 'square'"),

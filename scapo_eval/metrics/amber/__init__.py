@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -14,12 +14,13 @@ import numpy as np
 
 from ...answers import Parser, Said
 from ...benchmark import Benchmark
-from ...counts import CountBuilder
+from ...counts import CountBuilder, CountTable
 from ...errors import InputError
 from ...reprs import fields_in_short
 from ...results import Resampling, Run
+from ...scoring import bad_file_notes
 from ...signature import Signature, digest
-from .data import KINDS, AmberData, Description, Query
+from .data import KINDS, AmberData, Description, Item, Query
 from .formulas import (
     COLUMNS,
     CORRECT,
@@ -43,6 +44,7 @@ __all__ = [
     "BENCHMARK",
     "DEFAULT_ANSWERS",
     "Amber",
+    "AmberCounts",
     "AmberData",
     "Mode",
     "NltkNouns",
@@ -110,6 +112,27 @@ class ScoredResponses:
         return (verdict.record() for verdict in self.verdicts)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AmberCounts:
+    """What a run is made of; that of a file is that of its parts, added up.
+
+    Attributes:
+        table: counts per image.
+        answers: id of the item, and what is said of a question, of every answer.
+        duplicate, unknown, skipped, unfinished, notes: as of :class:`Responses`.
+    """
+
+    table: CountTable
+    answers: Sequence[tuple[int, Said | None]]
+    duplicate: int = 0
+    unknown: int = 0
+    skipped: int = 0
+    unfinished: int | None = None
+    notes: Sequence[str] = ()
+
+    __repr__ = fields_in_short
+
+
 class Amber:
     """Scores answers; one scorer serves many systems.
 
@@ -164,6 +187,10 @@ class Amber:
             on_progress: see :meth:`NltkNouns.find_batch`.
         """
         verdicts = self.verdicts(responses.scored, on_progress)
+        return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
+
+    def counted(self, responses: Responses, verdicts: Sequence[Verdict]) -> AmberCounts:
+        """The counts of answers with their verdicts."""
         rows = np.zeros((len(verdicts), len(COLUMNS)), dtype=np.int64)
         described = [k for k, verdict in enumerate(verdicts) if verdict.credit]
         rows[described, : len(GENERATIVE)] = np.array(
@@ -173,43 +200,68 @@ class Amber:
         rows[tuple(np.array(cells, dtype=np.int64).reshape(-1, 2).T)] = 1
         builder = CountBuilder(COLUMNS)
         builder.add([self._unit(response.number) for response in responses.scored], rows)
-        table = builder.table()
-        unparsed = sum(verdict.credit is None and verdict.said is None for verdict in verdicts)
-        ids = [response.number for response in responses.scored]
-        missing = self._missing(responses.scored)
-        return ScoredResponses(
-            Run(
-                name=name,
-                signature=Signature.of(
-                    "amber",
-                    mode=self.mode,
-                    nltk=self._tagger and self._tagger.version,
-                    similarity=self.similarity.name,
-                    answers=self.answers,
-                    unfinished="dropped" if responses.unfinished is not None else None,
-                    data=self.data.fingerprint,
-                    n=len(ids),
-                    ids=digest(map(str, sorted(ids))),
-                    missing=missing,
-                    skip=responses.skipped,
-                ),
-                metric_set=METRICS,
-                table=table,
-                n_records=len(ids),
-                other_counts={
-                    "unparsed": unparsed,
-                    "missing": missing,
-                    "duplicate": responses.duplicate,
-                    "unknown": responses.unknown,
-                    "skipped": responses.skipped,
-                    **({} if responses.unfinished is None else {"unfinished": responses.unfinished}),
-                },
-                verdicts=_right_and_wrong(verdicts),
-                printed=printed(table.counts()) if self.mode == "parity" else {},
-                notes=tuple(self._notes(responses, unparsed)),
-                resampling=resampling or Resampling(),
+        return AmberCounts(
+            table=builder.table(),
+            answers=[(verdict.response.number, verdict.said) for verdict in verdicts],
+            duplicate=responses.duplicate,
+            unknown=responses.unknown,
+            skipped=responses.skipped,
+            unfinished=responses.unfinished,
+            notes=responses.notes,
+        )
+
+    def run(
+        self,
+        found: AmberCounts,
+        name: str = "amber",
+        *,
+        bad_files: Sequence[InputError] = (),
+        resampling: Resampling | None = None,
+    ) -> Run:
+        """The metrics of the counts of all answers.
+
+        Args:
+            found: the counts.
+            name: of the system.
+            bad_files: files that were left out.
+            resampling: of the intervals.
+        """
+        questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
+        unparsed = sum(said is None for _, said in questions)
+        ids = [number for number, _ in found.answers]
+        missing = self._missing(set(ids))
+        return Run(
+            name=name,
+            signature=Signature.of(
+                "amber",
+                mode=self.mode,
+                nltk=self._tagger and self._tagger.version,
+                similarity=self.similarity.name,
+                answers=self.answers,
+                unfinished="dropped" if found.unfinished is not None else None,
+                data=self.data.fingerprint,
+                n=len(ids),
+                ids=digest(map(str, sorted(ids))),
+                missing=missing,
+                skip=found.skipped,
+                bad_files=len(bad_files) or None,
             ),
-            verdicts,
+            metric_set=METRICS,
+            table=found.table,
+            n_records=len(ids),
+            other_counts={
+                "unparsed": unparsed,
+                "missing": missing,
+                "duplicate": found.duplicate,
+                "unknown": found.unknown,
+                "skipped": found.skipped,
+                **({} if found.unfinished is None else {"unfinished": found.unfinished}),
+                **({"bad_files": len(bad_files)} if bad_files else {}),
+            },
+            verdicts=self._right_and_wrong(questions),
+            printed=printed(found.table.counts()) if self.mode == "parity" else {},
+            notes=(*bad_file_notes(bad_files), *self._notes(found, set(ids), unparsed)),
+            resampling=resampling or Resampling(),
         )
 
     def verdicts(
@@ -233,22 +285,34 @@ class Amber:
     def _unit(self, number: int) -> str:
         return self.data.images[number - 1] if self.data.images else f"item {number}"
 
-    def _missing(self, scored: Sequence[Response]) -> int:
+    def _item(self, number: int) -> Item:
+        return self.data.items[number - 1]
+
+    def _missing(self, answered: set[int]) -> int:
         """Unanswered items of the tasks that are answered at all."""
-        answered = {response.number for response in scored}
-        tasks = {type(response.item) for response in scored}
+        tasks = {type(self._item(number)) for number in answered}
         return sum(type(item) in tasks for item in self.data.items) - len(answered)
 
-    def _notes(self, responses: Responses, unparsed: int) -> Iterator[str]:
-        yield from coverage(responses.scored, self.data)
-        yield from responses.notes
-        if responses.duplicate:
+    def _notes(self, found: AmberCounts, answered: set[int], unparsed: int) -> Iterator[str]:
+        yield from coverage(answered, self.data)
+        yield from found.notes
+        if found.duplicate:
             fate = "scored each time, as the official script does" if self.mode == "parity" else "scored once"
-            yield f"{responses.duplicate:,} answers repeat an item; it is {fate}"
+            yield f"{found.duplicate:,} answers repeat an item; it is {fate}"
         if unparsed:
             yield f"{unparsed:,} answers are neither yes nor no by the rule '{self.answers}'; they count as wrong"
         if not self.data.images:
             yield "the data have no query folder, so every item is resampled on its own instead of every image"
+
+    def _right_and_wrong(self, questions: Iterable[tuple[int, Said | None]]) -> dict[str, dict[str, bool]]:
+        """For every accuracy: item id -> answered right (what McNemar's test compares)."""
+        right: dict[str, dict[str, bool]] = {}
+        for number, said in questions:
+            item = cast(Query, self._item(number))
+            dimension = "attribute" if item.kind in ("state", "number", "action") else item.kind
+            for name in {"accuracy", f"{item.kind}_accuracy", f"{dimension}_accuracy"}:
+                right.setdefault(name, {})[str(number)] = said == item.truth
+        return right
 
 
 def _generative_row(found: Credit) -> tuple[int, ...]:
@@ -280,15 +344,3 @@ def _question_columns(verdict: Verdict) -> Iterator[int]:
         RIGHT_NO: no and said_no,
     }
     yield from (_QUESTION_COUNTS[item.kind, count] for count, holds in counted.items() if holds)
-
-
-def _right_and_wrong(verdicts: Sequence[Verdict]) -> dict[str, dict[str, bool]]:
-    """For every accuracy: item id -> answered right (what McNemar's test compares)."""
-    right: dict[str, dict[str, bool]] = {}
-    for verdict in verdicts:
-        item = verdict.response.item
-        if isinstance(item, Query):
-            dimension = "attribute" if item.kind in ("state", "number", "action") else item.kind
-            for name in {"accuracy", f"{item.kind}_accuracy", f"{dimension}_accuracy"}:
-                right.setdefault(name, {})[str(verdict.response.number)] = verdict.said == item.truth
-    return right

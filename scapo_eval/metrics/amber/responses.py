@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ class Responses:
         skipped: faulty records that were left out.
         notes: what a reader of the values should know.
         unfinished: descriptions whose last sentence was dropped; None where none was to be.
+        model: who answered, where the records say so.
     """
 
     scored: list[Response] = field(default_factory=list)
@@ -78,6 +79,7 @@ class Responses:
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
     unfinished: int | None = None
+    model: str | None = None
 
     __repr__ = fields_in_short
 
@@ -150,7 +152,6 @@ class _Reader:
         self.strangers: list[tuple[int, str]] = []
         self._name, self._data, self._official, self._found = name, data, official, found
         self._first: dict[int, Response] = {}
-        self._model: object = None
 
     def take(self, line: int, record: Mapping[str, Any]) -> None:
         """Adds a record's answer.
@@ -202,10 +203,11 @@ class _Reader:
                 f"id {number} asks about image {self._data.images[number - 1]}, this answer is about {image}"
             )
         model = record.get("model", record.get("model_id"))
-        if model is not None and self._model not in (None, model):
-            first = f"an answer of {model!r} after one of {self._model!r}: one file, one model"
+        if model is not None and self._found.model not in (None, str(model)):
+            first = f"an answer of {model!r} after one of {self._found.model!r}: one file, one model"
             raise ValueError(f"{first}; {split_by_import(self._name)}")
-        self._model = self._model or model
+        if model is not None:
+            self._found.model = str(model)
 
 
 def _value(record: Mapping[str, Any], key: str) -> Any:
@@ -268,12 +270,10 @@ ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
 """How yes/no answers are read: to the letter, as the official script does, or by their first word."""
 
 
-def coverage(scored: Sequence[Response], data: AmberData) -> Iterator[str]:
-    """One sentence per task that is answered in part."""
-    answered: dict[str, set[int]] = {"generative": set(), "discriminative": set()}
-    for response in scored:
-        answered["generative" if isinstance(response.item, Description) else "discriminative"].add(response.number)
-    for task, numbers in answered.items():
+def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
+    """One sentence per task that is answered in part; ``answered``: different ids."""
+    described = [isinstance(data.items[number - 1], Description) for number in answered]
+    for task, n in {"generative": sum(described), "discriminative": described.count(False)}.items():
         size = data.sizes[task]
-        if 0 < len(numbers) < size:
-            yield f"partial run: {len(numbers):,} of {size:,} {task} items answered ({100 * len(numbers) / size:.1f} %)"
+        if 0 < n < size:
+            yield f"partial run: {n:,} of {size:,} {task} items answered ({100 * n / size:.1f} %)"
