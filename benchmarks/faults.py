@@ -1438,7 +1438,7 @@ def _judged(
             return "half-written", " ".join(written)
         if case.command.startswith("oracle overlap") and not said:  # what it found, said on standard output
             return "held", ""
-        folders = ("run", "training", "checkpoints")
+        folders = ("run", "training", "checkpoints", "judged", "shard.1-of-2")
         words = {case.file, *(word for word in shlex.split(case.command) if "." in word or word in folders)}
         if case.content and (
             named := re.search(r"([^\s:]+): file not found\s*$", said[-5000:])
