@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -62,23 +63,47 @@ SERVICES = ("raylet", "gcs_server", "/dashboard/", "log_monitor", "monitor.py", 
 """What a Ray node runs whether there is work or not, by its command line."""
 
 
-def cpu_seconds() -> tuple[float, float]:
-    """Of this process and everything below it, also what has ended there: those that work, and a node's services."""
-    parent, spent, services = dict[int, int](), dict[int, int](), set[int]()
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-            command = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        parent[int(entry)], spent[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
-        if any(name in command for name in SERVICES):
-            services.add(int(entry))
-    below = {os.getpid()}
-    while more := {pid for pid, above in parent.items() if above in below} - below:
-        below |= more
-    ticks = os.sysconf("SC_CLK_TCK")
-    return sum(spent[pid] for pid in below - services) / ticks, sum(spent[pid] for pid in below & services) / ticks
+class Meter(threading.Thread):
+    """Looks twice a second at what every process below this one has spent: engines end workers, and the time with them.
+
+    Attributes:
+        spent: process -> CPU seconds, when it was last seen.
+        services: processes that a node runs with and without work.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.spent, self.services, self._lock = dict[tuple[int, str], float](), set[tuple[int, str]](), threading.Lock()
+        self.start()
+
+    def run(self) -> None:
+        """Looks."""
+        while True:
+            self.look()
+            time.sleep(0.5)
+
+    def look(self) -> tuple[float, float]:
+        """CPU seconds so far: of what works, and of a node's services."""
+        parent, spent, names = dict[int, int](), dict[int, tuple[str, float]](), dict[int, str]()
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+                names[int(entry)] = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            parent[int(entry)] = int(fields[1])
+            spent[int(entry)] = fields[19], sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        below = {os.getpid()}
+        while more := {pid for pid, above in parent.items() if above in below} - below:
+            below |= more
+        with self._lock:
+            for pid in below & spent.keys():
+                began, seconds = spent[pid]
+                self.spent[pid, began] = seconds
+                if any(name in names[pid] for name in SERVICES):
+                    self.services.add((pid, began))
+            served = sum(self.spent[each] for each in self.services)
+            return sum(self.spent.values()) - served, served
 
 
 def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], None]:
@@ -149,15 +174,16 @@ ENGINES = {"none": one_process, "ray": on_ray, "spark": on_spark, "files": parti
 
 def measure(engine: str, folder: Path, vocabulary: str, rewards: bool, workers: int) -> Measured:
     """One run in this process."""
+    meter = Meter()
     run, stop = ENGINES[engine](folder, vocabulary, rewards, workers)
-    measured: Measured = {"start": sum(cpu_seconds())}
+    measured: Measured = {"start": sum(meter.look())}
     for name in ("first", "again"):
-        (worked, served), wall, own = cpu_seconds(), time.perf_counter(), time.process_time()
+        (worked, served), wall, own = meter.look(), time.perf_counter(), time.process_time()
         found = run()
         if not rewards:
             assert found.metrics["cap_score"].low is not None
         measured |= {"wall": time.perf_counter() - wall, "driver": time.process_time() - own}
-        work, services = cpu_seconds()
+        work, services = meter.look()
         measured |= {name: work - worked, "services": services - served}
     measured["said"] = round(found, 3) if rewards else _digest(found.table)
     if stop:

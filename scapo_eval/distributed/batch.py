@@ -48,6 +48,12 @@ of their own."""
 
 KINDS = ("total", "label", "model", "ids", "note", "fault", "bad_file")
 
+MERGE_ROWS = 1_000_000
+"""Rows of counts that are kept before they are summed."""
+
+TASKS_PER_CPU = 32
+"""Tasks that files are spread over, for each processor of a cluster; of more parts a task reads several."""
+
 WHOLE_FILE = -1
 """The row group of a part that is a whole file."""
 
@@ -245,8 +251,8 @@ class Counter(Counted[CaptionScores]):
 
     def of_parts(self, parts: Any) -> Any:
         """See :class:`Counted`."""
-        found = [self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist()]
-        return merged([self.schema.empty_table(), *found])
+        found = (self._of_part(part["path"], part["row_group"]) for part in parts.to_pylist())
+        return summed([self.schema.empty_table()], found)
 
     def _of_part(self, path: str, group: int) -> Any:
         if group != WHOLE_FILE:
@@ -337,6 +343,17 @@ def merged(tables: Sequence[Any]) -> Any:
     columns = table.schema.names[2:]
     summed = table.group_by([KIND, KEY], use_threads=False).aggregate([(name, "sum") for name in columns])
     return summed.select([KIND, KEY, *(f"{name}_sum" for name in columns)]).rename_columns([KIND, KEY, *columns])
+
+
+def summed(kept: list[Any], tables: Iterable[Any]) -> Any:
+    """Tables of counts summed while they arrive; ``kept``: those that are there already."""
+    rows = 0
+    for table in tables:
+        kept.append(table)
+        rows += table.num_rows
+        if rows > MERGE_ROWS:
+            kept, rows = [merged(kept)], 0
+    return merged(kept)
 
 
 def _rows_of_kind(counts: Any, kind: str) -> Any:

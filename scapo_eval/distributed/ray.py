@@ -32,7 +32,7 @@ except ImportError:
 
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
-from .batch import Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, merged
+from .batch import TASKS_PER_CPU, Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, summed
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, with_rewards
 
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 
 Recorded = Union["ray.data.Dataset", str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
 """A Ray Dataset, or files: a path, a pattern, a URI, or several."""
-
-MERGE_ROWS = 1_000_000
-"""Rows of counts that are kept before they are summed."""
-
-MOST_TASKS = 10_000
-"""Tasks that files are spread over; beyond, a task reads several."""
 
 
 def score(
@@ -165,7 +159,8 @@ def _run(
         data = records.select_columns([name for name in names if name in counter.read])
     else:
         parts = parts_of(files_of(records), row_groups=counter.row_groups).to_pylist()
-        data = ray.data.from_items(parts, override_num_blocks=max(1, min(len(parts), MOST_TASKS)))
+        most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
+        data = ray.data.from_items(parts, override_num_blocks=max(1, min(len(parts), most)))
     tables = data.map_batches(
         _count,
         fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
@@ -255,15 +250,8 @@ def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:
 
 def _summed(tables: ray.data.Dataset, counter: Counted[Run]) -> Any:
     """All tables of counts, summed while they arrive."""
-    kept, rows = [counter.schema.empty_table()], 0
     with _ray_errors():
-        for table in tables.iter_batches(batch_format="pyarrow", batch_size=None):
-            kept.append(table)
-            rows += table.num_rows
-            if rows > MERGE_ROWS:
-                kept = [merged(kept)]
-                rows = 0
-    return merged(kept)
+        return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
 
 
 def _columns(data: ray.data.Dataset) -> list[str]:

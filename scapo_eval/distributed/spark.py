@@ -30,7 +30,19 @@ except ImportError:
 
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
-from .batch import KEY, KIND, Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, pa
+from .batch import (
+    KEY,
+    KIND,
+    TASKS_PER_CPU,
+    Counted,
+    Counter,
+    OnBadFile,
+    Reading,
+    Result,
+    check_columns,
+    engine_errors,
+    pa,
+)
 from .files import files_of, name_of, parts_of
 from .rewards import check_reward_columns, reward_fields, with_rewards
 
@@ -142,7 +154,9 @@ def _run(
         data = records.select(*(each for each in records.columns if each in counter.read))
     else:
         parts = parts_of(files_of(records), row_groups=counter.row_groups)
-        data = SparkSession.builder.getOrCreate().createDataFrame(parts).repartition(max(1, parts.num_rows))
+        session = SparkSession.builder.getOrCreate()
+        most = TASKS_PER_CPU * session.sparkContext.defaultParallelism
+        data = session.createDataFrame(parts).repartition(max(1, min(parts.num_rows, most)))
     shared = data.sparkSession.sparkContext.broadcast(counter)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

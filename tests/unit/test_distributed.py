@@ -24,6 +24,7 @@ from scapo_eval import (
     SubsentenceReward,
     Vocabulary,
 )
+from scapo_eval.distributed import batch
 from scapo_eval.distributed.batch import Counter, check_columns, merged
 from scapo_eval.distributed.files import files_of, name_of, parts_of
 from scapo_eval.distributed.rewards import check_reward_columns, reward_fields, with_rewards
@@ -122,6 +123,18 @@ def test_files_of_any_layout_and_their_row_groups(folder: Path) -> None:
     assert said(of_files(f"file://{folder}/[a-d].*")) == said(one)
     assert said(of_files([folder / "a.parquet", folder / "[!a]*"])) == said(one)
     assert (name_of(folder / "*.parquet"), name_of("*.jsonl"), name_of(["x/run.jsonl"])) == ("c", "captions", "run")
+
+
+def test_many_parts_of_one_task_are_summed_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter.of("c", TRUTH, vocabulary=VOCABULARY)
+    parts = parts_of(files_of(folder / "*"))
+    at_once = counter.of_parts(parts)
+    sums: list[int] = []
+    monkeypatch.setattr(batch, "MERGE_ROWS", 60)
+    monkeypatch.setattr(batch, "merged", lambda tables: sums.append(len(tables)) or merged(tables))
+    found = counter.of_parts(parts)
+    assert len(sums) > 2
+    assert said(counter.run(found, "x")) == said(counter.run(at_once, "x"))
 
 
 def test_files_that_are_not_there(folder: Path) -> None:
