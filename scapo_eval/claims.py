@@ -168,13 +168,13 @@ def find_uses(
     begin = np.maximum(cues.start - 2 * (which == _T), 0)
     following = np.searchsorted(caption << 32 | mentions.start, owner << 32 | begin)
     stop = mentions.indptr[owner + 1]
-    start, reach = np.append(mentions.start, (0, 0)), cues.end + CUE_REACH[which]
+    start, reach = np.append(mentions.start, (0, 0)), cues.end + _REACHES[which]
     near = (following < stop) & (start[following] >= cues.end) & (start[following] <= reach)
     stop = np.where(start[following + 1] > reach, following + 1, stop)
     columns = (column[near].tolist() for column in (owner, cues.end, following, stop, which))
     found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
     before = np.maximum(following - 1, 0)
-    near = (begin - mentions.end[before] < _BACK_REACH) & REACHES_BACK[which]
+    near = (begin - mentions.end[before] < _BACK_REACH) & _REACHES_BACK[which]
     near &= following > mentions.indptr[owner]
     columns = (column[near].tolist() for column in (owner, begin, before, which))
     found.append(_behind(texts, starts, ends, zip(*columns, strict=True)))
@@ -221,7 +221,7 @@ def find_uses_of(
         following = bisect_left(starts, begin)
         if following < n and 0 <= starts[following] - end <= _SCOPES[cue][1]:
             scopes.append((0, end, following, n, cue))
-        if following and REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
+        if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
             backward.append((0, begin, following - 1, cue))
     found.append(_in_scope([text], starts, ends, scopes))
     found.append(_behind([text], starts, ends, backward))
@@ -408,7 +408,7 @@ def _scope_state(kind: _Kind, tail: str) -> _State:
     if tells:
         article = _article(words)
         if article >= first:  # "shade for the family and a dog": neither is a purpose
-            return "over" if item or (is_phrase and not first and words[article] in GRANTED) else "definite"
+            return "over" if item or (is_phrase and not first and words[article] in _GRANTED) else "definite"
     return "listed" if item and not item["last"] else "inside"
 
 
@@ -609,13 +609,11 @@ _NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
     USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
 )
 _DENIES_OR_GUESSES = ("negated", "hedged")
-CUE_REACH = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
-"""(cues,) characters behind a cue within which a mention in its scope begins."""
-CUE_GRANTS = np.array([cue.use not in _DENIES_OR_GUESSES for cue in _CUES.values()])
-"""(cues,) whether a definite thing right behind a cue ends its scope: "shade for the family"."""
+_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
 _OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
-REACHES_BACK = np.array([word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES])
-"""(cues,) whether a cue may make something of the mention before it."""
+_REACHES_BACK = np.array(
+    [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
+)
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
@@ -662,9 +660,8 @@ _LIST_GOES_ON = re.compile(
 )
 
 _DEFINITE = frozenset("the this that these those his her hers its their my your our both each every".split())
-GRANTED = frozenset("the his her its their this these those".split())
-"""What makes a thing one that is taken for granted."""
-_DEFINITE_BEHIND = tuple(f" {word} " for word in sorted(GRANTED))
+_GRANTED = frozenset("the his her its their this these those".split())
+_DEFINITE_BEHIND = tuple(f" {word} " for word in sorted(_GRANTED))
 _TELLING = _PHRASE_ENDS | _PAIRS | _DEFINITE
 _ENDS_NOUN_PHRASE = frozenset(
     "of in on at with and or nor a an any no to by near for from like as than into onto over under is are be was were"
@@ -705,7 +702,7 @@ class _Rule(NamedTuple):
 
 def _rules() -> Iterator[_Rule]:
     states: dict[_Cue, dict[str, _State]] = {}
-    for (word, cue), reach in zip(_CUES.items(), CUE_REACH.tolist(), strict=True):
+    for (word, cue), reach in zip(_CUES.items(), _REACHES.tolist(), strict=True):
         may_be_definite = cue.use in _DENIES_OR_GUESSES
         ends = _PHRASE_ENDS if cue.is_phrase else _ENDS
         kind = _Kind(cue.after.match if cue.after else None, ends, cue.is_phrase, int(may_be_definite))

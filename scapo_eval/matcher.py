@@ -141,8 +141,4 @@ class _Identity:
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
     """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
     trie = AliasTrie(key.vocabulary)
-    return (
-        trie,
-        BatchMatcher(trie, cue_words(uses), look="modifier" in uses, cues=True),
-        SpecialWords.of(key.vocabulary),
-    )
+    return trie, BatchMatcher(trie, cue_words(uses), look="modifier" in uses), SpecialWords.of(key.vocabulary)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import CUE_GRANTS, CUE_REACH, GRANTED, REACHES_BACK
 from .columns import MentionColumns
 from .context import CLOSED_WORDS, QUOTE_REACH
 from .text import GAP, HYPHENS, fold, is_unspaced, join_of, word_spans
@@ -88,7 +87,7 @@ class Found(NamedTuple):
 
     Attributes:
         mentions: of the aliases.
-        watched: the watched words, inside of mentions or not; of cues those that may make something of a mention.
+        watched: the watched words, inside of mentions or not.
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
@@ -107,14 +106,13 @@ class BatchMatcher:
         trie: the aliases.
         watch: further words that are reported, each with its position.
         look: whether ``Found.look`` is asked for.
-        cues: whether the watched words are the cues of ``claims.py``.
     """
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False, cues: bool = False) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
         self._trie = trie
         self._watch = watch
         self._to_ascii = _ToAscii(trie, watch)
-        self._tables = _TrieTables(trie, watch, look, cues)
+        self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of captions, in passes of about BATCH."""
@@ -192,9 +190,7 @@ class _TrieTables:
     _PREFIXES = 1 << 20  # entries of the prefix filter
     _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool, cues: bool) -> None:
-        self._cues = cues
-        self._granted, _ = self._ends([word.encode() for word in GRANTED])
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
         words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words, 1)}
@@ -293,13 +289,9 @@ class _TrieTables:
         watch = self._watch[word]
         at = np.flatnonzero(watch >= 0)
         first, last = first[named], last[named]
-        cue, which = begin[at], watch[at]
-        if self._cues and len(cue):
-            kept = self._may_matter(written, text, cue, which, first)
-            cue, which = cue[kept], which[kept]
         return Found(
             self._columns(offsets, starts[first], ends[last], label[named]),
-            self._columns(offsets, starts[cue], ends[cue], which),
+            self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(written, text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(quotes, offsets, starts[first]) if quotes else [],
         )
@@ -311,20 +303,6 @@ class _TrieTables:
         first, stop = np.searchsorted(start, marks.T)
         owner: list[int] = np.searchsorted(offsets, marks[first < stop, 0], side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
-
-    def _may_matter(self, written: NDArray[np.uint8], text: _Words, cue: Ints, which: Ints, first: Ints) -> Ints:
-        """The cues with a mention in reach, unless a definite thing right behind ends their scope."""
-        if not len(first):
-            return np.zeros(0, dtype=np.int64)
-        mention = _gather(first, np.searchsorted(first, cue))
-        end = text.ends[cue]
-        near = (mention > cue) & (text.starts[mention] - end <= CUE_REACH[which])
-        rows = np.flatnonzero(near & CUE_GRANTS[which])
-        behind, end = cue[rows] + 1, end[rows]
-        start, stop = text.starts[behind], text.ends[behind]
-        granted = np.isin(text.head[behind], self._granted) & (start == end + 1) & (written[start] >= ord("a"))
-        near[rows[granted & (written[end] == ord(" ")) & (written[stop] == ord(" "))]] = False
-        return np.flatnonzero(near | REACHES_BACK[which])
 
     def _look(self, written: NDArray[np.uint8], text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
