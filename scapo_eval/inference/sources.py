@@ -66,7 +66,7 @@ class ImageFolder:
         if self._index is None:
             self._index = _index(self._root)
         found = self._index.get(Path(name).name) or (
-            self._index.get(canonical_image_id(name)) if "/" not in name else None
+            self._index.get(canonical_image_id(name)) if name.strip() and "/" not in name else None
         )
         return found[0] if found and len(found) == 1 else str(direct)
 
@@ -173,7 +173,10 @@ def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
 
 
 def _image_file(name: str, path: str) -> ImageFile:
-    return ImageFile(canonical_image_id(name), name, path)
+    try:
+        return ImageFile(canonical_image_id(name), name, path)
+    except ValueError as error:
+        raise InputError(f"its name {error}", path=path) from None
 
 
 def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
@@ -215,6 +218,6 @@ def _is_coco(source: str) -> bool:
 
 def _name(record: Mapping[str, Any]) -> str | None:
     for key in ("image", "path", "file_name", "image_path"):
-        if isinstance(record.get(key), str) and record[key]:
+        if isinstance(record.get(key), str) and record[key].strip():
             return str(record[key])
     return find_image(record)

@@ -226,7 +226,7 @@ def test_rewards_are_columns_of_the_same_rows() -> None:
 
 
 def test_a_batch_of_faulty_responses_alone() -> None:
-    batch = pa.record_batch({"image": ["77", "x"], "text": pa.array([None, "a dog"])})
+    batch = pa.RecordBatch.from_pydict({"image": ["77", "x"], "text": pa.array([None, "a dog"])})
     reward = SubsentenceReward(VOCABULARY, TRUTH, on_error="zero")
     found = with_rewards(reward, batch, "image", "text")
     assert found.column("reward").to_pylist() == [0.0, 0.0]

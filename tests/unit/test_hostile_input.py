@@ -570,6 +570,7 @@ def test_lists_name_pictures_below_the_root_only(tmp_path: Path) -> None:
     for name in ("../secret.png", "inner/../../secret.png", str(tmp_path / "secret.png"), "inner/../../../secret.png"):
         assert found(name) == str(root / "secret.png")  # which is not there
     assert found("inner/2.png") == found("/elsewhere/2.png") == str(root / "inner" / "2.png")
+    assert found("\r\n") == str(root / "\r\n")  # nor is this
     assert ImageFolder(None).find("../secret.png") == "../secret.png"  # the user's own list
 
 
