@@ -164,7 +164,7 @@ def paired(one: Outcome, other: Outcome | None, decoding: str, name: str) -> dic
 
 
 def kernels_table(found: Sequence[Outcome]) -> str:
-    """Markdown: every line by kernels, and how far kernels and seeds spread; empty where all ran with the same.
+    """Markdown: lines that ran with all kernels, and how far these and seeds spread; empty where all ran with the same.
 
     Spreads are standard deviations: of trials of one seed with different kernels, pooled over the seeds, and of seeds
     with the same kernels, pooled over these.
@@ -173,7 +173,7 @@ def kernels_table(found: Sequence[Outcome]) -> str:
     if len(names) < 2:
         return ""
     lines = []
-    for each in found[1:]:
+    for each in (line for line in found[1:] if {trial.kernels for trial in line.trials}.issuperset(names)):
         for decoding in _DECODING:
             for name in ("cap_score", "fluency"):
                 grid = np.full((len({t.seed for t in each.trials}), len(names)), np.nan)
@@ -184,7 +184,7 @@ def kernels_table(found: Sequence[Outcome]) -> str:
                 means = [_cell(column[~np.isnan(column)]) for column in grid.T]
                 lines.append([each.title, decoding, _COLUMNS[name], *means, _spread(grid), _spread(grid.T)])
     head = ["", "responses", "", *names, "spread of kernels", "spread of seeds"]
-    return _markdown(head, lines, 3)
+    return _markdown(head, lines, 3) if lines else ""
 
 
 def _spread(grid: NDArray[np.float64]) -> str:
