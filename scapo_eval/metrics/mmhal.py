@@ -65,6 +65,8 @@ def parse_rating(text: str) -> int | None:
     None where no or several ratings occur; the official script then takes 0.
     """
     lowered = text.lower()
+    if "rating: " not in lowered:
+        return None
     found = [rating for rating in range(TOP_RATING + 1) if f"rating: {rating}" in lowered]
     return found[0] if len(found) == 1 else None
 
@@ -92,13 +94,14 @@ def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
     models: dict[str, int] = {}
     for line, record in judged_records(path, "judge_text", warn):
         try:
-            ratings.append(_rating(record, line))
+            rating = _rating(record, line)
         except UNFIT as error:
             faults.add(InputError(unfit(error), path=name, line=line))
             continue
-        image, question = find_image(record), record.get("question", record.get("prompt"))
-        if image is not None:
-            earlier = seen.setdefault((image, str(question)), line)
+        ratings.append(rating)
+        if rating.image is not None:
+            question = record.get("question", record.get("prompt"))
+            earlier = seen.setdefault((rating.image, str(question)), line)
             if earlier != line:
                 faults.add(InputError(f"the question of line {earlier} is rated again", path=name, line=line))
         if isinstance(record.get("model"), str) and "choices" not in record:  # there it is the judge
