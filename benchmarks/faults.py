@@ -19,6 +19,7 @@ import contextlib
 import gzip
 import io
 import json
+import logging
 import os
 import random
 import re
@@ -1318,6 +1319,9 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
             os.dup2(stream, number)
         sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", encoding="utf-8")
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+        for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+            if isinstance(logger, logging.Logger):
+                logger.handlers.clear()  # of a test run, say, whose streams are closed by now
         os.chdir(folder)
         os.environ.update(NO_COLOR="1", XDG_CACHE_HOME=str(folder / ".cache"))
         verb, *rest = shlex.split(command)

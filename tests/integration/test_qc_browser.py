@@ -280,7 +280,7 @@ def test_a_missing_picture_is_said_and_skipped(browser: Any, run: Path, serve: C
     page = person.page
     person.wait(0)
     assert "This picture cannot be shown." in page.inner_text("#gone")
-    assert "No such file" in page.inner_text("#why")
+    assert "file not found" in page.inner_text("#why")
     page.keyboard.press("y")
     assert person.said() == "Nothing can be seen: skip it with S."
     page.keyboard.press("s")
