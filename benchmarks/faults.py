@@ -1319,9 +1319,8 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
             os.dup2(stream, number)
         sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", encoding="utf-8")
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
-        for logger in (logging.root, *logging.root.manager.loggerDict.values()):
-            if isinstance(logger, logging.Logger):
-                logger.handlers.clear()  # of a test run, say, whose streams are closed by now
+        for name in (None, "scapo_eval", "scapo_train"):
+            logging.getLogger(name).handlers.clear()  # of a test run, say, whose streams are closed by now
         os.chdir(folder)
         os.environ.update(NO_COLOR="1", XDG_CACHE_HOME=str(folder / ".cache"))
         verb, *rest = shlex.split(command)
@@ -1414,7 +1413,7 @@ def _distributed(truth: str, *captions: str) -> None:
         counter = Counts.of(name, truth, vocabulary="vocabulary.yaml", on_unknown_image="skip")
         parts = parts_of(files_of(name))
         counts = merged([counter.of_parts(parts.slice(k, 1)) for k in range(parts.num_rows)])
-        counter.scores(counts, name, on_bad_file="skip" if name == "vlm.tsv" else "fail")
+        counter.run(counts, name, on_bad_file="skip" if name == "vlm.tsv" else "fail")
 
 
 _IN_PART: dict[str, Callable[..., None]] = {

@@ -224,7 +224,12 @@ class Protocol:
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             raise InputError(f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}")
-        records = run.n_records if self.counted is None else run.counts[self.counted]
+        records = run.n_records if self.counted is None else run.counts.get(self.counted)
+        if records is None:
+            raise InputError(
+                f"the protocol '{self.name}' counts {self.counted!r}, which {run.metric_set.name} does not count: "
+                f"{', '.join(run.counts)}"
+            )
         asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:

@@ -202,3 +202,11 @@ def test_unknown_names_and_lone_options(mine: Path, tmp_path: Path) -> None:
         Protocol.load("chair")
     path = lines(tmp_path / "c.jsonl", captions(1))
     assert "--off-protocol belongs to" in run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
+
+
+def test_a_count_that_a_benchmark_does_not_have_is_named(mine: Path, tmp_path: Path) -> None:
+    mine.write_text(json.dumps(MINE | {"counted": "dogs"}))
+    given = lines(tmp_path / "captions.jsonl", captions(1, 2, 3))
+    asked = run(given, "--truth", tmp_path / "truth.json", "--protocol", mine, "--off-protocol", "--resamples", 0)
+    assert asked.exit_code == 2
+    assert "the protocol 'mine' counts 'dogs', which capscore does not count: " in asked.stderr
