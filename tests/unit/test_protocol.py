@@ -208,5 +208,5 @@ def test_a_count_that_a_benchmark_does_not_have_is_named(mine: Path, tmp_path: P
     mine.write_text(json.dumps(MINE | {"counted": "dogs"}))
     given = lines(tmp_path / "captions.jsonl", captions(1, 2, 3))
     asked = run(given, "--truth", tmp_path / "truth.json", "--protocol", mine, "--off-protocol", "--resamples", 0)
-    assert asked.exit_code == 2
-    assert "the protocol 'mine' counts 'dogs', which capscore does not count: " in asked.stderr
+    assert isinstance(asked.exception, InputError)
+    assert "the protocol 'mine' counts 'dogs', which capscore does not count: " in str(asked.exception)
