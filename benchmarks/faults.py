@@ -1483,7 +1483,8 @@ def _with_odd_path(command: str, draw: Draw) -> str:
     """The command with another path in the place of one of its files."""
     words = shlex.split(command)
     named = [k for k, word in enumerate(words) if k and ("." in word or word == "run") and "://" not in word]
-    words[draw.choice(named)] = draw.choice(ODD_PATHS)
+    if named:  # a server's or a package's command names no file
+        words[draw.choice(named)] = draw.choice(ODD_PATHS)
     return shlex.join(words)
 
 

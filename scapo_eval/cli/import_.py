@@ -71,7 +71,8 @@ def command(
             say(f"{run.path}: {source.format.title}: {len(run.values):,} values imported -> {_shown(output)}")
         return 0
     if name:
-        raise click.UsageError("--name is for finished results")
+        other = next(path for path, source in zip(files, sources, strict=True) if not is_results(source))
+        raise click.UsageError(f"--name is for finished results; {_shown(other)} holds captions or answers")
     if len(files) > 1:
         raise click.UsageError("one file of captions or answers at a time")
     source = sources[0]
