@@ -97,9 +97,9 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
         raise InputError("not a valid UTF-8 text; save the table as UTF-8", path=name) from None
     first = text.split("\n", 1)[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
-    if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
-        raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
     try:
+        if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
+            raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
         for record in reader:
             yield (
                 reader.line_num,
