@@ -587,7 +587,7 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth) ->
         assert "must be yes, no, unsure or missing" in places[1][1]
         assert "does not ask for 'cow'" in places[2][1]
         (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 40_000)
-        with pytest.raises(InputError, match="a.csv:.*not a valid CSV file: field larger than field limit"):
+        with pytest.raises(InputError, match=r"a\.csv:.*not a valid CSV file: field larger than field limit"):
             read_answers(str(tmp_path / "a.csv"), round_, store)
         (tmp_path / "b.csv").write_text("id,label\n1,cat\n")
         with pytest.raises(InputError, match="1: expected a header line with the columns image_id, label and verdict"):
