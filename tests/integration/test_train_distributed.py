@@ -160,7 +160,9 @@ def test_a_fault_that_all_ranks_see_is_said_once(lab: Any) -> None:
     assert done.stderr.count("scapo_train: /nowhere: folder not found") == 1
     assert "rank 1:" not in done.stderr
     assert "Traceback" not in done.stderr.partition("/nowhere")[0]
-    assert done.stderr.count("exitcode  : 2") == (1 if FIRST_ONLY in done.stderr else 2)
+    codes = re.findall(r"exitcode +: (-?\d+)", done.stderr)
+    assert "2" in codes
+    assert set(codes) <= {"2", "-15"}  # torchrun ends a rank that is slower to say it
 
 
 def test_sigterm_to_torchrun_saves_and_leaves(lab: Any) -> None:
