@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,7 @@ from .watch import Interrupted, exit_code
 _log = logging.getLogger(__name__)
 
 
-class Loop:
+class Loop(ABC):
     """A training run: everything that lives longer than a step.
 
     Args:
@@ -108,9 +109,9 @@ class Loop:
         """What a resumed run must have in common with its checkpoint, beside its settings."""
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
+    @abstractmethod
     def read(self) -> Sequence[Source]:
         """Reads what is trained on, before the model is loaded."""
-        raise NotImplementedError
 
     def make_prompts(self, sources: Sequence[Source]) -> Prompts:
         """Prompts that a response is sampled to."""
@@ -122,16 +123,17 @@ class Loop:
         rollout = self.config.rollout
         return PolicySampler(self.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
 
+    @abstractmethod
     def prepare(self) -> None:
         """Makes what else a step needs, once the model is there and before a checkpoint is read."""
 
+    @abstractmethod
     def train_step(self) -> Metrics:
         """One step; returns its metrics."""
-        raise NotImplementedError
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """What the run's card says of the data."""
-        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps beside weights and moments."""

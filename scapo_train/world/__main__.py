@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
 from scapo_eval.errors import ScapoError
 from scapo_eval.text import printable
 
+from ..config import load
 from ..log import show_messages
 from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
 from .pictures import WORLDS
@@ -34,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--schemes", nargs="+", choices=list(SCHEMES), metavar="SCHEME", help=f"of {', '.join(SCHEMES)}"
     )
-    parser.add_argument("--seed", type=int, default=0, help="the first: of pictures, start model and training")
-    parser.add_argument("--seeds", type=int, help="how many (default: 3)")
-    parser.add_argument("--steps", type=int, help="of each trial (default: 40)")
+    parser.add_argument("--seed", type=_at_least(0), default=0, help="the first: of pictures, start model and training")
+    parser.add_argument("--seeds", type=_at_least(1), help="how many (default: 3)")
+    parser.add_argument("--steps", type=_at_least(1), help="of each trial (default: 40)")
     parser.add_argument(
         "--kernels", nargs="+", choices=KERNELS, default=[""], metavar="KERNELS",
         help=f"run each trial with each of these kernels of PyTorch (ATEN_CPU_CAPABILITY): {', '.join(KERNELS)}",
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--vary", nargs="+", type=_varied, default=[], metavar="KEY=VALUE[,VALUE]",
         help="settings of the trainer; several values: every combination, a line of the table each",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at once (default: one per core)")
+    parser.add_argument(
+        "--jobs", type=_at_least(1), default=os.cpu_count() or 1, help="trials at once (default: one per core)"
+    )
     given = parser.parse_args(arguments)
     seeds = range(given.seed, given.seed + (given.seeds or (1 if given.quick else 3)))
     trials = [
@@ -60,14 +63,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from .report import write
 
-        perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), max(1, given.jobs))
+        for settings in product(*given.vary):
+            load("qwen2_5_vl_7b", settings)  # a setting that is none is said before anything is drawn
+        perform(world, given.output, trials, steps, QUICK if given.quick else Lessons(), given.jobs)
         print(write(world, given.output / world.name))
     except ScapoError as error:
         print(f"scapo_train.world: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        print("scapo_train.world: interrupted: the same command goes on", file=sys.stderr)
         return 130
     return 0
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """The type of a whole number."""
+
+    def number(given: str) -> int:
+        if not given.isdecimal() or int(given) < least:
+            raise argparse.ArgumentTypeError(f"'{given}' is not a whole number from {least} on")
+        return int(given)
+
+    return number
 
 
 def _varied(given: str) -> list[str]:

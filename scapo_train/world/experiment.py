@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from scapo_eval import score_captions
 from scapo_eval.engines import Completion, Request, Sampling
@@ -128,7 +129,8 @@ class Trial:
 
     def run(self, folder: Path) -> Path:
         """Where its training run lies."""
-        return self.start(folder) / "runs" / (f"{self.name}@{self.kernels}" if self.kernels else self.name)
+        name = quote(self.name, safe=",=")  # a setting may hold a path
+        return self.start(folder) / "runs" / (f"{name}@{self.kernels}" if self.kernels else name)
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,7 @@ def train(folder: Path, trial: Trial, steps: int) -> Path:
         steps: number of steps.
 
     Raises:
-        ScapoError: the trainer failed, with the end of what it said.
+        ScapoError: the trainer failed, with the folder of the run.
     """
     run, start = trial.run(folder), trial.start(folder)
     if finished(run, steps):

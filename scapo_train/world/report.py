@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def outcomes(folder: Path) -> list[Outcome]:
 def trial_of(run: Path) -> Trial:
     """The trial that a folder holds: the reverse of :meth:`Trial.run`."""
     name, _, kernels = run.name.partition("@")
-    scheme, *settings = re.split(r",(?=[a-z_]+\.)", name)
+    scheme, *settings = re.split(r",(?=[a-z_]+\.)", unquote(name))
     return Trial(scheme, int(run.parent.parent.name[5:]), tuple(settings), kernels)
 
 

@@ -16,6 +16,7 @@ pytest.importorskip("matplotlib")
 from scapo_eval import PresenceOracle, SubsentenceReward
 from scapo_train.credit import Sampled, Scheme
 from scapo_train.world import credits, report
+from scapo_train.world.__main__ import main
 from scapo_train.world.experiment import KERNELS, SCHEMES, Measured, Rates, Trial
 from scapo_train.world.language import repeats, vocabulary
 
@@ -159,8 +160,33 @@ def test_the_folder_of_a_trial_tells_what_it_was(tmp_path: Path) -> None:
         Trial("scapo", 3),
         Trial("no_repeat", 0, ("optim.lr=1e-4", 'optim.schedule="linear"'), "avx2"),
         Trial("sparse", 100, ("loss.kl=0.1",)),
+        Trial("scapo", 1, ("credit.scheme=/own folder/a@b.py:f",), "default"),
     ):
+        assert trial.run(tmp_path).parent == tmp_path / f"seed-{trial.seed}" / "runs"
         assert report.trial_of(trial.run(tmp_path)) == trial
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--seed", "-1"], "'-1' is not a whole number from 0 on"),
+        (["--seeds", "0"], "'0' is not a whole number from 1 on"),
+        (["--steps", "1.5"], "'1.5' is not a whole number from 1 on"),
+        (["--vary", "kl"], "'kl' is not KEY=VALUE[,VALUE], as in loss.kl=0.01,0.1"),
+        (["--vary", "loss.kll=1"], "kll"),
+        (["--vary", "optim.lr=0.1,fast"], "fast"),
+    ],
+)
+def test_a_wrong_argument_is_said_before_anything_is_drawn(
+    asked: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([*asked, "--output", str(tmp_path / "out")])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_captions_that_repeat_a_sentence_are_counted() -> None:
