@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from ..errors import InputError, MissingExtra
 from .files import (
@@ -30,6 +30,9 @@ from .files import (
 )
 from .parquet import MAGIC, open_parquet
 from .records import Readable, Records
+
+if TYPE_CHECKING:
+    from _csv import Reader as CsvReader
 
 Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
 Row = tuple[int, dict[str, Any]]
@@ -173,10 +176,7 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
     if len(data) > _MAX_HEADER and data.find(b"\n", 0, _MAX_HEADER) < 0:
         raise InputError("neither JSON nor a table: its first line does not end", path=name, line=1)
     delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
-    csv.field_size_limit(_MAX_CELL)
-    if sys.version_info < (3, 11):
-        data = data.replace(b"\0", b"")  # its csv module refuses a NUL
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter)
+    reader = csv_reader(data, delimiter)
     header: list[str] | None = None
     line = 1
     try:
@@ -190,6 +190,14 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"not a valid table: {error}", path=name, line=line) from None
+
+
+def csv_reader(data: bytes, delimiter: str) -> CsvReader:
+    """Rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at first."""
+    csv.field_size_limit(_MAX_CELL)
+    if sys.version_info < (3, 11):
+        data = data.replace(b"\0", b"")  # its csv module refuses a NUL
+    return csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter)
 
 
 def _header(cells: Sequence[Any], name: str) -> list[str]:

@@ -564,7 +564,7 @@ def test_a_table_carries_answers_out_and_in(tmp_path: Path, truth: Truth) -> Non
             assert read_answers(str(tmp_path / "b.jsonl"), round_, store) == [(len(rows) - 1, "yes")]
 
 
-def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth) -> None:
+def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     with make_run(tmp_path, truth) as store:
         round_ = draw_round(store, random=5)
         row, label = int(round_.draw.pairs.rows[0]), LABELS[int(round_.draw.pairs.label_ids[0])]
@@ -586,9 +586,11 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth) ->
         assert "answered already, with 'yes', not 'no'" in places[0][1]
         assert "must be yes, no, unsure or missing" in places[1][1]
         assert "does not ask for 'cow'" in places[2][1]
-        (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 40_000)
-        with pytest.raises(InputError, match=r"a\.csv:.*not a valid CSV file: field larger than field limit"):
-            read_answers(str(tmp_path / "a.csv"), round_, store)
+        (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 400)
+        with monkeypatch.context() as patched:
+            patched.setattr("scapo_eval.io.containers._MAX_CELL", 1000)
+            with pytest.raises(InputError, match=r"a\.csv:.*not a valid CSV file: field larger than field limit"):
+                read_answers(str(tmp_path / "a.csv"), round_, store)
         (tmp_path / "b.csv").write_text("id,label\n1,cat\n")
         with pytest.raises(InputError, match="1: expected a header line with the columns image_id, label and verdict"):
             read_answers(str(tmp_path / "b.csv"), round_, store)

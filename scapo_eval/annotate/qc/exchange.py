@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 from ...errors import InputError
 from ...ids import canonical_image_id
-from ...io.files import FaultList, display_name, read_bytes, records_of
+from ...io.containers import csv_reader
+from ...io.files import FaultList, display_name, not_utf8, read_bytes, records_of
 from ...text import guarded, unguarded
 from ..store import Store
 from .rounds import Answer, Round
@@ -91,19 +93,15 @@ def _records(data: bytes, name: str, faults: FaultList) -> Iterator[tuple[int, d
     if data.lstrip()[:1] in (b"{", b"["):
         yield from records_of(data, name, on_error=faults.add)
         return
+    if not_utf8(data) is not None:
+        raise InputError("not a valid UTF-8 text; save the table as UTF-8", path=name)
+    first = data.split(b"\n", 1)[0].decode()
+    reader = csv_reader(data, max(",;\t", key=first.count))
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError("not a valid UTF-8 text; save the table as UTF-8", path=name) from None
-    first = text.split("\n", 1)[0]
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
-    try:
-        if not {"image_id", "label", "verdict"} <= set(reader.fieldnames or ()):
+        header = next(reader, [])
+        if not {"image_id", "label", "verdict"} <= set(header):
             raise InputError("expected a header line with the columns image_id, label and verdict", path=name, line=1)
-        for record in reader:
-            yield (
-                reader.line_num,
-                {key: unguarded(cell) if isinstance(cell, str) else cell for key, cell in record.items()},
-            )
+        for cells in filter(None, reader):
+            yield reader.line_num, dict(zip(header, chain(map(unguarded, cells), repeat("")), strict=False))
     except csv.Error as error:
         raise InputError(f"not a valid CSV file: {error}", path=name, line=reader.line_num) from None
