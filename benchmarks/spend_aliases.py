@@ -12,7 +12,7 @@ least. A compound whose last words are an alias of the same label is matched by 
 
 Printed is the coverage of the annotated captions of each recent model as the list stands, and with the words counted
 without that model's captions: the pool and the rules were made with them in sight, the choice was not. ``--write`` puts
-the choice into vocab/dopa160.yaml, with every caption counted but those of gold/held_out.jsonl.
+the choice into vocab/dopa160.yaml, with every caption counted but those of gold/held_out*.jsonl.
 """
 
 from __future__ import annotations
@@ -183,8 +183,9 @@ def pool(vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def sources() -> dict[str, list[str]]:
-    """File -> its captions, those of gold/held_out.jsonl left out."""
-    held = {(row["file"], row["line"]) for row in map(json.loads, (GOLD / "held_out.jsonl").read_text().splitlines())}
+    """File -> its captions, those of gold/held_out*.jsonl left out."""
+    lines = (line for path in GOLD.glob("held_out*.jsonl") for line in path.read_text().splitlines())
+    held = {(row["file"], row["line"]) for row in map(json.loads, lines)}
     paths = [DATA / file for file in RECENT.values()] + [
         path for names in OLDER for name in names for path in sorted(DATA.glob(name))
     ]
