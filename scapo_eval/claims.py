@@ -570,7 +570,7 @@ _CONTEXT = {
     ),
     **dict.fromkeys("counted classified regarded".split(), _cue("generic", r"\s+as\b", is_phrase=True)),
     **dict.fromkeys("reference referring refers".split(), _cue("generic", r"\s+to\b", is_phrase=True)),
-    "if": _cue("generic", r"\s+(?:you|any|there)\b"),
+    "if": _cue("generic", r"\s+(?:you|any|there|it['\u2019]s|it\s+(?:is|was|were))\b"),
     **dict.fromkeys(
         "story stories tale tales article information".split(), _cue("generic", r"\s+about\b", is_phrase=True)
     ),
@@ -629,7 +629,7 @@ _DENIAL = re.compile(
     (?:
       (?:{_BE}\s+(?:not|nowhere)|(?:is|are|was|were)n['’]t|can(?:not|['’]t|\s+not)\s+be)\s+
         (?:\w+ly\s+|even\s+|actually\s+)?
-        (?:visible|present|seen|shown|depicted|pictured|there|found
+        (?:visible|discernible|distinguishable|present|seen|shown|depicted|pictured|there|found
           |in\s+(?:the|this)\s+(?:image|picture|photo|photograph|scene|frame))\b
       | {_BE}\s+(?:\w+ly\s+)?(?:absent|missing)\b
     )""",
