@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,17 @@ _COMPARED: dict[str, GroupAdvantages] = {"grpo": standardized, "dapo": standardi
 """The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
 
 
+Whose = Literal["policy", "reference"]
+
+Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
+"""Whose -> per response, the (T_i,) log-probability of each token."""
+
+
+def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
+    """Where there is no model."""
+    raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
+
+
 @dataclass(frozen=True)
 class Sampled:
     """What a custom credit scheme is given: whole groups of responses with the rewards of their pieces.
@@ -56,6 +67,10 @@ class Sampled:
         finished: (n,) whether each ended by itself.
         columns: pieces, their spans, counts and rewards (Eq. 1 with the configured coefficients).
         group: number of responses per prompt; those of a prompt are neighbors.
+        reward: what made the rewards, with its vocabulary and truth.
+        logprobs: the tokens' log-probabilities by the policy that drew them and by the reference (with ``loss.kl`` > 0;
+            else InputError), at the temperature of the rollouts. Those of the policy may cost a forward pass, in
+            which all ranks take part: a scheme asks always or never.
     """
 
     image_ids: Sequence[str]
@@ -64,6 +79,8 @@ class Sampled:
     finished: NDArray[np.bool_]
     columns: RewardColumns
     group: int
+    reward: SubsentenceReward
+    logprobs: Logprobs = no_logprobs
 
 
 Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
@@ -95,6 +112,7 @@ def credit(
     responses: Sequence[Response],
     group: int,
     max_new_tokens: int,
+    logprobs: Logprobs = no_logprobs,
 ) -> CreditedBatch:
     """Rewards and advantages of whole groups.
 
@@ -106,6 +124,7 @@ def credit(
         responses: n responses, group by group.
         group: number of responses per prompt.
         max_new_tokens: length of the longest response, for the overlong shaping of ``dapo`` in its original form.
+        logprobs: of the responses, for a custom scheme.
     """
     ids = [response.ids for response in responses]
     finished = np.array([response.finished for response in responses], dtype=bool)
@@ -123,7 +142,7 @@ def credit(
     elif ":" in settings.scheme:
         decoded = [decode_with_offsets(tokenizer, own) for own in ids]
         texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
-        given = Sampled(image_ids, texts, offsets, finished, columns, group)
+        given = Sampled(image_ids, texts, offsets, finished, columns, group, reward, logprobs)
         advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     else:
         advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]

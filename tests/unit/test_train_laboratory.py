@@ -35,7 +35,7 @@ def sampled(texts: list[str], group: int) -> Sampled:
             spans.append((start, at))
         offsets.append(np.array([*spans, (len(text), len(text))], dtype=np.int64))
     columns = REWARD.batch(["1"] * len(texts), texts)
-    return Sampled(["1"] * len(texts), texts, offsets, np.ones(len(texts), dtype=bool), columns, group)
+    return Sampled(["1"] * len(texts), texts, offsets, np.ones(len(texts), dtype=bool), columns, group, REWARD)
 
 
 def test_a_baseline_is_the_mean_of_the_other_responses_tokens() -> None:
