@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import atomic_write, dump_json, read_json
+from scapo_eval.io.files import atomic_write
+from scapo_eval.io.json_text import dump_json, read_json
 
 from .lora import adapter_weights, merged_weights, save_adapter_config
 from .tensor_files import INDEX, Reader, Writer

@@ -32,7 +32,7 @@ from torch.futures import Future
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import dump_json, read_as
+from scapo_eval.io.json_text import dump_json, read_as
 
 INDEX = "index.json"
 _FILE_BYTES = 2**28

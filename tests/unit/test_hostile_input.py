@@ -18,16 +18,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scapo_eval import errors
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.engines import Completion, Request, images
 from scapo_eval.errors import InputError, ScapoError, short_repr
 from scapo_eval.inference.shards import merge_outputs
 from scapo_eval.inference.sources import ImageFile, ImageFolder
-from scapo_eval.io import files
+from scapo_eval.io import json_text, limits
 from scapo_eval.io.captions import parquet_blocks
-from scapo_eval.io.files import iter_records, limit_decoded, parse_json, read_bytes
+from scapo_eval.io.files import read_bytes
 from scapo_eval.io.formats import open_source
+from scapo_eval.io.json_text import iter_records, parse_json
+from scapo_eval.io.limits import limit_decoded
 from scapo_eval.io.truth import read_truth
 from scapo_eval.metrics.faithscore import read_facts
 from scapo_eval.protocol import Protocol
@@ -150,8 +153,8 @@ def test_parquet_of_times(tmp_path: Path) -> None:
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mebibyte unpacked, two whole: bombs of the tests can be small."""
-    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
-    monkeypatch.setattr(files, "MAX_WHOLE", 2 << 20)
+    monkeypatch.setattr(limits, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_WHOLE", 2 << 20)
 
 
 def bomb(kind: str) -> bytes:
@@ -203,7 +206,7 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_UNPACKED", 1 << 20)
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["dog " * 5000]))
     table = pa.table({"image_id": range(40_000), "caption": text})
     pq.write_table(table, tmp_path / "once.parquet")
@@ -229,23 +232,23 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("part", ["[]", "{}", '{"":0}', '"a"', "[[]]", '{"a":[]}'])
 def test_json_of_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    monkeypatch.setattr(files, "MAX_VALUES", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_VALUES", 1 << 20)
     parts = "[" + f"{part}," * 100_000 + "1]"
-    for read in (files.read_json, lambda path: list(iter_records(path)), read_truth):
+    for read in (json_text.read_json, lambda path: list(iter_records(path)), read_truth):
         message = refusal(tmp_path / "parts.json", parts, read)
         assert "times its own size; allow more with --max-decoded SIZE" in message
     limit_decoded(1 << 30)
     try:
-        assert len(files.read_json(tmp_path / "parts.json")) == 100_001
+        assert len(json_text.read_json(tmp_path / "parts.json")) == 100_001
     finally:
         limit_decoded(None)
     honest = [{"image_id": k, "caption": f"A dog and {k} cats, all of them on a long bench."} for k in range(20_000)]
     (tmp_path / "honest.json").write_text(json.dumps(honest))
-    assert files.read_json(tmp_path / "honest.json") == honest
+    assert json_text.read_json(tmp_path / "honest.json") == honest
 
 
 def test_faults_without_end_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_FAULTS", 50)
+    monkeypatch.setattr(errors, "MAX_FAULTS", 50)
     message = refusal(tmp_path / "f.jsonl", b"5\n" * 1000, lambda path: list(iter_records(path)))
     assert "50 records" in message
 
@@ -669,7 +672,7 @@ def test_shards_of_others(tmp_path: Path, name: str, change: dict[str, Any], rea
         (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(document))
     with pytest.raises(InputError, match="is an input, too"):
         merge_outputs([str(path)], str(path))
-    (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (files.MAX_LINE + 1))
+    (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (limits.MAX_LINE + 1))
     with pytest.raises(InputError, match="a line of more than 16 MiB"):
         merge_outputs([str(path)], str(tmp_path / "out.jsonl"))
     assert not list(tmp_path.glob("out*"))
