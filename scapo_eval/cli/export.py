@@ -9,7 +9,8 @@ from typing import Any, get_args
 import click
 
 from ..exchange import Provenance, Relationship, datastore_path, documents
-from ..io.files import STDIN, atomic_write, dump_json, refuse_replacing
+from ..io.files import STDIN, atomic_write, refuse_replacing
+from ..io.json_text import dump_json
 from ..results import Resampling, Run, load_results, unique_names
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from .echo import echo

@@ -11,7 +11,8 @@ import click
 
 from ..claims import CLAIMS
 from ..errors import InputError, ScapoError
-from ..io.files import STDIN, atomic_write, dump_json
+from ..io.files import STDIN, atomic_write
+from ..io.json_text import dump_json
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test

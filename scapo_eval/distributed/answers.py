@@ -22,7 +22,7 @@ from ..api import sources_of
 from ..benchmark import benchmark
 from ..errors import InputError, InputErrors, check_choice
 from ..io.answers import read_answers
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from ..io.records import Given, Readable, Records
 from ..metrics.join import Index, Matches, joined, match
 from ..metrics.questions import Question

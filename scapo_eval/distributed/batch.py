@@ -24,7 +24,7 @@ from ..counts import CountBuilder, CountTable
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..io.fields import mixed_models
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from ..metrics.capscore import CaptionScorer, CaptionScores, scores_of
 from ..oracle import Truth
 from ..reprs import fields_in_short

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ..errors import InputError, ScapoError
-from ..io.files import dump_json
+from ..io.json_text import dump_json
 
 Item = TypeVar("Item")
 

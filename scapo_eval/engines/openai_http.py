@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, Sampling, without_secrets
 

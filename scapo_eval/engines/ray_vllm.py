@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import InputError, MissingExtra, ScapoError
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, weights_hash
 

@@ -19,10 +19,11 @@ import numpy as np
 from ..answers import Parser, parse_label
 from ..benchmark import Benchmark
 from ..counts import CountTable
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from ..io.containers import Warn, warn_user
-from ..io.files import FaultList, display_name, iter_records
+from ..io.files import display_name
 from ..io.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
+from ..io.json_text import iter_records
 from ..io.records import Readable
 from ..metric import MetricSet, Sums, divide, ratio
 from ..results import Resampling, Run

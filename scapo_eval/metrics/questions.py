@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answers import Said, parse_label
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
-from ..io.files import FaultList, display_name, iter_records
+from ..io.files import display_name
+from ..io.json_text import iter_records
 from ..io.records import Readable
 from ..reprs import fields_in_short
 from ..types import Answer

@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import read_json
+from scapo_eval.io.json_text import read_json
 
 from ..config import Lora
 from ..lora import linear_layers, targets

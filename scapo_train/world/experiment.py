@@ -22,7 +22,8 @@ from scapo_eval import score_captions
 from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.io.files import atomic_write
+from scapo_eval.io.json_text import dump_json
 from scapo_eval.processes import process_pool
 
 from .. import trainer

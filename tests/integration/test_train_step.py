@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
 from scapo_eval.errors import InputError  # noqa: E402
-from scapo_eval.io.files import parse_json  # noqa: E402
+from scapo_eval.io.json_text import parse_json  # noqa: E402
 from scapo_eval.tokens import decode_with_offsets  # noqa: E402
 from scapo_train import credit  # noqa: E402
 from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
