@@ -139,8 +139,8 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
     """A file of questions with labels: POPE's, or own yes/no records.
 
     Args:
-        path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or "answer"}``
-            and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
+        path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or
+            "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
         category: of every question whose record names none.
 
     Returns:
