@@ -32,7 +32,7 @@ from scapo_eval.errors import InputError
 from scapo_eval.io.files import atomic_write
 from scapo_eval.io.json_text import dump_json, read_json
 
-from .lora import adapter_weights, merged_weights, save_adapter_config
+from .lora import adapter_weights, merged_weights, save_adapter_config, unwrapped
 from .tensor_files import INDEX, Reader, Writer
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
             weights[name] = tensor.to("cpu").contiguous()
 
     def write(part: Path) -> dict[str, bytes]:
-        model.save_pretrained(part, state_dict=weights)
+        with unwrapped(model):
+            model.save_pretrained(part, state_dict=weights)
         for path in source.iterdir():
             if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
                 shutil.copyfile(path, part / path.name)

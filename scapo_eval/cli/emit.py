@@ -88,7 +88,6 @@ def emit(
         raise click.UsageError("--off-protocol belongs to --protocol NAME")
     results = compare(
         runs,
-        resampling=output.resampling,
         test=output.test,
         allow_different=allow_different or output.allow_different,
     )
