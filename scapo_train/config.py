@@ -555,6 +555,7 @@ _POSITIVE = {
     "alarms": ("length_factor",),
 }
 _BELOW_ONE = {"optim": ("beta1", "beta2"), "loss": ("clip_low",)}
+_MAY_BE_NEGATIVE = ("r_rep",)
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
@@ -573,7 +574,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         values = getattr(config, part.name)
         for each in fields(values):
             value = getattr(values, each.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if is_number and not value >= 0 and each.name not in _MAY_BE_NEGATIVE:
                 found.append(f"{part.name}.{each.name} must not be negative, got {value}")
     credit = config.credit
     if credit.scheme not in SCHEMES and ":" not in credit.scheme:
