@@ -119,17 +119,6 @@ def with_logprobs(given: Sampled, policy: list[list[float]], reference: list[lis
     return replace(given, logprobs=lambda whose: [np.log(np.array(each, dtype=np.float32)) for each in found[whose]])
 
 
-def test_what_the_reference_would_hardly_say_costs_an_invention_unless_it_is_a_name() -> None:
-    texts = ["It has a. A dog. A kite. A dog."]
-    reference = [[0.5, 0.5, 0.5 / 100, 0.5, 1e-4, 0.5, 1e-4, 0.5, 0.5, 1e-9]]
-    given = with_logprobs(sampled(texts, 1), reference, reference)
-    np.testing.assert_allclose(credits.sayable(given)[0], [-1, -1, -1, 1, 1, -1, -1, 0, 0, 0])
-    np.testing.assert_allclose(credits.sayable_rarely(given)[0], [-0.1, -0.1, -0.1, 1, 1, -1, -1, 0, 0, 0], rtol=1e-6)
-    np.testing.assert_allclose(credits.sayable_no_repeat(given)[0], [-1, -1, -1, 1, 1, -1, -1, -0.5, -0.5, 0])
-    reference[0][3] = 1e-3  # "A", before a true name
-    np.testing.assert_allclose(credits.sayable(given)[0], [-1, -1, -1, -1, -1, -1, -1, 0, 0, 0])
-
-
 def test_a_piece_pays_for_the_nats_of_all_its_tokens() -> None:
     policy, reference = [[0.5, 0.5, 0.9, 0.5, 0.5, 0.9]], [[0.5, 0.25, 0.9, 0.5, 0.5, 0.1]]
     given = with_logprobs(sampled(["A dog. It is calm."], 1), policy, reference)
