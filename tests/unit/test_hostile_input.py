@@ -438,6 +438,21 @@ def test_a_login_in_the_address_is_sent_and_not_told(server: Callable[..., str])
     assert engine.card["base_url"] == f"http://{address}"
 
 
+def test_a_secret_option_that_the_server_repeats_is_not_told(server: Callable[..., str]) -> None:
+    address = server(400, {}, b"t0ken-1 t0ken-2 t0ken-3 seed")
+    extra = {"api_key": "t0ken-1", "inner": {"password": ["t0ken-2"], "token": {"value": "t0ken-3"}}, "name": "seed"}
+    assert ask(f"http://{address}", extra=extra)[1].error == "HTTP 400: *** *** *** seed"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://ada:pass-word@h/v1", "h:8000/v1", "http:///v1", "http://[::1/v1", "file:///x"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ScapoError, match="not a valid address of a server") as refused:
+        ask(address)
+    assert "pass-word" not in str(refused.value)
+
+
 def test_keys_that_are_none() -> None:
     with pytest.raises(ScapoError, match="API key") as refused:
         ask("http://127.0.0.1:9", api_key="sk-a\r\nX-Other: b")
