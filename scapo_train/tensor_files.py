@@ -54,6 +54,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Index(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["scapo-tensors/1"]
     tensors: dict[str, _Stored]
 
 
@@ -116,7 +117,7 @@ class Writer(dcp.StorageWriter):
             chunks = [_Chunk(files[name, each.offsets], list(each.offsets), list(each.sizes)) for each in stored.chunks]
             dtype: Any = str(stored.properties.dtype).removeprefix("torch.")
             tensors[name] = _Stored(dtype, list(stored.size), chunks)
-        (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index(tensors))))
+        (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index("scapo-tensors/1", tensors))))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:

@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -347,6 +349,14 @@ def test_control_characters_are_shown() -> None:
     assert printable("caf\u00e9 \U0001f600") == "caf\u00e9 \U0001f600"
 
 
+def test_control_characters_are_shown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    from scapo_eval.cli.echo import echo
+
+    echo("dog\x1b[31m")  # click would take it away, and the label would be another one
+    echo("dog\x1b[31m", err=True)
+    assert capsys.readouterr() == ("dog\\x1b[31m\n", "dog\\x1b[31m\n")
+
+
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
 def test_formulas_are_guarded(cell: str) -> None:
     assert guarded(cell) == f"'{cell}"
@@ -426,6 +436,21 @@ def test_a_login_in_the_address_is_sent_and_not_told(server: Callable[..., str])
     engine, completion = ask(f"http://ada:pass-word@{address}")
     assert completion.error == "HTTP 400: Basic ***"
     assert engine.card["base_url"] == f"http://{address}"
+
+
+def test_a_secret_option_that_the_server_repeats_is_not_told(server: Callable[..., str]) -> None:
+    address = server(400, {}, b"t0ken-1 t0ken-2 t0ken-3 seed")
+    extra = {"api_key": "t0ken-1", "inner": {"password": ["t0ken-2"], "token": {"value": "t0ken-3"}}, "name": "seed"}
+    assert ask(f"http://{address}", extra=extra)[1].error == "HTTP 400: *** *** *** seed"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://ada:pass-word@h/v1", "h:8000/v1", "http:///v1", "http://[::1/v1", "file:///x"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ScapoError, match="not a valid address of a server") as refused:
+        ask(address)
+    assert "pass-word" not in str(refused.value)
 
 
 def test_keys_that_are_none() -> None:
@@ -594,6 +619,30 @@ def test_states_of_checkpoints(change: dict[str, Any], place: str) -> None:
     with pytest.raises(InputError, match=re.escape(place)) as refused:
         known_state({**GOOD_STATE, **change}, Path("c"))
     assert str(refused.value).startswith("c/state.json: damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("program", "imported", "said"),
+    [
+        ("from scapo_eval.cli.start import run; run()", "click", "scapo-eval: interrupted"),
+        ("-m scapo_train x.toml", "torch", "scapo_train: interrupted"),
+        ("-m scapo_train.plan x", "msgspec", "scapo_train: interrupted"),
+    ],
+)
+def test_an_interrupt_of_the_first_imports_is_no_traceback(
+    tmp_path: Path, program: str, imported: str, said: str
+) -> None:
+    for name in ("torch", "transformers"):  # looked for
+        pytest.importorskip(name)
+    (tmp_path / f"{imported}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    )
+    arguments = program.split() if program.startswith("-m") else ["-c", program]
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.split(";")[0].strip()) == (130, said)
 
 
 # --- pictures -------------------------------------------------------------------------------------------------------
