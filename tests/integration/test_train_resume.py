@@ -85,7 +85,9 @@ def test_adapters_are_all_that_is_trained_saved_and_gone_on_with(lab: Any, tiny:
     card = json.loads((lab.folder / "whole" / "card.json").read_text())
     assert 0 < card["trainable"] < 0.1 * card["parameters"]
     state = torch.distributed.checkpoint.FileSystemReader(lab.folder / "whole" / "checkpoints" / "step-000004")
-    assert len(state.read_metadata().state_dict_metadata) == 2 * 2 * (6 if moe else 7) * 4  # A and B with two moments and the step
+    assert (
+        len(state.read_metadata().state_dict_metadata) == 2 * 2 * (6 if moe else 7) * 4
+    )  # A and B with two moments and the step
     shutil.copytree(lab.folder / "whole", lab.folder / "again")
     for step in (3, 4):
         shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")
