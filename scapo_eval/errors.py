@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -143,6 +144,13 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
     """
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
+
+
+def cause(error: Exception) -> str:
+    """What went wrong first on an engine, in one line of the many that it says: an error of nobody else's workers."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
+    return next(named, lines[-1])
 
 
 UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)

@@ -70,6 +70,9 @@ def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> T
         if name not in layers:
             return _rows(inputs, weight.mT, ends)
         down, up = (each.to(weight.dtype) for each in factors(layers[name]))
+        short = -down.shape[1] % (16 // weight.element_size())  # the kernel wants whole 16 bytes in a row
+        if short:
+            down, up = nn.functional.pad(down, (0, 0, 0, short)), nn.functional.pad(up, (0, short))
         made: Tensor = _Adapted.apply(inputs, weight, down, up, scale_of(layers[name]), ends)
         return made
 
@@ -127,7 +130,7 @@ class _Adapted(torch.autograd.Function):
 
 def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """(S, m) rows in E groups, each times its group's of the (E, m, n) matrices: (S, n)."""
-    if GROUPED is not None and _fits(rows, matrices.shape[1:]):
+    if GROUPED is not None and rows.dtype != torch.float64:  # which it does not know
         return GROUPED(rows, matrices, offs=ends)
     groups = rows.tensor_split(ends[:-1].long().cpu())
     return torch.cat([group @ matrix for group, matrix in zip(groups, matrices, strict=True)])
@@ -135,13 +138,8 @@ def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
 
 def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
     """(S, m) and (S, n) rows in E groups: the sum of each group's outer products, (E, m, n)."""
-    if GROUPED is not None and _fits(left, (left.shape[1], right.shape[1])):
+    if GROUPED is not None and left.dtype != torch.float64:
         return GROUPED(left.T, right, offs=ends)
     parts = ends[:-1].long().cpu()
     pairs = zip(left.tensor_split(parts), right.tensor_split(parts), strict=True)
     return torch.stack([one.T @ other for one, other in pairs])
-
-
-def _fits(rows: Tensor, sizes: Any) -> bool:
-    """Whether the kernel takes them: no float64, and whole 16 bytes in a row of each matrix."""
-    return rows.dtype != torch.float64 and all(size * rows.element_size() % 16 == 0 for size in sizes)

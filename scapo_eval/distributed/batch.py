@@ -8,7 +8,6 @@ killed, gives the same table again.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ import numpy as np
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
 from ..claims import Claims
 from ..counts import CountBuilder, CountTable
-from ..errors import InputError, InputErrors, MissingExtra, ScapoError
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError, cause
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..io.fields import mixed_models
 from ..io.json_text import dump_json, parse_json
@@ -361,9 +360,7 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
     try:
         yield
     except errors as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
-        raise ScapoError(f"{engine} gave up: {next(named, lines[-1])} (its logs say more)") from error
+        raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more)") from error
 
 
 def merged(tables: Sequence[Any]) -> Any:

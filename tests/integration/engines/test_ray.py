@@ -21,7 +21,7 @@ pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/eng
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import scapo_eval  # noqa: E402
-from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward  # noqa: E402
+from scapo_eval import InputError, InputErrors, MissingExtra, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
 
 from .conftest import killer, said  # noqa: E402
@@ -161,6 +161,14 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
     done = subprocess.run([*command, "none/*", *engine, *scored], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "scapo-eval: none/*: no file matches\n"
+
+
+def test_ray_without_its_llm_part_says_what_to_install() -> None:
+    """What ``pip install scapo[ray]`` brings is not enough for vLLM on Ray."""
+    from scapo_eval.engines.ray_vllm import RayVllmEngine
+
+    with pytest.raises(MissingExtra, match=r"pip install 'scapo\[ray-llm\]'"):
+        RayVllmEngine("some/model")
 
 
 def comes_true(condition: Callable[[], bool]) -> bool:
