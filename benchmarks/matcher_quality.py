@@ -162,7 +162,7 @@ def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
         row = json.loads(line)
         file, at = row["file"], row["line"]
         if file not in texts:
-            texts[file] = list(_captions(data / file))
+            texts[file] = list(captions_of(data / file))
         text = texts[file][at]
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             raise InputError(f"another caption stands at {file}[{at}]", path=f"{name}.jsonl", line=number)
@@ -170,7 +170,8 @@ def read_gold(name: str = "mentions", data: Path = DATA) -> list[GoldCaption]:
     return found
 
 
-def _captions(path: Path) -> Iterator[str]:
+def captions_of(path: Path) -> Iterator[str]:
+    """The captions of a file of the shared data, in its order."""
     if path.suffix == ".gz":
         yield from (record["response"] for record in json.loads(gzip.decompress(path.read_bytes())))
     else:
@@ -370,7 +371,7 @@ def claims_cost(gold: Sequence[GoldCaption], vocabulary: Vocabulary, claims: Cla
         remembering: the phrases behind cues have been met in the round before; otherwise each round forgets them.
     """
     files = sorted({caption.where.rpartition("[")[0] for caption in gold})
-    texts = [text for file in files for text in _captions(DATA / file)]
+    texts = [text for file in files for text in captions_of(DATA / file)]
     parts = [texts[k : k + BATCH] for k in range(0, len(texts), BATCH)]
     matchers = AliasMatcher(vocabulary), AliasMatcher(vocabulary, claims)
     added = []
@@ -428,7 +429,8 @@ def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]
 # ---------------------------------------------------------------- printing
 
 
-def _percent(figure: Figure) -> str:
+def percent(figure: Figure) -> str:
+    """A figure in percent, with its interval."""
     low, high = figure.ci_low, figure.ci_high
     spread = f" [{100 * low:.1f}, {100 * high:.1f}]" if low is not None and high is not None else ""
     return "n/a" if np.isnan(figure.value) else f"{100 * figure.value:.1f}{spread}"
@@ -438,17 +440,17 @@ def _print(found: Mapping[str, Any]) -> None:
     shown = ("precision", "recall", "f1", "coverage", "traps_hit", "own_traps_hit")
     print(f"{'percent [95 % interval]':<24}" + "".join(f"{name:>20}" for name in shown))
     for name, one in (*found["vocabularies"].items(), *found["models"].items()):
-        print(f"{name:<24}" + "".join(f"{_percent(one['figures'][figure]):>20}" for figure in shown))
+        print(f"{name:<24}" + "".join(f"{percent(one['figures'][figure]):>20}" for figure in shown))
     print(f"\n{'annotated as, read as':<24}" + "".join(f"{use:>12}" for use in USES))
     for use, row in found["confusion"].items():
         print(f"{use:<24}" + "".join(f"{row.get(read, 0):>12}" for read in USES))
     print("\nclaims: of the annotated mentions")
     for name, one in found["claims"].items():
-        figures = ", ".join(f"{key} {_percent(value)}" for key, value in one["figures"].items())
+        figures = ", ".join(f"{key} {percent(value)}" for key, value in one["figures"].items())
         cost = f"{100 * one['cost']:.0f} % added to matching time, {100 * one['cost_remembering']:.0f} % when run again"
         print(f"{name:<18}{figures}; {one['counts']['due']} to leave out; {cost}")
     agreement = found["agreement"]
-    figures = ", ".join(f"{key} {_percent(value)}" for key, value in agreement["figures"].items())
+    figures = ", ".join(f"{key} {percent(value)}" for key, value in agreement["figures"].items())
     kappas = ", ".join(f"{key} {value:.3f}" for key, value in agreement["kappa"].items())
     print(f"\ntwo blind passes ({agreement['counts']['matched']} mentions): {figures}; Cohen's kappa: {kappas}")
 

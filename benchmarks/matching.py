@@ -86,7 +86,11 @@ class Obvious:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        pairs = [*vocabulary.aliases.items(), *((phrase, IGNORED) for phrase in vocabulary.ignore)]
+        pairs = [
+            *vocabulary.aliases.items(),
+            *vocabulary.compounds.items(),
+            *((phrase, IGNORED) for phrase in vocabulary.ignore),
+        ]
         self.label = {self.plain(phrase, alias=True): label for phrase, label in pairs}
         self.longest = max(len(self.words(phrase)) for phrase in self.label)
 
@@ -143,7 +147,11 @@ _HYPHEN = re.compile(r"-(?=\w)(?<=\w-)")  # begins with a literal, which re find
 
 def patterns(vocabulary: Vocabulary) -> dict[str, str]:
     """Every alias and ignore phrase in lower case with one space between words -> its label, or IGNORED."""
-    pairs = [*vocabulary.aliases.items(), *((phrase, IGNORED) for phrase in vocabulary.ignore)]
+    pairs = [
+        *vocabulary.aliases.items(),
+        *vocabulary.compounds.items(),
+        *((phrase, IGNORED) for phrase in vocabulary.ignore),
+    ]
     return {"".join(tokenize_alias(alias)): label for alias, label in pairs}
 
 

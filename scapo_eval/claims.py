@@ -155,7 +155,7 @@ def find_uses(
     if "quoted" in uses:
         for k in quoting:
             first, stop = mentions.indptr[k : k + 2].tolist()
-            found.append(_in_quotes(texts[k], starts, first, stop))
+            found.append(_in_quotes(texts[k], starts, ends, first, stop))
     if "modifier" in uses:
         found.append(_by_form(texts, rows(look & ~_listed(mentions))))
         kinds = words.kinds[mentions.label_id]
@@ -203,7 +203,7 @@ def find_uses_of(
     n = len(starts)
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
-        found.append(_in_quotes(text, starts, 0, n))
+        found.append(_in_quotes(text, starts, ends, 0, n))
     if "modifier" in uses:
         rows = [(row, 0, *mention) for row, mention in enumerate(mentions)]
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -243,12 +243,14 @@ def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
-def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+def _in_quotes(
+    text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
+) -> Iterator[tuple[int, int]]:
     """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
 
     Args:
         text: a caption.
-        starts: of mentions.
+        starts, ends: of mentions.
         first, stop: the rows of those of this caption.
     """
     latest = starts[stop - 1] if first < stop else 0
@@ -258,7 +260,8 @@ def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Itera
             end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
-                    yield row, _QUOTED
+                    if ends[row] <= end:  # a "STOP" sign is one
+                        yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
                 begin = text.find(opening, begin + 1)
@@ -567,7 +570,11 @@ _CONTEXT = {
     ),
     **dict.fromkeys("counted classified regarded".split(), _cue("generic", r"\s+as\b", is_phrase=True)),
     **dict.fromkeys("reference referring refers".split(), _cue("generic", r"\s+to\b", is_phrase=True)),
-    "if": _cue("generic", r"\s+(?:you|any|there)\b"),
+    "if": _cue("generic", r"\s+(?:you|any|there|it['\u2019]s|it\s+(?:is|was|were))\b"),
+    **dict.fromkeys(
+        "story stories tale tales article information".split(), _cue("generic", r"\s+about\b", is_phrase=True)
+    ),
+    "viewed": _cue("generic", rf"\s+(?:through|from|by)\s+{_SOME}", is_phrase=True),
     "perspective": _cue("generic", r"\s+(?:of|from)\b", is_phrase=True),
     "taken": _cue("generic", r"\s+(?:by|with|using|from\s+(?:inside|within))\b", is_phrase=True, not_behind="being"),
     **dict.fromkeys(("advertise", "advertises"), _cue("quoted", "", is_phrase=True)),
@@ -622,7 +629,7 @@ _DENIAL = re.compile(
     (?:
       (?:{_BE}\s+(?:not|nowhere)|(?:is|are|was|were)n['’]t|can(?:not|['’]t|\s+not)\s+be)\s+
         (?:\w+ly\s+|even\s+|actually\s+)?
-        (?:visible|present|seen|shown|depicted|pictured|there|found
+        (?:visible|discernible|distinguishable|present|seen|shown|depicted|pictured|there|found
           |in\s+(?:the|this)\s+(?:image|picture|photo|photograph|scene|frame))\b
       | {_BE}\s+(?:\w+ly\s+)?(?:absent|missing)\b
     )""",

@@ -16,37 +16,37 @@ from functools import lru_cache
 # are known by their endings.
 FUNCTION_WORDS = frozenset(
     """
-    a ablaze able about above absent accompany across adjacent adorn afloat after again against ahead ajar alert
-    alike alive all aloft alone along alongside already also although altogether always am amid amidst amiss among
-    amongst an and another any apart apparent appear approach are around as aside asleep astride at ate atop
-    available await awake aware away back backward backwards barefoot barely be became because become been before
-    began begin begun beheld behind being belong below beneath bent beside besides between beyond bitten blew blown
-    both bought bound bring broke broken brought built burnt but buy by came can cannot capable capture catch caught
-    choose chose chosen clad cling close closer closest clung come complement complete consist contain contrast
-    convey could create cut dealt deep depict despite did display do does doing dominate done down downstairs
-    downward downwards drank draw drawn draws drew drive driven drove dry dug during e each eat eaten eight either
-    else empty engage enhance enjoy enough etc even ever every evident evoke except extend exude fallen familiar far
-    fast feature fed feel fell felt few fill find first five flew flown flung follow for forth forward found four
-    frame from frozen full further g gather gave gaze get gets give given go goes gone got grew grow grown had half
-    hang hard has have having he held hence her here hers herself hid hidden high higher him himself his hit hold
-    how however hung hurt i identical if in include indeed indicate indoors inside instead intact interact into is
-    it it's its itself just keep kept kneel knelt knew know known laid lain large larger last later lay lead lean
-    leap leapt led left left-hand lend lent less let lie like line lit long look lost love low lower made make many
-    may maybe me meanwhile meet mere met midair might mine more
-    moreover most mostly much must my near nearby nearer nearest neither never next nine no none nor not now obvious
-    occupy of off offer often on once one only onto open opposite or other our ours out outdoors outside over
-    overall overhead overlook own paid partial past per perhaps present prominent provide put quite ran rather reach
-    read ready reflect relevant remain resemble responsible right right-hand rode round run same sat saw say see
-    seem seen seldom sell send sent separate serve set seven several shall share she shone shook shot should
-    showcase shown shows shut sideways similar since sit six slept slid slim slung small smaller so sold some
-    sometimes somewhat somewhere soon spent split spread sprung spun stand still stood straight strewn strung stuck
-    such suggest surround swam sway swept swung take taken tall taller taught ten tend than that that's the their
-    theirs them themselves then there there's thereby therefore these they this those though three threw through
-    throughout thrown thus till to today together told too took tore torn toward towards tread twice two typical
-    unaware under underneath understood unique unless unlike unseen until up upon upright upside upstairs upward
-    upwards us usually versus very via visible vs wait was we wear well went were wet what when where whereas
-    whether which while who who's whom whose why wide will with within without woke wore worn worth would woven
-    wrapt yet you your yours
+    a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
+    alike alive all allow almost aloft alone along alongside already also although altogether always am amid amidst
+    amiss among amongst an and another any apart apparent appear approach are aren around as aside asleep astride at
+    ate atop attach available await awake aware away back backward backwards barefoot barely be became because
+    become been before began begin begun beheld behind being belong below beneath bent beside besides between beyond
+    bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can cannot capable
+    capture catch caught choose chose chosen clad cling close closer closest clung come complement complete consist
+    contain contrast contribute convey could create cut dealt deep depict despite did didn display do does doesn
+    doing dominate done down downstairs downward downwards drank draw drawn draws drew drive driven drove dry dug
+    during e each eat eaten eight either else empty engage enhance enjoy enough etc even ever every evident evoke
+    except extend exude fallen familiar far fast feature fed feel fell felt few fill find first five flew flown
+    flung follow for forth forward found four frame from frozen full further g gather gave gaze get gets give given
+    go goes gone got grew grow grown had half hang hard has hasn have having he held hence her here hers herself hid
+    hidden high higher him himself his hit hold how however hung hurt i identical if in include indeed indicate
+    indoors inside instead intact interact into is isn it it's its itself just keep kept kneel knelt knew know known
+    laid lain large larger last later lay lead lean leap leapt led left left-hand lend lent less let lie like line
+    lit long look lost love low lower made make many may maybe me meanwhile meet mere merge met midair might mine
+    more moreover most mostly much must my near nearby nearer nearest neither never next nine no none nor not now
+    obvious occupy of off offer often on once one only onto open opposite or other our ours out outdoors outside
+    outward over overall overhead overlook own paid partial past per perhaps present prominent provide provided put
+    quite ran rather reach read ready reflect relevant remain reminiscent resemble responsible right right-hand rode
+    round run same sat saw say see seem seen seldom sell send sent separate serve set seven several shall share she
+    shone shook shot should showcase shown shows shut sideways similar since sit six slept slid slim slung small
+    smaller so sold some sometimes somewhat somewhere soon spent split spread sprung spun stand still stood straight
+    strewn strung stuck such suggest suitable surround swam sway swept swung take taken tall taller taught ten tend
+    than that that's the their theirs them themselves then there there's thereby therefore these they this those
+    though three threw through throughout thrown thus till to today together told too took tore torn toward towards
+    tread twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon
+    upright upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went
+    were weren wet what when where whereas whether which while who who's whom whose why wide will with within
+    without woke wore worn worth would woven wrapt yet you your yours
     """.split()
 )
 
@@ -87,32 +87,33 @@ PRESUPPOSING = frozenset(
     """
     ambiance area areas arm armrest armrests arms arrangement arrangements atmosphere back backdrop background
     backrest backs bark base bases basket baskets beak beaks bell bells belly blade blades bodies body bottom
-    bottoms brake brakes branch branches breast brim buds bumper bumpers button buttons cab cabin camera canopy cap
-    capped carcass chain chest claw claws cliff cliffs coat collar collection color colors colour colours
-    compartment computer computers console control controller controls cord core corner corners count counter
-    counters countertop cover covered covers crest crew cross crowd crowds crumb crumbs crust cushion cushions
-    dashboard deck decks detail details display displays door doors dotted draped drawer drawers drawn dune dunes
-    duo dusted ear ears edge edges end ends engine engines environment exterior eye eyes face faces feather feathers
-    feet fender filled fin finger fingers fins flanked flash flesh floor floret florets foliage foot footage
-    formation formations frame frames fringed front fronts fur fuselage garden gear grill grille ground grounds
-    group groups hair half halves hand handle handlebar handlebars handles hands head headboard headlight headlights
-    heads height helmet herd hindquarters hood hoods hoof hooves horn horns hub hull illustration interior interiors
-    item items jaw juice key keyboard keyboards keys knob knobs label labels lace laces laden landscape landscapes
-    layer layers layout leaf leaves ledge leg legs length lens lid lids light lights limb limbs line lined linens
-    lining load location locations mane manes mast mattress member members mirror mirrors mounted mouth muzzle neck
-    necks nose noses nostrils nozzle oars object objects occupants pair pairs pane panel panels part parts path
-    paths pathway paw paws peak peaks pedal pedals peel peels petals piece pieces pillow pillows pitch placement
-    plate player players point pool portion portions position positions post posts presence propeller propellers
-    pulled quarter quarters rail railing railings range ranges rear reflection reflections rim rims rind road roads
-    roof roofs row rows saddle sail sails scales scene scenery scenes screen screens seam seat seats section
-    sections seeds segment segments setting settings setup shaded shadow shadows shape sheet sheets shelf shell
-    shelves shoulder shoulders side sides sidewalk silhouette silhouettes sill size sizes skin slice slices slicked
-    slope slopes snout space spaces speaker speakers species spine spines spoke spokes spot spots spout stack stacks
-    stalk stalks stall stalls stem stems step steps strap straps streaked street streets strewn string strings
-    stripe stripes studded surf surface surfaces surroundings tablecloth tail tails tank tap teeth temperature
-    terrain texture thatched themed-up tip tips tire tires toes tooth top topped topping toppings tops touchpad
-    tower towers track tracks trailer tray trim trimmed trio trunk trunks tusk tusks type types underside upholstery
-    varieties variety vibe view views wall walls water wedge wedges weight wheel wheels whiskers width window
+    bottoms brake brakes branch branches breast brim buds bumper bumpers button buttons cab cabin cabinetry cabinets
+    camera canopy cap capped carcass chain chest claw claws cliff cliffs coat collar collection color colors colour
+    colours compartment computer computers console control controller controls cord core corner corners count
+    counter counters countertop cover covered covers crest crew cross crowd crowds crumb crumbs crust cub cubs curb
+    curbs cushion cushions dashboard deck decks detail details display displays divider dividers door doors dotted
+    draped drawer drawers drawn dune dunes duo dusted ear ears edge edges end ends engine engines environment
+    exterior eye eyes facade face faces feather feathers feet fender filled fin finger fingers fins flanked flash
+    flesh floor floret florets foliage foot footage formation formations frame frames fringed front fronts fur
+    fuselage garden gear grill grille ground grounds group groups hair half halves hand handle handlebar handlebars
+    handles hands head headboard headlight headlights heads height helmet herd hindquarters hood hoods hoof hooves
+    horn horns hub hull illustration infield interior interiors item items jaw juice key keyboard keyboards keys
+    knob knobs label labels lace laces laden landscape landscapes layer layers layout leaf leaves ledge leg legs
+    length lens lid lids light lights limb limbs line lined linens lining load location locations mane manes mast
+    mattress member members mirror mirrors mounted mouth muzzle neck necks nose noses nostrils nozzle oars object
+    objects occupants outfield pair pairs pane panel panels part parts path paths pathway paw paws peak peaks pedal
+    pedals peel peels petals piece pieces pillow pillows pitch placement plate player players point pool portion
+    portions position positions post posts presence propeller propellers pulled quarter quarters rail railing
+    railings range ranges rear reflection reflections rim rims rind road roads roof roofs row rows runway runways
+    saddle sail sails scales scene scenery scenes screen screens seam seat seats section sections seeds segment
+    segments setting settings setup shaded shadow shadows shape sheet sheets shelf shell shelves shoulder shoulders
+    side sides sidewalk silhouette silhouettes sill size sizes skin slice slices slicked slope slopes snout space
+    spaces speaker speakers species spine spines spoke spokes spot spots spout stack stacks stalk stalks stall
+    stalls stem stems step steps strap straps streaked street streets strewn string strings stripe stripes studded
+    surf surface surfaces surroundings tablecloth tail tails tank tap tarmac teeth temperature terrain texture
+    thatched themed-up tile tiles tip tips tire tires toes tooth top topped topping toppings tops touchpad tower
+    towers track tracks trailer tray trim trimmed trio trunk trunks tusk tusks type types underside upholstery
+    vanity varieties variety vibe view views wall walls water wedge wedges weight wheel wheels whiskers width window
     windows windshield windshields wing wings yolk
     """.split()
 ) - frozenset("camera lens tower trailer track tracks juice lights line".split())

@@ -65,7 +65,7 @@ def check(vocabulary: Vocabulary) -> list[Finding]:
 
 def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Aliases (and ignore phrases) that another spelling already covers."""
-    for entries in (vocabulary.aliases, vocabulary.ignore):
+    for entries in (vocabulary.aliases, vocabulary.ignore, vocabulary.compounds):
         seen: dict[tuple[str, ...], str] = {}
         for entry in entries:
             first = seen.setdefault(tokenize_alias(entry), entry)
@@ -98,7 +98,7 @@ def inflector() -> Any:
 def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Countable aliases whose plural the label does not list."""
     engine = inflector()
-    known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore)}
+    known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     for alias, label in vocabulary.aliases.items():
         plural = plural_of(engine, alias)
         if plural and tokenize_alias(plural) not in known:
@@ -139,7 +139,8 @@ def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
 
 def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Words with another meaning that no ignore phrase guards."""
-    guarded = {part for phrase in (*vocabulary.ignore, *vocabulary.heads) for part in tokenize_alias(phrase)}
+    guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
+    guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
     for alias, label in vocabulary.aliases.items():
         if alias in AMBIGUOUS and alias not in guarded:
             text = f"'{alias}' of '{label}' has other meanings and no ignore phrase guards it"
@@ -170,7 +171,7 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
         vocabulary: with the rules of its own file and of those that it includes.
         captions: real texts.
     """
-    effective = set(vocabulary.ignore)
+    effective = {*vocabulary.ignore, *vocabulary.compounds}
     uses = [
         TemplateUse(rule, template, Counter())
         for rule in vocabulary.rules
@@ -179,13 +180,14 @@ def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[Templ
     ]
     owner: dict[tuple[str, ...], TemplateUse] = {}
     for use in uses:
-        for phrase in use.rule.templates[use.template]:
+        for phrase in effective.intersection(use.rule.templates[use.template]):
             owner.setdefault(tokenize_alias(phrase), use)
     matcher = AliasMatcher(vocabulary)
     for caption in captions:
-        for start, end in matcher.find_ignored(caption):
+        named = ((mention.start, mention.end) for mention in matcher.find(caption))
+        for start, end in (*matcher.find_ignored(caption), *named):
             surface = " ".join(caption[start:end].lower().split())
-            found = owner.get(tokenize_alias(surface))  # None: a phrase given without a rule
+            found = owner.get(tokenize_alias(surface))  # None: an alias, or a phrase given without a rule
             if found:
                 found.matched[surface] += 1
     return uses
@@ -218,11 +220,16 @@ def difference(old: Vocabulary, new: Vocabulary) -> Difference:
         aliases_added=sorted((a, after[a]) for a in after.keys() - before.keys()),
         aliases_removed=sorted((a, before[a]) for a in before.keys() - after.keys()),
         aliases_moved=sorted((a, before[a], after[a]) for a in before.keys() & after.keys() if before[a] != after[a]),
-        ignore_added=sorted(set(new.ignore) - set(old.ignore)),
-        ignore_removed=sorted(set(old.ignore) - set(new.ignore)),
+        ignore_added=sorted(_guards(new) - _guards(old)),
+        ignore_removed=sorted(_guards(old) - _guards(new)),
         heads_added=sorted(set(new.heads) - set(old.heads)),
         heads_removed=sorted(set(old.heads) - set(new.heads)),
     )
+
+
+def _guards(vocabulary: Vocabulary) -> set[str]:
+    """Its ignore phrases, and its compounds with the label that each names."""
+    return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
 
 
 _SPELLINGS = (("gray", "grey"), ("color", "colour"), ("donut", "doughnut"), ("tire", "tyre"), ("plow", "plough"))
@@ -235,7 +242,7 @@ def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
         MissingExtra: inflect is not installed.
     """
     engine = inflector()
-    taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore)}
+    taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
     found: dict[str, list[str]] = {}
     for alias, label in vocabulary.aliases.items():
         plural = plural_of(engine, alias)

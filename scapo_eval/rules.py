@@ -10,6 +10,10 @@ A template is a phrase with choices: ``{red|green} light{|s}`` stands for four p
         reason: The color orange among other colors.
         phrases: ["{color} and orange", "orange and {color}"]
 
+A rule with ``names: last`` (or ``first``) is of compounds that are what their last (first) words are: a "baseball
+cap" is a hat to a vocabulary with caps, a "bottle of water" a bottle, and neither is a ball or water. To a vocabulary
+without a word for it, such a phrase names nothing, as any other.
+
 ``docs/vocabulary.md`` describes the file; ``vocab check`` shows what each rule matched in given captions.
 """
 
@@ -19,12 +23,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .errors import InputError, short_repr
 
 CLASSES = ("brand", "color", "depiction", "idiom", "material", "modifier", "other sense", "photograph", "verb")
 """What the word does in place of naming its thing."""
+
+Names = Literal["", "first", "last"]
+"""The end of a phrase whose thing it is; empty where it names nothing."""
 
 LIMIT = 20_000
 """Phrases that one template may stand for."""
@@ -43,11 +50,13 @@ class IgnoreRule:
         kind: one of CLASSES; empty for phrases listed without one.
         reason: a sentence for the person who reviews it.
         templates: each as written, with the phrases that it stands for.
+        names: which of its words says what each phrase is.
     """
 
     kind: str
     reason: str
     templates: Mapping[str, Sequence[str]]
+    names: Names = ""
 
     @property
     def phrases(self) -> list[str]:
@@ -68,9 +77,11 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
         yield _rule({"phrases": plain}, lists)
     for entry in entries:
         if isinstance(entry, dict):
-            unknown = sorted(map(str, set(entry) - {"class", "reason", "phrases"}))
+            unknown = sorted(map(str, set(entry) - {"class", "reason", "names", "phrases"}))
             if unknown:
-                raise InputError(f"'ignore': unknown key '{unknown[0]}'; known: class, reason, phrases")
+                raise InputError(f"'ignore': unknown key '{unknown[0]}'; known: class, reason, names, phrases")
+            if entry.get("names", "") not in get_args(Names):
+                raise InputError(f"'ignore': 'names' is first or last, found {short_repr(entry['names'])}")
             if entry.get("class") not in CLASSES:
                 raise InputError(
                     f"'ignore': unknown class {short_repr(entry.get('class'))}; known: {', '.join(CLASSES)}"
@@ -81,7 +92,7 @@ def parse_rules(entries: object, lists: Mapping[str, Sequence[str]]) -> Iterator
 def _rule(entry: Mapping[Any, Any], lists: Mapping[str, Sequence[str]]) -> IgnoreRule:
     templates = _expanded("ignore", entry.get("phrases") or [], lists)
     reason = " ".join(text_of("reason", entry.get("reason")).split())
-    return IgnoreRule(text_of("class", entry.get("class")), reason, templates)
+    return IgnoreRule(text_of("class", entry.get("class")), reason, templates, entry.get("names", ""))
 
 
 def parse_lists(lists: object) -> dict[str, list[str]]:

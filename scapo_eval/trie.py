@@ -37,7 +37,7 @@ class AliasTrie:
         self.roots: dict[str, int] = {}
         self.edges: dict[tuple[int, str, str], int] = {}
         self.labels: list[int] = []
-        for alias, label in vocabulary.aliases.items():
+        for alias, label in (*vocabulary.aliases.items(), *vocabulary.compounds.items()):
             self._add(tokenize_alias(alias), vocabulary.label_ids[label])
         for phrase in vocabulary.ignore:
             self._add(tokenize_alias(phrase), IGNORED)

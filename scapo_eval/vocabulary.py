@@ -17,7 +17,7 @@ from .errors import InputError, InputErrors, short_repr
 from .io.files import display_name, read_bytes, shipped_folder
 from .io.yaml_text import load_yaml
 from .reprs import fields_in_short, one_line
-from .rules import IgnoreRule, parse_lists, parse_rules, text_of, texts
+from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
 from .signature import digest
 from .text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_spans
 
@@ -56,6 +56,7 @@ class Vocabulary:
         labels: canonical labels in order.
         aliases: alias as written -> label.
         ignore: phrases that take part in the longest match and yield no mention.
+        compounds: phrase of a rule with ``names`` -> the label of its head ("baseball cap": hat); they are no aliases.
         heads: aliases that color what follows them ("an orange", but "an orange shirt"): a modifier there.
         kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
             mother" of elephants): a modifier there.
@@ -70,6 +71,7 @@ class Vocabulary:
     labels: tuple[str, ...]
     aliases: Mapping[str, str]
     ignore: tuple[str, ...] = ()
+    compounds: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     kin: tuple[str, ...] = ()
     kin_of: tuple[str, ...] = ()
@@ -90,6 +92,7 @@ class Vocabulary:
         ignore: Iterable[str] = (),
         name: str = "custom",
         *,
+        compounds: Mapping[str, str] | None = None,
         heads: Iterable[str] = (),
         kin: Iterable[str] = (),
         kin_of: Iterable[str] = (),
@@ -105,7 +108,7 @@ class Vocabulary:
             labels: label -> its aliases.
             ignore: phrases that name nothing.
             name: for signatures and messages.
-            heads, kin, kin_of, rules, info, reviewed, version, source: see the class.
+            compounds, heads, kin, kin_of, rules, info, reviewed, version, source: see the class.
 
         Raises:
             InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
@@ -115,7 +118,14 @@ class Vocabulary:
         phrases = texts("ignore", ignore)
         special = {"heads": texts("heads", heads), "kin": texts("kin", kin)}
         kin_of = [label for label in texts("kin_of", kin_of) if label in table]
-        faults = [InputError(reason, path=name) for reason in _conflicts(table, phrases, special)]
+        compounds = dict(compounds or {})
+        reasons = _conflicts(table, [*phrases, *compounds], special)
+        reasons += [
+            f"compound '{phrase}' names '{to}', which is no label"
+            for phrase, to in compounds.items()
+            if to not in table
+        ]
+        faults = [InputError(reason, path=name) for reason in reasons]
         if faults:
             raise InputErrors(faults)
         return cls(
@@ -123,6 +133,7 @@ class Vocabulary:
             labels=tuple(table),
             aliases={alias: label for label, aliases in table.items() for alias in aliases},
             ignore=tuple(phrases),
+            compounds=compounds,
             heads=tuple(special["heads"]),
             kin=tuple(special["kin"]),
             kin_of=tuple(kin_of),
@@ -174,6 +185,8 @@ class Vocabulary:
         aliases = sorted({f"{'|'.join(tokenize_alias(alias))}\t{label}" for alias, label in self.aliases.items()})
         ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
         lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *ignore]
+        if self.compounds:
+            lines += ["compounds", *sorted(f"{'|'.join(tokenize_alias(p))}\t{to}" for p, to in self.compounds.items())]
         for name, listed in (("heads", self.heads), ("kin", self.kin), ("kin_of", self.kin_of)):
             if listed:
                 lines += [name, *sorted({"|".join(tokenize_alias(alias)) for alias in listed})]
@@ -205,12 +218,20 @@ class Vocabulary:
             "version": self.version,
             "source": self.source,
             "labels": labels,
-            "ignore": list(self.ignore),
+            "ignore": [*self.ignore, *self._compounds_as_rules()],
             "heads": list(self.heads),
             "kin": list(self.kin),
             "kin_of": list(self.kin_of),
             "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
         }
+
+    def _compounds_as_rules(self) -> Iterator[dict[str, Any]]:
+        labels = _labels_of_words(self.aliases)
+        last = [phrase for phrase, to in self.compounds.items() if _named(phrase, "last", labels) == to]
+        first = [phrase for phrase in self.compounds if phrase not in set(last)]
+        for names, phrases in (("last", last), ("first", first)):
+            if phrases:
+                yield {"class": "modifier", "names": names, "phrases": phrases}
 
 
 def shipped_vocabularies() -> dict[str, Any]:
@@ -334,11 +355,23 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
             for key, words in more.items():
                 known = table if key == "kin_of" else aliases
                 special[key] += [word for word in words if word in known and word not in special[key]]
-        ignore = dict.fromkeys(phrase for rule in own for phrase in rule.phrases)
-        ignore |= dict.fromkeys(_effective([phrase for rule in shared for phrase in rule.phrases], aliases))
+        by_words = _labels_of_words({alias: label for label, listed in table.items() for alias in listed})
+        named = [
+            (phrase, _named(phrase, rule.names, by_words))
+            for rule in (*own, *shared)
+            if rule.names
+            for phrase in rule.phrases
+            if _words_of(phrase) not in by_words
+        ]
+        ignore = dict.fromkeys(phrase for rule in own if not rule.names for phrase in rule.phrases)
+        compounds = {phrase: label for phrase, label in named if label is not None and phrase not in ignore}
+        others = [phrase for rule in shared if not rule.names for phrase in rule.phrases]
+        others += [phrase for phrase, label in named if label is None]
+        ignore |= dict.fromkeys(phrase for phrase in _effective(others, aliases) if phrase not in compounds)
         return Vocabulary.from_mapping(
             table,
             ignore=ignore,
+            compounds=compounds,
             name=text_of("name", document.get("name")) or Path(name).stem,
             heads=special["heads"],
             kin=special["kin"],
@@ -389,6 +422,18 @@ def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
             and any(inside[k : k + length] in words for k in begins for length in range(1, min(longest, n - k) + 1))
         ):
             yield phrase
+
+
+def _labels_of_words(aliases: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Words of an alias -> its label."""
+    return {_words_of(alias): label for alias, label in aliases.items()}
+
+
+def _named(phrase: str, names: Names, labels: Mapping[tuple[str, ...], str]) -> str | None:
+    """The label of the longest alias with which a compound ends, or begins; None without one."""
+    words = _words_of(phrase)
+    parts = (words[k:] if names == "last" else words[:-k] for k in range(1, len(words)))
+    return next((labels[part] for part in parts if part in labels), None)
 
 
 def _words_of(alias: str) -> tuple[str, ...]:

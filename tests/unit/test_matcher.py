@@ -92,7 +92,7 @@ def slow_find(vocabulary: Vocabulary, text: str) -> Found:
     """Every match by brute force; ignore phrases take part and are left out."""
     entries: dict[str, str | None] = {
         spelling(unicodedata.normalize("NFC", alias).strip(), True): label
-        for alias, label in vocabulary.aliases.items()
+        for alias, label in (*vocabulary.aliases.items(), *vocabulary.compounds.items())
     }
     entries |= {spelling(unicodedata.normalize("NFC", phrase).strip(), True): None for phrase in vocabulary.ignore}
     body, back = unicodedata.normalize("NFC", text), offsets(text)
@@ -201,7 +201,7 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
 @st.composite
 def texts_of(draw: st.DrawFn, vocabulary: Vocabulary) -> str:
     """Pieces of the vocabulary itself, its words, and rubbish, joined by whatever may stand between."""
-    entries = [*vocabulary.aliases, *vocabulary.ignore]
+    entries = [*vocabulary.aliases, *vocabulary.compounds, *vocabulary.ignore]
     piece = st.one_of(st.sampled_from(entries), words, st.text(max_size=3))
     parts = []
     for _ in range(draw(st.integers(0, 6))):

@@ -95,6 +95,54 @@ def test_an_included_file_gives_what_concerns_the_vocabulary(folder: Path) -> No
     assert again.fingerprint == pets.fingerprint
 
 
+COMPOUNDS = """
+name: kit
+labels: {ball: [ball, baseball], hat: [cap, caps], bottle: [bottle], water: [water], wall: [wall], bus: [bus, city bus]}
+ignore:
+  - {class: modifier, reason: The last words., names: last, phrases: ["baseball {cap{|s}|hoop}", brick wall, city bus]}
+  - {class: modifier, reason: The first., names: first, phrases: ["{bottle|glass} of water"]}
+  - baseball caps
+""".replace("cap{|s}", "cap|caps")
+
+
+def test_a_compound_is_what_its_head_is(tmp_path: Path) -> None:
+    path = tmp_path / "kit.yaml"
+    path.write_text(COMPOUNDS)
+    kit = Vocabulary.load(path)
+    assert kit.compounds == {"baseball cap": "hat", "brick wall": "wall", "bottle of water": "bottle"}
+    assert set(kit.ignore) == {"baseball caps", "baseball hoop", "glass of water"}  # no label has a hoop or a glass
+    assert len(kit.aliases) == 9
+    text = "A baseball cap, a baseball hoop and a baseball-cap lie by a bottle of water on the brick wall; a city bus."
+    found = [(mention.label, mention.surface) for mention in AliasMatcher(kit).find(text)]
+    assert found == [
+        *(("hat", "baseball cap"), ("hat", "baseball-cap"), ("bottle", "bottle of water")),
+        *(("wall", "brick wall"), ("bus", "city bus")),
+    ]
+    assert AliasMatcher(kit).find_batch([text] * 2).label_id.tolist() == [kit.label_ids[to] for to, _ in found] * 2
+    uses = {use.template: dict(use.matched) for use in uses_of_rules(kit, [text])}
+    assert uses["brick wall"] == {"brick wall": 1}
+    assert uses["baseball {cap|caps|hoop}"] == {"baseball cap": 1, "baseball-cap": 1, "baseball hoop": 1}
+
+
+def test_compounds_count_for_identity_and_difference_and_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "kit.yaml"
+    path.write_text(COMPOUNDS)
+    kit = Vocabulary.load(path)
+    (tmp_path / "again.json").write_text(json.dumps(kit.document()))
+    again = Vocabulary.load(tmp_path / "again.json")
+    assert (again.compounds, again.fingerprint) == (dict(kit.compounds), kit.fingerprint)
+    path.write_text(COMPOUNDS.replace("names: first, ", ""))
+    without = Vocabulary.load(path)
+    assert without.fingerprint != kit.fingerprint
+    changed = difference(without, kit)
+    assert (changed.ignore_added, changed.ignore_removed) == (["bottle of water -> bottle"], ["bottle of water"])
+
+
+def test_a_compound_has_to_name_a_label() -> None:
+    with pytest.raises(InputErrors, match=r"compound 'dog house' names 'house', which is no label"):
+        Vocabulary.from_mapping({"dog": ["dog"]}, compounds={"dog house": "house"})
+
+
 def test_a_head_is_a_modifier_where_a_noun_follows(folder: Path) -> None:
     matcher = AliasMatcher(Vocabulary.load(folder / "pets.yaml"), "visual")
     text = "An orange is by an orange cat in an orange hat."
@@ -111,7 +159,7 @@ def test_a_head_is_a_modifier_where_a_noun_follows(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "file", "reason"),
     [
-        ('phrases: ["dog', 'phrase: ["dog', "pets", "unknown key 'phrase'; known: class, reason, phrases"),
+        ('phrases: ["dog', 'phrase: ["dog', "pets", "unknown key 'phrase'; known: class, reason, names, phrases"),
         ("class: idiom", "class: joke", "pets", "unknown class 'joke'; known: brand, color"),
         ("include: shared", "heads: [fox]\ninclude: shared", "pets", "'heads' lists 'fox', which is not an alias"),
         ("{color} and orange", "{colors} and orange", "shared", "unknown list 'colors'"),
