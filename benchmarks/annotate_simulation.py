@@ -31,7 +31,7 @@ from scapo_eval.annotate.qc.rounds import Answer, close_round, draw_round, open_
 from scapo_eval.annotate.qc.summary import summarize
 from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.io.files import dump_json
+from scapo_eval.io.json_text import dump_json
 from scapo_eval.vocabulary import Vocabulary
 
 MOST_ROUNDS = 40

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from chair_plain import PlainChair, Tokenize
 
-from scapo_eval.errors import ScapoError
+from scapo_eval.errors import FaultList, ScapoError
 from scapo_eval.io.captions import Captions, caption_blocks
-from scapo_eval.io.files import FaultList
 from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
 from scapo_eval.metrics.chair.tokens import tokens
 from scapo_eval.oracle import PresenceOracle, Truth

@@ -31,6 +31,8 @@ EXTRAS = (
     "", *LIGHT, "spacy", "hf", "torchmetrics", "train", "lora", "trl", "verl", "vllm", "ray", "ray-llm", "spark",
     "docs",
 )  # fmt: skip
+SOURCE_ONLY = "pyspark"
+"""Published without wheels: built while it is resolved; everything else comes as wheels."""
 TOGETHER = ("train,report", "train,http,report", "train,vllm", "http,report", ",".join(LIGHT))
 TESTS = (
     "tests/unit/test_io.py", "tests/unit/test_io_formats.py", "tests/unit/test_truth_formats.py",
@@ -46,10 +48,11 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def compiled(python: str, extras: str, resolution: str) -> subprocess.CompletedProcess[str]:
-    """Pinned requirements, from wheels only."""
+    """Pinned requirements, from wheels."""
     chosen = [word for extra in extras.split(",") if extra for word in ("--extra", extra)]
     return uv(
-        "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--python-version", python,
+        "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:", "--no-binary", SOURCE_ONLY,
+        "--python-version", python,
         "--python-platform", "x86_64-manylinux_2_28", "--resolution", resolution, *chosen, "pyproject.toml",
     )  # fmt: skip
 
@@ -142,7 +145,7 @@ def page(record: dict[str, Any]) -> str:
             extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
     heavy = ["torch", "transformers", "vllm", "trl", "verl"]
     chosen = [["extras, Python 3.12", "", *heavy]]
-    for name in ("hf", "train", "vllm", "train,vllm", "trl", "verl"):
+    for name in ("hf", "train", "vllm", "train,vllm", "ray-llm", "trl", "verl"):
         chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
     failures = sorted(
         {
@@ -199,8 +202,8 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 
 ## Resolved: the extras
 
-Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` brings its own torch.
-pyspark is published as source only, so `[spark]` has no wheels that fit; pip builds it.
+Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` and `ray-llm` bring
+their own torch. pyspark is published as source only: for `[spark]` it alone is built, as pip does.
 
 {extras}
 

@@ -506,8 +506,8 @@ judge facts captions.jsonl --references references.jsonl -o out.jsonl SERVER | c
 judge objhal captions.jsonl -o out.jsonl SERVER | captions.jsonl reply
 train config.toml | config.toml prompts.jsonl truth.json vocabulary.yaml
 preference dpo.toml | dpo.toml pairs.jsonl
-checkpoint checkpoints | checkpoints/step-000003/state.json checkpoints/step-000003/.metadata \
-    checkpoints/step-000003/__0_0.distcp
+checkpoint checkpoints | checkpoints/step-000003/state.json checkpoints/step-000003/index.json \
+    checkpoints/step-000003/rank-0-0.safetensors
 distributed truth.json captions.jsonl own.parquet vlm.tsv | truth.json captions.jsonl own.parquet
 score captions.jsonl TRUTH --engine ray --address auto | captions.jsonl truth.json
 describe images.jsonl --images-root images -o out.jsonl --engine ray --model m --engine-option max_model_len=9 \

@@ -23,7 +23,7 @@ from sentences import invented_captions, invented_truth
 
 from scapo_eval import PresenceOracle, Vocabulary
 from scapo_eval.counts import CountTable
-from scapo_eval.io.files import dump_json
+from scapo_eval.io.json_text import dump_json
 from scapo_eval.metrics.capscore import capscore_metrics
 from scapo_eval.stats import bootstrap
 

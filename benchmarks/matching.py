@@ -30,7 +30,7 @@ import orjson
 from sentences import invented_captions
 
 from scapo_eval import AliasMatcher, Vocabulary
-from scapo_eval.io.files import iter_records
+from scapo_eval.io.json_text import iter_records
 from scapo_eval.vocabulary import tokenize_alias
 
 Found = list[tuple[int, int, str]]

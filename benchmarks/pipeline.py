@@ -27,7 +27,7 @@ from sentences import invented_captions, invented_truth
 
 from scapo_eval import PresenceOracle, Vocabulary
 from scapo_eval.counts import CountTable
-from scapo_eval.io.files import dump_json, iter_records
+from scapo_eval.io.json_text import dump_json, iter_records
 from scapo_eval.metrics.capscore import capscore_metrics, score_file
 from scapo_eval.scoring import ScoringOptions
 from scapo_eval.stats import bootstrap, paired_differences

@@ -28,7 +28,7 @@ from sentences import invented_captions, invented_truth
 
 from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabulary
 from scapo_eval.integrations.loop import rewards_for_batch
-from scapo_eval.io.files import iter_records
+from scapo_eval.io.json_text import iter_records
 from scapo_eval.metrics.chair import Synonyms
 from scapo_eval.segment_batch import split_batch
 from scapo_eval.tokens import decode_batch, token_offsets

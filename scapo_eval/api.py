@@ -30,7 +30,7 @@ from .metrics.yesno import Unparsed, YesNoBenchmark
 from .oracle import PresenceOracle, Truth
 from .results import Resampling, Results, Run, system_names, unique_names
 from .scoring import ScoringOptions
-from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
+from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from .vocabulary import Vocabulary
 
 TruthGiven = Given | PresenceOracle | Mapping[Any, Iterable[str]]
@@ -51,6 +51,7 @@ def score(
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
     skip_bad: bool = False,
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
@@ -70,6 +71,7 @@ def score(
         workers: processes that parse and match; None: this one.
         resamples: bootstrap resamples for intervals; 0 for none.
         seed: of the resampling.
+        bootstrap: how images are resampled, see :class:`~scapo_eval.results.Resampling`; None: by their number.
         skip_bad: leave faulty records out and count them, in place of an error.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
@@ -87,7 +89,7 @@ def score(
         options,
         dagger=None if dopa is None else _truth(dopa, dopa_vocabulary, options),
         name=name or _name(given, "captions"),
-        resampling=Resampling(resamples, seed),
+        resampling=Resampling(resamples, seed, bootstrap=bootstrap),
     )
 
 
@@ -103,6 +105,7 @@ def chair(
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
     skip_bad: bool = False,
     on_unknown_image: OnUnknownImage = "error",
     any_fingerprint: bool = False,
@@ -118,7 +121,8 @@ def chair(
         synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
-        name, resamples, seed, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see :func:`score`.
+        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see
+            :func:`score`.
         workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
 
     Raises:
@@ -134,7 +138,7 @@ def chair(
         oracle_of(truth),
         ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, own_workers, drop_unfinished),
         name=name or _name(given, "captions"),
-        resampling=Resampling(resamples, seed),
+        resampling=Resampling(resamples, seed, bootstrap=bootstrap),
     )
 
 
@@ -149,6 +153,7 @@ def amber(
     workers: int | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
     skip_bad: bool = False,
     drop_unfinished: bool = False,
 ) -> Run:
@@ -160,7 +165,7 @@ def amber(
         mode: ``embedded``, or ``parity`` for NLTK's nouns and the official script's digits (extra ``nltk``).
         similarity: which words count as the same: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
         parser: how yes/no answers are read, ``first-word`` or ``exact``; None: the mode's own.
-        name, resamples, seed, skip_bad, drop_unfinished: see :func:`score`.
+        name, resamples, seed, bootstrap, skip_bad, drop_unfinished: see :func:`score`.
         workers: processes that tag in parity mode; None: one per processor.
 
     Raises:
@@ -180,7 +185,9 @@ def amber(
     )
     found = read_responses(given, benchmark, official=mode == "parity", skip_bad=skip_bad)
     found = found.without_unfinished() if drop_unfinished else found
-    return scorer.score(found, name or _name(given, "responses"), resampling=Resampling(resamples, seed)).run
+    return scorer.score(
+        found, name or _name(given, "responses"), resampling=Resampling(resamples, seed, bootstrap=bootstrap)
+    ).run
 
 
 def pope(
@@ -193,6 +200,7 @@ def pope(
     name: str | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
 ) -> Run:
     """POPE: accuracy, precision, recall, F1 and yes ratio, overall and per category.
 
@@ -203,12 +211,13 @@ def pope(
             ``amber`` or ``contains``.
         unparsed: an answer that says neither is ``wrong``, or left out (``drop``).
         model: the one to score where a file mixes several.
-        name, resamples, seed: see :func:`score`.
+        name, resamples, seed, bootstrap: see :func:`score`.
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    return _yesno(pope_.BENCHMARK, answers, questions, parser, unparsed, model, name, Resampling(resamples, seed))
+    drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+    return _yesno(pope_.BENCHMARK, answers, questions, parser, unparsed, model, name, drawn)
 
 
 def phd(
@@ -221,18 +230,20 @@ def phd(
     name: str | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
 ) -> Run:
     """The PhD index per mode and task.
 
     Args:
         answers: records of ``id``, ``mode`` and ``response``.
         data: PhD's ``data.json``; None takes the answers' own labels.
-        parser, unparsed, model, name, resamples, seed: see :func:`pope`.
+        parser, unparsed, model, name, resamples, seed, bootstrap: see :func:`pope`.
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    return _yesno(phd_.BENCHMARK, answers, data, parser, unparsed, model, name, Resampling(resamples, seed))
+    drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+    return _yesno(phd_.BENCHMARK, answers, data, parser, unparsed, model, name, drawn)
 
 
 def yesno(
@@ -245,18 +256,20 @@ def yesno(
     name: str | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
 ) -> Run:
     """Accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
 
     Args:
         answers: records of ``id`` and ``response`` (and ``label`` where there are no questions).
         questions: records of ``id`` and ``label``, or files of them; None takes the answers' own labels.
-        parser, unparsed, model, name, resamples, seed: see :func:`pope`.
+        parser, unparsed, model, name, resamples, seed, bootstrap: see :func:`pope`.
 
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    return _yesno(yesno_.BENCHMARK, answers, questions, parser, unparsed, model, name, Resampling(resamples, seed))
+    drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+    return _yesno(yesno_.BENCHMARK, answers, questions, parser, unparsed, model, name, drawn)
 
 
 def compare(
@@ -266,6 +279,7 @@ def compare(
     test: Test = "approximate_randomization",
     resamples: int | None = None,
     seed: int | None = None,
+    bootstrap: Bootstrap | None = None,
 ) -> Results:
     """Compares runs of one benchmark with the first: differences, intervals and paired tests.
 
@@ -273,7 +287,7 @@ def compare(
         runs: what :func:`score`, :func:`chair`... return, or :func:`load_results`; runs of one name are numbered.
         allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
         test: where p-values come from, see :func:`scapo_eval.stats.paired_differences`.
-        resamples, seed: of all intervals and tests; None takes the first run's.
+        resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
 
     Raises:
         InputError: no runs, runs of different benchmarks, or scored in different ways.
@@ -288,6 +302,7 @@ def compare(
         drawn,
         resamples=drawn.resamples if resamples is None else resamples,
         seed=drawn.seed if seed is None else seed,
+        bootstrap=bootstrap or drawn.bootstrap,
     )
     return compare_runs(unique_names(listed), allow_different=allow_different, test=test, resampling=resampling)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -64,6 +65,57 @@ class InputErrors(ScapoError):
         return type(self), (self.errors, self.total, self.said)
 
 
+MAX_FAULTS = 100_000
+"""Faults of one input after which reading stops."""
+
+
+class FaultList:
+    """Collects faults, or hands each to a callback; raises what it collected, one fault per file and reason."""
+
+    def __init__(self, on_error: Callable[[InputError], None] | None = None) -> None:
+        self.total = 0
+        self._lines: dict[tuple[str | None, str], list[int]] = {}  # first and last line of each, and how many
+        self._first: list[InputError] = []
+        self._on_error = on_error
+
+    @property
+    def errors(self) -> list[InputError]:
+        """The first faults that were collected; one that occurs in several lines is there once, with its count."""
+        return [self._said(error) for error in self._first]
+
+    @property
+    def records(self) -> list[int]:
+        """How many records each of :attr:`errors` stands for."""
+        return [self._lines[error.path, error.reason][2] for error in self._first]
+
+    def add(self, error: InputError) -> None:
+        """Takes a fault."""
+        self.total += 1
+        if self._on_error is not None:
+            self._on_error(error)
+            return
+        key = (error.path, error.reason)
+        line = error.line or 0
+        if known := self._lines.get(key):
+            known[:] = min(known[0], line), max(known[1], line), known[2] + 1
+        elif len(self._lines) < InputErrors.SHOWN:
+            self._lines[key] = [line, line, 1]
+            self._first.append(error)
+        if self.total >= MAX_FAULTS:
+            self.raise_if_any()
+
+    def _said(self, error: InputError) -> InputError:
+        first, last, count = self._lines[error.path, error.reason]
+        if count == 1 or not error.line:
+            return error
+        return InputError(f"{error.reason} ({count:,} records, lines {first}-{last})", path=error.path, line=first)
+
+    def raise_if_any(self) -> None:
+        """Raises InputErrors when faults were collected."""
+        if self._first:
+            raise InputErrors(self.errors, self.total, sum(self.records))
+
+
 class MissingExtra(ScapoError):
     """An optional part that is not installed, with the command that installs it.
 
@@ -92,6 +144,13 @@ def check_choice(name: str, value: object, allowed: Sequence[str], more: str = "
     """
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}{more}, got {value!r}")
+
+
+def cause(error: Exception) -> str:
+    """What went wrong first on an engine, in one line of the many that it says: an error of nobody else's workers."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
+    return next(named, lines[-1])
 
 
 UNFIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)

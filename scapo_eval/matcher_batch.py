@@ -7,10 +7,9 @@ ASCII, typographic marks apart, takes the plain walk.
 
 from __future__ import annotations
 
-import functools
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -57,21 +56,27 @@ class _ToAscii:
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
         """The texts in ASCII, None for what takes the plain walk."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        read = self._table[codes]
-        if new := np.unique(codes[read == _UNREAD]).tolist():
-            self._table[new] = [self._read(chr(code)) for code in new]
-            read = self._table[codes]
-        joined = read.tobytes().decode("latin-1")
+        wide = (codes > 127).nonzero()[0]
+        characters = codes[wide]
+        read = self._table[characters]
+        if new := set(characters[read == _UNREAD].tolist()):
+            self._table[list(new)] = [self._read(chr(code)) for code in new]
+            read = self._table[characters]
+        ascii_codes = codes.astype(np.uint8)
+        ascii_codes[wide] = read
+        joined = ascii_codes.tobytes().decode("latin-1")
         ends = list(accumulate(map(len, texts)))
-        found = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
-        return [
-            own if own.isascii() and unicodedata.is_normalized("NFC", text) else None
-            for own, text in zip(found, texts, strict=True)
-        ]
+        found: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+        # only a letter or mark makes another one of the character before it
+        for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
+            own = joined[ends[k] - len(texts[k]) : ends[k]]
+            if not own.isascii() or not unicodedata.is_normalized("NFC", texts[k]):
+                found[k] = None
+        return found
 
     def _read(self, character: str) -> int:
         spelled = join_of(character)
-        if character in self._kept or is_unspaced(character):
+        if character in self._kept or is_unspaced(character) or not unicodedata.is_normalized("NFC", character):
             return _NO_ASCII
         if len(word_spans(character)) == 1:
             return _NO_ASCII if self._keeps_words or fold(character).isascii() else ord("_")
@@ -87,7 +92,7 @@ class Found(NamedTuple):
 
     Attributes:
         mentions: of the aliases.
-        watched: the watched words, inside of mentions or not.
+        watched: the watched words in reach, inside of mentions or not.
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
@@ -105,14 +110,16 @@ class BatchMatcher:
     Args:
         trie: the aliases.
         watch: further words that are reported, each with its position.
+        reach: (positions,) characters behind a watched word within which a mention begins, with no full stop behind a
+            word between the two, where it is reported at all; negative for no such condition.
         look: whether ``Found.look`` is asked for.
     """
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, *, look: bool = False) -> None:
         self._trie = trie
         self._watch = watch
         self._to_ascii = _ToAscii(trie, watch)
-        self._tables = _TrieTables(trie, watch, look)
+        self._tables = _TrieTables(trie, watch, reach, look)
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of captions, in passes of about BATCH."""
@@ -156,10 +163,10 @@ class _Words:
     """The words of a batch.
 
     Attributes:
-        byte: the texts in one, in lower case.
+        byte: the texts in one, as written.
         starts, ends: (words,) span of each word in ``byte``.
         eight_bytes: bytes ``k`` to ``k + 7`` of ``byte`` as one number at ``k``.
-        head: (words,) first eight bytes of each word, zero-padded.
+        head: (words,) first eight bytes of each word, zero-padded, in one case.
         slot: (words,) slot of the head in the hash table.
     """
 
@@ -172,8 +179,53 @@ class _Words:
 
 
 def _gather(table: Any, index: Ints) -> Any:
-    """``table[index]``, faster; an index beyond the end gives the last entry."""
-    return np.take(table, index, mode="clip")
+    """``table[index]``, faster; an index beyond the end gives the last entry. The table must lie in memory as it is."""
+    return table.take(index, mode="clip")
+
+
+_ONE_CASE = np.uint64(0x2020202020202020)
+"""A bit that letters have in lower case and digits always, for eight bytes: set, it folds a word."""
+
+_FULL = 1 << 56
+"""Eight bytes of a word, not fewer, make a number from here on."""
+
+_SLOTS = 1 << 16  # of a hash table
+
+
+def _hash(keys: Ints) -> Ints:
+    """The slots of numbers of 64 bits."""
+    slots: Ints = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    slots >>= np.uint64(48)
+    return slots.view(np.int64)
+
+
+class _HashTable:
+    """A hash table of the entries 1, 2...; 0 stands for none.
+
+    Args:
+        slots: (1 + entries,) of each entry, the first of no meaning.
+    """
+
+    def __init__(self, slots: Ints) -> None:
+        self._first = np.zeros(_SLOTS, dtype=np.int64)
+        self._next = np.zeros(len(slots), dtype=np.int64)  # of the same slot
+        order = np.argsort(slots[1:], kind="stable") + 1
+        again = np.diff(slots[order], prepend=-1) == 0
+        self._first[slots[order[~again]]] = order[~again]
+        self._next[order[np.flatnonzero(again) - 1]] = order[again]
+
+    def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
+        """The entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is none."""
+        found: Ints = _gather(self._first, slots)
+        candidate = found
+        rows: Any = slice(None)
+        while True:
+            rest = ((candidate > 0) & ~is_same(rows, candidate)).nonzero()[0]
+            if not len(rest):
+                return found
+            candidate = self._next[candidate[rest]]
+            rows = rest if isinstance(rows, slice) else rows[rest]
+            found[rows] = candidate
 
 
 _ALONE, _PHRASE, _LONGER = 1, 2, 4
@@ -186,11 +238,9 @@ class _TrieTables:
     Words of the vocabulary are numbered from 1; 0 is any other word.
     """
 
-    _SLOTS = 1 << 16  # of the hash table of words
-    _PREFIXES = 1 << 20  # entries of the prefix filter
-    _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+    _PREFIXES = 1 << 18  # entries of the prefix filter
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, look: bool) -> None:
         words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words, 1)}
@@ -199,68 +249,65 @@ class _TrieTables:
         self._length = np.array([len(word) for word in raw], dtype=np.int64)
         self._head, self._tail = self._ends(raw)
         self._mask = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
-        # a hash table with chains: slot -> one word, word -> the next word of the same slot
-        self._slot = np.zeros(self._SLOTS, dtype=np.int32)
-        self._chain = np.zeros(len(raw), dtype=np.int32)
-        slots = self._hash(self._head)
-        for k, slot in enumerate(slots[1:].tolist(), 1):
-            self._chain[k], self._slot[slot] = self._slot[slot], k
+        slots = _hash(self._head)
+        self._by_head = _HashTable(slots)
 
         # Filters of the beginnings of aliases, by hash: of one word, two, three. So "in the", which begins aliases and
         # occurs everywhere, is looked up only where an alias may go on behind it.
-        self._one = np.zeros(self._SLOTS, dtype=np.uint8)
-        self._two = np.zeros(self._PREFIXES, dtype=np.uint8)
+        self._one = np.zeros(_SLOTS, dtype=np.uint8)
+        self._two = np.full(self._PREFIXES, _ALONE, dtype=np.uint8)
         self._three = np.zeros(self._PREFIXES, dtype=bool)
-        paths: dict[int, tuple[int, ...]] = {
-            node: (int(slots[ids[word]]),) for word, node in trie.roots.items() if word in ids
-        }
+        slot_of = dict(zip(words, slots[1:].tolist(), strict=True))
+        prefixes = {node: (1, slot_of[word]) for word, node in trie.roots.items() if word in ids}
+        for node, (_, slot) in prefixes.items():
+            ends, goes_on = trie.labels[node] != NO_END, node in trie.inner
+            self._one[slot] |= _ALONE * ends | (_PHRASE | _LONGER) * goes_on
         for (node, _, word), target in trie.edges.items():
-            if node in paths and word in ids:
-                paths[target] = (*paths[node], int(slots[ids[word]]))
-        for node, path in paths.items():
-            prefix = functools.reduce(self._prefix_hash, path)
-            if len(path) == 3:
-                self._two[functools.reduce(self._prefix_hash, path[:2])] |= _LONGER
+            length, before = prefixes.get(node, (3, 0))
+            if length == 3 or word not in ids:
+                continue
+            prefix = self._prefix_hash(before, slot_of[word])
+            prefixes[target] = length + 1, prefix
+            if length == 2:
+                self._two[before] |= _LONGER
                 self._three[prefix] = True
-            elif len(path) == 2 and trie.labels[node] != NO_END:
+            elif trie.labels[target] != NO_END:
                 self._two[prefix] |= _PHRASE
-            elif len(path) == 1 and trie.labels[node] != NO_END:
-                self._one[prefix] |= _ALONE
         self._one[slots[[ids[word] for word in watch if word in ids]]] |= _ALONE
 
         # words that no noun phrase goes on with, by slot: a clash leaves one out, which costs a closer look only
-        self._closed = np.zeros((2, self._SLOTS if look else 0), dtype=np.uint64)
+        self._closed = np.zeros((2, _SLOTS if look else 0), dtype=np.uint64)
         if look:
             head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
-            self._closed[:, self._hash(head)] = head, tail
+            self._closed[:, _hash(head)] = head, tail
+        self._reach = reach
         self._watch = np.array([-1, *(watch.get(word, -1) for word in words)], dtype=np.int64)
 
         self._label = np.array(trie.labels, dtype=np.int64)
         self._root = np.array([-1, *(trie.roots.get(word, -1) for word in words)], dtype=np.int64)
+        self._alone = np.where(self._root < 0, NO_END, self._label[self._root])
         self._inner = np.zeros(len(trie.labels), dtype=bool)
         self._inner[list(trie.inner)] = True
         self._joins = {join: k for k, join in enumerate(sorted({GAP} | {join for _, join, _ in trie.edges}))}
         self._join_of_byte = np.array([self._joins.get(join_of(chr(c)), -1) for c in range(128)], dtype=np.int64)
         begins = {join[0] for join in self._joins if len(join) > 1}
         self._begins_long_join = np.array([chr(c).isspace() or chr(c) in begins for c in range(128)])
-        edges = sorted(
+        edges = [
             (self._edge(node, self._joins[join], ids[word]), target)
             for (node, join, word), target in trie.edges.items()
             if word in ids
-        )
-        self._edge_keys = np.array([key for key, _ in edges], dtype=np.int64)
-        self._edge_targets = np.array([target for _, target in edges], dtype=np.int64)
+        ]
+        self._edge_keys = np.array([-1, *(key for key, _ in edges)], dtype=np.int64)
+        self._edge_targets = np.array([-1, *(target for _, target in edges)], dtype=np.int64)
+        self._by_edge = _HashTable(_hash(self._edge_keys))
 
     @staticmethod
     def _ends(words: Sequence[bytes]) -> tuple[Ints, Ints]:
-        """First and last eight bytes of words as numbers; the last are 0 for a word that the first hold whole."""
-        head = np.array([int.from_bytes(word[:8], "little") for word in words], dtype=np.uint64)
-        tail = [int.from_bytes(word[-8:], "little") if len(word) > 8 else 0 for word in words]
-        return head, np.array(tail, dtype=np.uint64)
-
-    def _hash(self, head: Ints) -> Ints:
-        slots: Ints = (head * self._FACTOR) >> np.uint64(48)
-        return slots.view(np.int64)
+        """First and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its first."""
+        one_case = [bytes(byte | 0x20 for byte in word) for word in words]
+        head = [int.from_bytes(word[:8], "little") for word in one_case]
+        tail = [int.from_bytes(word[-8:], "little") for word in one_case]
+        return np.array(head, dtype=np.uint64), np.array(tail, dtype=np.uint64)
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
         """Hash of a prefix that goes on with the word in a slot; that of one word is its slot."""
@@ -273,28 +320,57 @@ class _TrieTables:
         """The mentions and the watched words of ASCII captions."""
         joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
         quotes = _near_quotes(joined) if self._closed.size else []
-        written = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
+        byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         del joined  # its memory is wanted again
-        byte = written | (_in_range(written, "A", "Z").view(np.uint8) << np.uint8(5))
+        # A block of the size of all arrays below, given back at once: glibc keeps as much memory from now on, where
+        # it would return that of each pass to the system and fetch it anew page by page, for half of the pass's time.
+        np.empty(8 * len(byte), dtype=np.uint8)
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
         starts, ends = self._words(byte)
         eight = np.ndarray(shape=len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
-        head: Ints = _gather(eight, starts) & _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
-        text = _Words(byte, starts, ends, eight, head, self._hash(head))
-        begin, is_phrase = self._begins(text.slot)
+        head: Ints = eight[starts]  # not by _gather, which would first write out all eights
+        head |= _ONE_CASE
+        head &= _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
+        text = _Words(byte, starts, ends, eight, head, _hash(head))
+        begin, phrases = self._begins(text.slot)
         word = self._lookup(text, begin)
-        first, last, label = self._walk(text, begin, self._root[word], is_phrase)
-        named = label >= 0
+        first, last, label = self._walk(text, begin, word, phrases)
         watch = self._watch[word]
-        at = np.flatnonzero(watch >= 0)
-        first, last = first[named], last[named]
+        at = (watch >= 0).nonzero()[0]
+        begin, watch = begin[at], watch[at]
+        at = self._in_reach(text, begin, watch, first)
         return Found(
-            self._columns(offsets, starts[first], ends[last], label[named]),
+            self._columns(offsets, starts[first], ends[last], label),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
-            self._look(written, text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
+            self._look(text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(quotes, offsets, starts[first]) if quotes else [],
         )
+
+    def _in_reach(self, text: _Words, at: Ints, watch: Ints, first: Ints) -> Ints:
+        """Of some watched words the rows of those that are reported: see ``reach``.
+
+        Args:
+            text: the words of the batch.
+            at: the watched words.
+            watch: their positions in ``reach``.
+            first: the first words of the mentions.
+        """
+        reach = self._reach[watch]
+        reported: NDArray[np.bool_] = reach < 0
+        if not len(first):
+            return np.flatnonzero(reported)
+        mention = _gather(first, np.searchsorted(first, at))
+        near = (mention > at) & (text.starts[mention] - text.ends[at] <= reach)
+        rows = near.nonzero()[0]
+        if len(rows):
+            words = mention[rows] - at[rows]
+            begins = np.cumsum(words) - words
+            between = np.repeat(at[rows] - begins, words)
+            between += np.arange(len(between))
+            stops = text.byte[text.ends[between]] == ord(".")  # right behind each word before the mention
+            near[rows] = ~np.logical_or.reduceat(stops, begins)
+        return np.flatnonzero(reported | near)
 
     @staticmethod
     def _quoting(quotes: Sequence[tuple[int, int]], offsets: Ints, start: Ints) -> list[int]:
@@ -304,20 +380,19 @@ class _TrieTables:
         owner: list[int] = np.searchsorted(offsets, marks[first < stop, 0], side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
-    def _look(self, written: NDArray[np.uint8], text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
+    def _look(self, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
-        look: NDArray[np.bool_] = _in_range(written[text.starts[first] + 1], "A", "Z")
+        look: NDArray[np.bool_] = _in_range(text.byte[text.starts[first] + 1], "A", "Z")
         end, following = text.ends[last], last + 1
         is_close = _gather(text.starts, following) == end + 1  # the last word of all has itself behind it
-        between = written[end]
+        between = text.byte[end]
         look |= is_close & (between == ord("-"))
-        rows = np.flatnonzero(is_close & (between == ord(" ")))
+        rows = (is_close & (between == ord(" "))).nonzero()[0]
         following = following[rows]
         head, slot = text.head[following], text.slot[following]
         closed = self._closed[0][slot] == head
-        longer = np.flatnonzero(closed & (head >= 1 << 56))  # eight letters or more
-        tail = self._tails(text, following[longer])
-        closed[longer] = self._closed[1][slot[longer]] == tail
+        longer = (closed & (head >= _FULL)).nonzero()[0]
+        closed[longer] = self._closed[1][slot[longer]] == self._tails(text, following[longer])
         look[rows[~closed]] = True
         return look
 
@@ -333,91 +408,100 @@ class _TrieTables:
     @staticmethod
     def _words(byte: NDArray[np.uint8]) -> tuple[Ints, Ints]:
         """Start and end of every word, by comparing each byte's class with its neighbor's."""
-        inside = _in_range(byte, "a", "z") | _in_range(byte, "0", "9") | (byte == ord("_"))
+        inside = _in_range(byte | 0x20, "a", "z")
+        inside |= _in_range(byte, "0", "9")
+        inside |= byte == ord("_")
         is_border = np.zeros(len(byte), dtype=bool)
         np.not_equal(inside[1:], inside[:-1], out=is_border[1:])
-        borders = np.flatnonzero(is_border)
+        borders = is_border.nonzero()[0]
         return borders[0::2].copy(), borders[1::2].copy()
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
-        """The last eight bytes of some words, 0 for a word that its head holds whole."""
-        tail = np.zeros(len(at), dtype=np.uint64)
-        rows = np.flatnonzero(text.ends[at] - text.starts[at] > 8)
-        tail[rows] = text.eight_bytes[text.ends[at[rows]] - 8]
-        return tail
+        """The last eight bytes of some words that have as many."""
+        tails: Ints = text.eight_bytes[text.ends[at] - 8]
+        tails |= _ONE_CASE
+        return tails
 
     def _lookup(self, text: _Words, at: Ints) -> Ints:
         """Vocabulary word of the words at some positions, 0 where there is none. Exact: compared in full."""
-        word = candidate = self._slot[text.slot[at]]
-        head, tail, length = text.head[at], self._tails(text, at), text.ends[at] - text.starts[at]
-        rows: Any = np.arange(len(at))
-        while len(rows):
-            same = (self._head[candidate] == head) & (self._tail[candidate] == tail)
-            same &= self._length[candidate] == length
-            for k in np.flatnonzero(same & (length > 16)) if self._long else ():  # the middle of very long words
-                start = text.starts[at[rows[k]]]
-                same[k] = text.byte[start : start + length[k]].tobytes() == self._long[int(candidate[k])]
-            rest = np.flatnonzero(~same & (candidate > 0))
-            columns = rows, self._chain[candidate], head, tail, length
-            rows, candidate, head, tail, length = (column[rest] for column in columns)
-            word[rows] = candidate
-        return word
+        head = text.head[at]
 
-    def _begins(self, slot: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """The words at which a match may begin, or that may be watched, and whether one of several words may."""
+        def is_same(rows: Any, word: Ints) -> NDArray[np.bool_]:
+            same: NDArray[np.bool_] = self._head[word] == head[rows]
+            longer = (same & (self._length[word] >= 8)).nonzero()[0]
+            same[longer] = self._is_whole(text, at[rows][longer], word[longer])
+            return same
+
+        return self._by_head.find(text.slot[at], is_same)
+
+    def _is_whole(self, text: _Words, at: Ints, word: Ints) -> NDArray[np.bool_]:
+        """Whether words of eight letters or more are vocabulary words that begin like them."""
+        length = text.ends[at] - text.starts[at]
+        same: NDArray[np.bool_] = (self._tail[word] == self._tails(text, at)) & (self._length[word] == length)
+        for k in (same & (length > 16)).nonzero()[0] if self._long else ():  # the middle of very long words
+            middle = text.byte[text.starts[at[k]] : text.ends[at[k]]].tobytes()
+            same[k] = middle.lower() == self._long[int(word[k])]
+        return same
+
+    def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
+        """The words at which a match may begin, or that may be watched; of these the rows where several words may."""
         what = _gather(self._one, slot)
         prefix = self._prefix_hash(slot[:-1], slot[1:])
-        what[:-1] |= _gather(self._two, prefix)
-        longer = np.flatnonzero(what & _LONGER > 0)
+        what[:-1] &= _gather(self._two, prefix)
+        what[-1:] &= _ALONE
+        longer = (what & _LONGER > 0).nonzero()[0]
         three = self._prefix_hash(prefix[longer], _gather(slot, longer + 2))
         what[longer[_gather(self._three, three)]] |= _PHRASE
-        begin = np.flatnonzero(what & (_ALONE | _PHRASE) > 0)
-        return begin, what[begin] & _PHRASE > 0
+        begin = (what & (_ALONE | _PHRASE) > 0).nonzero()[0]
+        return begin, (what[begin] & _PHRASE > 0).nonzero()[0]
 
-    def _walk(self, text: _Words, begin: Ints, node: Ints, is_phrase: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-        """First word, last word and label id (or IGNORED) of every match, leftmost then longest.
+    def _walk(self, text: _Words, begin: Ints, word: Ints, phrases: Ints) -> tuple[Ints, Ints, Ints]:
+        """First word, last word and label id of every mention: of all matches the leftmost, then longest.
 
         Args:
             text: the words of the batch.
             begin: words at which a match may begin.
-            node: (begin,) node of the path that each of them alone makes, -1 where there is none.
-            is_phrase: (begin,) whether an alias of more than one word may begin there.
+            word: (begin,) which word of the vocabulary each is.
+            phrases: rows of ``begin`` at which an alias of more than one word may begin.
         """
-        rooted = node >= 0
-        begin, node, is_phrase = begin[rooted], node[rooted], is_phrase[rooted]
-        label = self._label[node]
-        last = np.where(label != NO_END, begin, -1)
-        active: Any = np.flatnonzero(self._inner[node] & is_phrase)
-        step = 1
+        label, last = self._alone[word], begin.copy()
+        node = self._root[word[phrases]]
+        known = (node >= 0).nonzero()[0]
+        active, node, following = phrases[known], node[known], begin[phrases[known]]
         while len(active):  # one step: extend every path that can go on by its next word
-            active = active[begin[active] + step < len(text.slot)]
-            following: Any = begin[active] + step
-            word: Any = self._lookup(text, following)
-            known = np.flatnonzero(word)
-            active, following, word = active[known], following[known], word[known]
-            join = self._join(text.byte, text.ends[following - 1], text.starts[following])
-            key = self._edge(node[active], join, word.astype(np.int64))
-            at = np.minimum(np.searchsorted(self._edge_keys, key), len(self._edge_keys) - 1)
-            exists = (self._edge_keys[at] == key) & (join >= 0)
-            active, following = active[exists], following[exists]
-            node[active] = self._edge_targets[at[exists]]
-            ending = self._label[node[active]] != NO_END
-            label[active[ending]] = self._label[node[active[ending]]]
-            last[active[ending]] = following[ending]
-            active = active[self._inner[node[active]]]
-            step += 1
-        matched = last >= 0
+            following = following + 1
+            goes_on = (following < len(text.slot)).nonzero()[0]
+            active, node, following = active[goes_on], node[goes_on], following[goes_on]
+            word = self._lookup(text, following)
+            known = word.nonzero()[0]
+            active, node, following, word = active[known], node[known], following[known], word[known]
+            edge = self._edge_after(node, self._join(text.byte, text.ends[following - 1], text.starts[following]), word)
+            exists = edge.nonzero()[0]
+            active, following, node = active[exists], following[exists], self._edge_targets[edge[exists]]
+            ends = self._label[node]
+            ending = (ends != NO_END).nonzero()[0]
+            label[active[ending]], last[active[ending]] = ends[ending], following[ending]
+            inner = self._inner[node].nonzero()[0]
+            active, node, following = active[inner], node[inner], following[inner]
+        matched = (label != NO_END).nonzero()[0]
         begin, last, label = begin[matched], last[matched], label[matched]
-        kept = self._leftmost(begin, last)
+        kept = (self._leftmost(begin, last) & (label >= 0)).nonzero()[0]
         return begin[kept], last[kept], label[kept]
+
+    def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
+        """Edge from each node by a join (-1: by none) and a word, 0 where there is none."""
+        key = self._edge(node, join, word)
+        edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])
+        edge[join < 0] = 0
+        return edge
 
     def _join(self, byte: NDArray[np.uint8], left: Ints, right: Ints) -> Ints:
         """Join id of the text between two neighboring words, -1 where no alias has such a join."""
         first = byte[left]
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])
-        for k in np.flatnonzero(longer & self._begins_long_join[first]):  # rare: line breaks, double spaces
+        for k in (longer & self._begins_long_join[first]).nonzero()[0]:  # rare: line breaks, double spaces
             join[k] = self._joins.get(join_of(byte[left[k] : right[k]].tobytes().decode("ascii")), -1)
         return join
 
@@ -427,7 +511,7 @@ class _TrieTables:
         kept = np.ones(len(begin), dtype=bool)
         np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
         # of several in a row that are reached, the first is hidden by the match before it, which is kept
-        rows = np.flatnonzero(~kept[1:] & ~kept[:-1]) + 1
+        rows = (~kept[1:] & ~kept[:-1]).nonzero()[0] + 1
         before, reach = -1, -1
         for k, first, final in zip(rows.tolist(), begin[rows].tolist(), last[rows].tolist(), strict=True):
             if k - 1 != before:
@@ -450,6 +534,6 @@ def _near_quotes(text: str) -> list[tuple[int, int]]:
     return pairs
 
 
-def _in_range(byte: NDArray[np.uint8], low: str, high: str) -> NDArray[np.bool_]:
+def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
     """Which bytes lie between two characters; unsigned differences wrap, so that it is one comparison."""
     return byte - ord(low) <= ord(high) - ord(low)

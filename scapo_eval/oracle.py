@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InputError
+from .errors import FaultList, InputError
 from .ids import canonical_image_id
-from .io.files import FaultList
 from .io.records import Readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts

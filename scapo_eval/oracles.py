@@ -26,7 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError, short_repr
 from .ids import canonical_image_id
-from .io.files import dump_json, parse_json, read_regular
+from .io.files import read_regular
+from .io.json_text import dump_json, parse_json
 from .oracle import PresenceOracle, Truth
 from .signature import digest
 from .vocabulary import Vocabulary

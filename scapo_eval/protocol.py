@@ -17,8 +17,9 @@ import msgspec
 from .errors import InputError
 from .ids import canonical_image_id
 from .io.captions_foreign import captions_of
-from .io.files import STDIN, display_name, read_bytes, read_json
+from .io.files import STDIN, display_name, read_bytes
 from .io.formats import kind_of, open_source
+from .io.json_text import read_json
 from .io.records import Given, Records, readable
 from .reprs import one_line
 from .results import Run

@@ -13,9 +13,10 @@ import numpy as np
 from .benchmark import metric_set_of
 from .counts import CountTable
 from .errors import UNFIT, InputError, ScapoError, check_choice, short_repr
-from .io.files import STDIN, atomic_write, dump_json, iter_lines, read_json
+from .io.files import STDIN, atomic_write, iter_lines
 from .io.formats import recognize
 from .io.harness_results import FINISHED, GENERAL
+from .io.json_text import dump_json, read_json
 from .io.results_check import check_results
 from .metric import Floats, MetricSet, Sums
 from .reprs import listed, one_line

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from .claims import CLAIMS, Claims
 from .counts import CountBuilder, CountTable, summed_by
-from .errors import InputError, check_choice, short_repr
+from .errors import FaultList, InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks
 from .io.containers import OnError
-from .io.files import FaultList
 from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short

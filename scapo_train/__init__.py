@@ -5,15 +5,33 @@
 Read ``trainer.py`` first: it is one step from top to bottom, and every other file is one of its phases.
 """
 
+import os as _os
+import signal as _signal
+import sys as _sys
 from importlib.util import find_spec as _find_spec
 
-from scapo_eval.errors import MissingExtra as _MissingExtra
+_program = _sys.argv[0] == "-m"  # what it is while ``python -m scapo_train...`` looks for the module
+
+
+def _leave(number: int, frame: object) -> None:
+    _os.write(2, b"scapo_train: interrupted\n")
+    _os._exit(130)
+
+
+def interrupts_are_errors() -> None:
+    """Ctrl-C raises KeyboardInterrupt again, when what answers to it has been imported."""
+    if _signal.getsignal(_signal.SIGINT) is _leave:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+if _program and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where it is ignored
+    _signal.signal(_signal.SIGINT, _leave)  # PyTorch takes seconds to import
+
+from scapo_eval.errors import MissingExtra as _MissingExtra  # noqa: E402
 
 if _find_spec("torch") is None or _find_spec("transformers") is None:
-    import sys
-
     _missing = _MissingExtra("train", "scapo_train")
-    if sys.argv[0] == "-m":  # what it is while ``python -m scapo_train...`` looks for the module
-        print(_missing, file=sys.stderr)
-        sys.exit(2)
+    if _program:
+        print(_missing, file=_sys.stderr)
+        _sys.exit(2)
     raise _missing

@@ -1,19 +1,15 @@
 """Checkpoints that a run continues from, and the export in Hugging Face format that others load.
 
-A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (PyTorch's
-distributed format: each rank writes its part, and another number of ranks can read it) and ``state.json``. It is read
-as data: its pickled metadata may name the classes of tensors' metadata only, and tensors are loaded as weights.
-The frozen parameters are in the base model. Everything is written under another name, synchronized to the
-disk and then renamed: a folder with its right name is complete. On several machines the folder must be one
-that all of them see.
+A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (``tensor_files.py``:
+each rank writes its part, another number of ranks can read it, and nothing in it is run) and ``state.json``. The frozen
+parameters are in the base model. Everything is written under another name, synchronized to the disk and then renamed: a
+folder with its right name is complete. On several machines the folder must be one that all of them see.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import pickle
 import re
 import shutil
 import warnings
@@ -31,21 +27,18 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import (
-    _MEM_FORMAT_ENCODING,
-    Metadata,
-    StorageMeta,
-    TensorStorageMetadata,
-)
 
-from scapo_eval.errors import InputError, short_repr
-from scapo_eval.io.files import atomic_write, dump_json, read_json
+from scapo_eval.errors import InputError
+from scapo_eval.io.files import atomic_write
+from scapo_eval.io.json_text import dump_json, read_json
 
-from .lora import adapter_weights, merged_weights, save_adapter_config
+from .lora import adapter_weights, merged_weights, save_adapter_config, unwrapped
+from .tensor_files import INDEX, Reader, Writer
 
 logger = logging.getLogger(__name__)
 
-STATE, METADATA = "state.json", ".metadata"
+STATE = "state.json"
+_PICKLED = ".metadata"  # the index of checkpoints before version 0.2
 _NAME = re.compile(r"step-(\d+)")
 _COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 _TEMPLATES = "additional_chat_templates"
@@ -173,7 +166,8 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
             weights[name] = tensor.to("cpu").contiguous()
 
     def write(part: Path) -> dict[str, bytes]:
-        model.save_pretrained(part, state_dict=weights)
+        with unwrapped(model):
+            model.save_pretrained(part, state_dict=weights)
         for path in source.iterdir():
             if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
                 shutil.copyfile(path, part / path.name)
@@ -232,9 +226,12 @@ def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) ->
 
 
 def _read(tensors: dict[str, Tensor], path: Path) -> None:
+    if (path / _PICKLED).exists() and not (path / INDEX).exists():
+        why = "is a pickled checkpoint of a version before 0.2, which this one does not read"
+        raise InputError(f"{why}; end the run with the version that wrote it, or begin a new one", path=str(path))
     try:
         with _quiet():
-            dcp.load(tensors, storage_reader=_Reader(path))
+            dcp.load(tensors, storage_reader=Reader(path))
     except CheckpointException as error:
         cause, _ = next(iter(error.failures.values()))
         why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
@@ -261,76 +258,6 @@ def _make_moments(optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad(set_to_none=True)
 
 
-_ALLOWED = {
-    "torch.distributed.checkpoint.metadata": {
-        "Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta",
-        "_MEM_FORMAT_ENCODING",
-    },
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch.serialization": {"_get_layout"},
-    "torch": {"Size", "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"},
-    "pathlib": {"PosixPath", "WindowsPath"},
-    "pathlib._local": {"PosixPath", "WindowsPath"},
-}  # fmt: skip
-"""Module -> what PyTorch's metadata of tensors is made of. Pickle could name anything else, and call it."""
-
-
-def _memory_format(owner: object, name: str) -> _MEM_FORMAT_ENCODING:
-    if owner != _MEM_FORMAT_ENCODING:
-        raise pickle.UnpicklingError(
-            f"it asks for {short_repr(name)} of {short_repr(owner)}, as no checkpoint of tensors does"
-        )
-    return _MEM_FORMAT_ENCODING[name]
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """A class of the list; anything else is what a foreign folder wants to have run."""
-        if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 pickles a member of an enumeration
-            return _memory_format
-        if name not in _ALLOWED.get(module, ()):
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint of tensors has")
-        return super().find_class(module, name)
-
-
-class _Reader(dcp.FileSystemReader):
-    """Reads tensors and nothing else: PyTorch's own reader would run whatever ``.metadata`` says."""
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The metadata, of known classes only.
-
-        Raises:
-            UnpicklingError: it names anything else; CheckpointException on every rank where it is read collectively.
-        """
-        try:
-            found = _Unpickler(io.BytesIO((Path(self.path) / METADATA).read_bytes())).load()
-        except OSError:
-            raise
-        except Exception as error:  # pickle does not say what damaged data raises
-            raise pickle.UnpicklingError(f"{METADATA}: {_one_line(error)}") from None
-        tensors = found.state_dict_metadata if isinstance(found, Metadata) else None
-        if not isinstance(tensors, dict) or not all(isinstance(e, TensorStorageMetadata) for e in tensors.values()):
-            raise pickle.UnpicklingError(f"{METADATA} is not that of tensors")
-        for each in (found.storage_data or {}).values():
-            if Path(each.relative_path).name != str(each.relative_path):
-                raise pickle.UnpicklingError(f"{METADATA} names a file outside of the checkpoint")
-        found.storage_meta = found.storage_meta or StorageMeta()
-        found.storage_meta.load_id = self.load_id
-        return found
-
-
-class _Writer(dcp.FileSystemWriter):
-    """Says why a file could not be written, which ``torch.save`` hides behind an error of its own."""
-
-    def write_data(self, plan: Any, planner: Any) -> Any:
-        try:
-            return super().write_data(plan, planner)
-        except RuntimeError as error:
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
-
-
 def _write(tensors: dict[str, Tensor], part: Path) -> None:
     """Each rank writes its part.
 
@@ -339,7 +266,7 @@ def _write(tensors: dict[str, Tensor], part: Path) -> None:
     """
     try:
         with _quiet():
-            dcp.save(tensors, storage_writer=_Writer(part))
+            dcp.save(tensors, storage_writer=Writer(part))
     except CheckpointException as error:
         for rank, (cause, _) in error.failures.items():
             if isinstance(cause, OSError):

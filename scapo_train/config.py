@@ -219,6 +219,8 @@ class Credit:
         rule: how responses are cut into pieces.
         claims: which mentions count: ``all`` (the paper), ``asserted``, ``certain`` or ``visual``.
         answer_only: reasoning and tool text (``<think>``, ``<tool_call>``) neither earns nor costs.
+        reference_floor: a piece with a token, outside names of objects, to which the reference gives less than this
+            probability costs at least ``r_h``; 0 (the paper): no such price. Needs ``loss.kl``.
         eos: credit of the end-of-sequence token.
         truncated: whether the last piece of a response that was cut off counts.
         resample: largest number of times that ``dapo`` in its original form draws groups without variance again.
@@ -239,6 +241,7 @@ class Credit:
     rule: Rule = "subsentence"
     claims: Literal["all", "asserted", "certain", "visual"] = "all"
     answer_only: bool = False
+    reference_floor: float = 0.0
     eos: Eos = "zero"
     truncated: Truncated = "score"
     resample: int = 3
@@ -554,7 +557,8 @@ _POSITIVE = {
     "run": ("keep",),
     "alarms": ("length_factor",),
 }
-_BELOW_ONE = {"optim": ("beta1", "beta2"), "loss": ("clip_low",)}
+_BELOW_ONE = {"optim": ("beta1", "beta2"), "loss": ("clip_low",), "credit": ("reference_floor",)}
+_MAY_BE_NEGATIVE = ("r_rep",)
 _TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
@@ -573,7 +577,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         values = getattr(config, part.name)
         for each in fields(values):
             value = getattr(values, each.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if is_number and not value >= 0 and each.name not in _MAY_BE_NEGATIVE:
                 found.append(f"{part.name}.{each.name} must not be negative, got {value}")
     credit = config.credit
     if credit.scheme not in SCHEMES and ":" not in credit.scheme:
@@ -584,6 +589,10 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append(f'credit.reward is of grpo, dapo and dr_grpo; "{credit.scheme}" rewards pieces')
     if credit.per_response and credit.ablation:
         found.append(f'credit.ablation is of the rewards of pieces; "{credit.scheme}" rewards responses')
+    if credit.per_response and credit.reference_floor:
+        found.append(f'credit.reference_floor is of the rewards of pieces; "{credit.scheme}" rewards responses')
+    if credit.reference_floor and not config.loss.kl:
+        found.append("credit.reference_floor looks at the reference, which needs loss.kl > 0")
     if credit.per_response and config.rollout.group < 2:
         found.append(f'credit.scheme = "{credit.scheme}" compares responses: rollout.group must be 2 or more')
     if config.optim.mini_batches > config.data.prompts_per_step:

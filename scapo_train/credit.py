@@ -8,10 +8,11 @@ custom scheme is a function of :class:`Sampled`, named in the configuration as `
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,17 @@ _COMPARED: dict[str, GroupAdvantages] = {"grpo": standardized, "dapo": standardi
 """The response-level schemes; ``scapo`` and ``object`` take the rewards of pieces as they are."""
 
 
+Whose = Literal["policy", "reference"]
+
+Logprobs = Callable[[Whose], list[NDArray[np.float32]]]
+"""Whose -> per response, the (T_i,) log-probability of each token."""
+
+
+def no_logprobs(whose: Whose) -> list[NDArray[np.float32]]:
+    """Where there is no model."""
+    raise InputError(f"credit.scheme: it asks for log-probabilities by the {whose}, and there is no model here")
+
+
 @dataclass(frozen=True)
 class Sampled:
     """What a custom credit scheme is given: whole groups of responses with the rewards of their pieces.
@@ -56,6 +68,10 @@ class Sampled:
         finished: (n,) whether each ended by itself.
         columns: pieces, their spans, counts and rewards (Eq. 1 with the configured coefficients).
         group: number of responses per prompt; those of a prompt are neighbors.
+        reward: what made the rewards, with its vocabulary and truth.
+        logprobs: the tokens' log-probabilities by the policy that drew them and by the reference (with ``loss.kl`` > 0;
+            else InputError), at the temperature of the rollouts. Those of the policy may cost a forward pass, in
+            which all ranks take part: a scheme asks always or never.
     """
 
     image_ids: Sequence[str]
@@ -64,6 +80,33 @@ class Sampled:
     finished: NDArray[np.bool_]
     columns: RewardColumns
     group: int
+    reward: SubsentenceReward
+    logprobs: Logprobs = no_logprobs
+
+    @property
+    def pieces(self) -> list[NDArray[np.int64]]:
+        """Per response, (T_i,) the piece of each token: its number in the response, and for an end the number after."""
+        numbers = np.concatenate([np.arange(n) for n in np.diff(self.columns.indptr)] or [np.zeros(0)])
+        told = self.paid(numbers + 1.0)  # the credit of a token is now the number of its piece
+        found = []
+        for each, pieces in zip(told, np.diff(self.columns.indptr), strict=True):
+            piece = each.astype(np.int64) - 1
+            piece[each == 0] = pieces  # what has no text is the end
+            found.append(piece)
+        return found
+
+    def paid(self, rewards: NDArray[np.float64]) -> list[NDArray[np.float32]]:
+        """Per response, (T_i,) the advantages where the pieces have these (parts,) rewards."""
+        return replace(self.columns, reward=rewards).token_advantages(self.offsets, finished=self.finished)
+
+    def summed(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """(parts,) the sum over each piece's tokens of values per response, (T_i,) each."""
+        indptr, found = self.columns.indptr, np.zeros(len(self.columns.reward))
+        for k, (each, own) in enumerate(zip(values, self.pieces, strict=True)):
+            first, pieces = int(indptr[k]), int(indptr[k + 1] - indptr[k])
+            inside = own < pieces  # the end of sequence is of no piece
+            found[first : first + pieces] = np.bincount(own[inside], weights=each[inside], minlength=pieces)
+        return found
 
 
 Scheme = Callable[[Sampled], Sequence[NDArray[np.float32]]]
@@ -95,6 +138,7 @@ def credit(
     responses: Sequence[Response],
     group: int,
     max_new_tokens: int,
+    logprobs: Logprobs = no_logprobs,
 ) -> CreditedBatch:
     """Rewards and advantages of whole groups.
 
@@ -106,12 +150,14 @@ def credit(
         responses: n responses, group by group.
         group: number of responses per prompt.
         max_new_tokens: length of the longest response, for the overlong shaping of ``dapo`` in its original form.
+        logprobs: of the responses, for a custom scheme and for ``reference_floor``.
     """
     ids = [response.ids for response in responses]
     finished = np.array([response.finished for response in responses], dtype=bool)
     padded, columns = advantages_for_batch(
         image_ids, ids, tokenizer, reward, finished=finished, eos=settings.eos, truncated=settings.truncated
     )
+    advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
     rewards = columns.total
     if settings.per_response:
         if settings.scheme == "dapo" and settings.form == "original" and settings.overlong:
@@ -120,15 +166,37 @@ def credit(
         if settings.truncated == "mask":
             each = np.where(finished, each, 0.0)
         advantages = [np.full(len(own), value, dtype=np.float32) for own, value in zip(ids, each, strict=True)]
-    elif ":" in settings.scheme:
+    elif ":" in settings.scheme or settings.reference_floor:
         decoded = [decode_with_offsets(tokenizer, own) for own in ids]
         texts, offsets = [text for text, _ in decoded], [spans for _, spans in decoded]
-        given = Sampled(image_ids, texts, offsets, finished, columns, group)
-        advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
-    else:
-        advantages = [padded[k, : len(own)] for k, own in enumerate(ids)]
+        given = Sampled(image_ids, texts, offsets, finished, columns, group, reward, logprobs)
+        if settings.reference_floor:
+            columns = replace(columns, reward=sayable(given, settings.reference_floor))
+            rewards, given = columns.total, replace(given, columns=columns)
+            advantages = columns.token_advantages(
+                offsets, eos=settings.eos, truncated=settings.truncated, finished=finished
+            )
+        if ":" in settings.scheme:
+            advantages = _checked(scheme_of(settings.scheme)(given), ids, settings.scheme)
     has_variance = np.ptp(rewards.reshape(-1, group), axis=1) > 0
     return CreditedBatch(advantages, columns, rewards, has_variance)
+
+
+def sayable(sampled: Sampled, floor: float) -> NDArray[np.float64]:
+    """(parts,) the rewards, but a piece that the reference would hardly say costs as much as an invention.
+
+    That is a piece with a token, outside the names of objects, to which the reference gives less than ``floor``. Under
+    the paper's rewards it is the cheapest way on where no name pays: it claims nothing and costs ``r_reg``. Not of the
+    paper; see docs/laboratory.md.
+    """
+    mentions = sampled.reward.matcher.find_batch(sampled.texts)
+    strange = []
+    for k, (spans, logprob) in enumerate(zip(sampled.offsets, sampled.logprobs("reference"), strict=True)):
+        start, end = mentions.start[mentions.row(k)], mentions.end[mentions.row(k)]
+        of_name = ((spans[:, :1] < end) & (spans[:, 1:] > start)).any(1)
+        strange.append((logprob < math.log(floor)) & ~of_name)
+    rewards = sampled.columns.reward
+    return np.where(sampled.summed(strange) > 0, np.minimum(rewards, -sampled.reward.config.r_h), rewards)
 
 
 def scheme_of(name: str) -> Scheme:

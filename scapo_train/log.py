@@ -21,7 +21,8 @@ from rich.logging import RichHandler
 
 from scapo_eval import __version__
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import atomic_write, decoding, dump_json, parse_json, read_regular
+from scapo_eval.io.files import atomic_write, decoding, read_regular
+from scapo_eval.io.json_text import dump_json, parse_json
 
 from .alarms import Alarm
 from .config import Config, to_toml

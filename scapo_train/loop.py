@@ -24,6 +24,7 @@ from scapo_eval.text import printable
 from scapo_eval.tokens import decode_batch
 from scapo_eval.vocabulary import Vocabulary
 
+from . import interrupts_are_errors
 from .best import Best
 from .checkpoint import Checkpoints, export
 from .config import REQUIRED, Config, load, required, to_toml
@@ -353,6 +354,7 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
         kind: see :func:`train`.
         given: what :func:`scapo_train.config.command_line` has read.
     """
+    interrupts_are_errors()
     try:
         settings = load(given.config, given.set)
         required(settings, given.config, kind.required)

@@ -20,7 +20,9 @@ from torch.distributed.tensor import DTensor
 
 from scapo_eval.errors import InputError, MissingExtra
 
+from . import experts
 from .config import Lora
+from .experts import stacked_weights
 
 _NAME = "default"
 """Name of the one adapter, which peft makes a part of its weights' names."""
@@ -37,14 +39,15 @@ def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
 
 
 def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
-    """Those of a decoder layer's linear layers that get an adapter.
+    """Those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
 
     Raises:
         InputError: ``lora.targets`` names one that is not there.
     """
     known = {name: name.rpartition(".")[2] for name in layers}
     if unknown := [name for name in lora.targets if name not in known.values()]:
-        raise InputError(f"lora.targets: unknown {', '.join(unknown)}; the model has {', '.join(known.values())}")
+        there = ", ".join(dict.fromkeys(known.values()))
+        raise InputError(f"lora.targets: unknown {', '.join(unknown)}; the model has {there}")
     return [name for name, last in known.items() if not lora.targets or last in lora.targets]
 
 
@@ -65,24 +68,30 @@ def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise MissingExtra("lora", "lora.rank") from None
-    stacked = {name.rpartition(".")[2] for name, each in language_model.layers.named_parameters() if each.ndim == 3}
-    if chosen := stacked.intersection(lora.targets):
-        reason = "one tensor of all experts, which gets no adapter (docs/training.md#lora)"
-        raise InputError(f"lora.targets: {', '.join(sorted(chosen))} is {reason}")
     (place,) = (name for name, module in vlm.named_modules() if module is language_model.layers)
-    names = "|".join(map(re.escape, targets(lora, linear_layers(language_model))))
+    stacks = stacked_weights(language_model)
+    chosen = targets(lora, [*linear_layers(language_model), *stacks])
+    of_experts = [name for name in chosen if name in stacks]
+    if of_experts and lora.dropout:
+        last = ", ".join(name.rpartition(".")[2] for name in of_experts)
+        reason = f"adapters of experts ({last}) take none: set it to 0, or lora.targets to others"
+        raise InputError(f"lora.dropout: {reason}")
+    names = "|".join(re.escape(name) for name in chosen if name not in stacks)
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=rf"{re.escape(place)}\.\d+\.({names})",
+        target_modules=rf"{re.escape(place)}\.\d+\.({names})" if names else [],
+        target_parameters=of_experts or None,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         inject_adapter_in_model(config, vlm, _NAME)
-    for module in _adapted(vlm).values():
+    for name, module in _adapted(vlm).items():
         module.cast_input_dtype_enabled = False  # autocast does it
-        if not lora.dropout:
+        if experts.is_outermost(name, module):
+            module.forward = partial(experts.forward, module)
+        elif not (lora.dropout or experts.is_stack(module)):
             module.forward = partial(_forward, module)
     for parameter in vlm.parameters():
         if parameter.requires_grad:
@@ -143,21 +152,34 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             module._disable_adapters = False
 
 
+@contextmanager
+def unwrapped(model: nn.Module) -> Iterator[None]:
+    """The model without peft's modules around stacks of experts, for code that looks for these by their names."""
+    around = {name: each for name, each in _adapted(model).items() if experts.is_outermost(name, each)}
+    for name, each in around.items():
+        model.set_submodule(name, each.get_base_layer())
+    try:
+        yield
+    finally:
+        for name, each in around.items():
+            model.set_submodule(name, each)
+
+
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     """All parameters by their names in a checkpoint, adapters added to the weights beside them.
 
     Each is whole and on its own; every rank calls it.
     """
-    adapted = _adapted(model)
+    adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
     for name, parameter in model.named_parameters():
         if _of_adapter(name):
             continue
-        owner, inner, kind = name.partition(".base_layer.")
-        if inner and kind == "weight":
+        plain = name.replace(".base_layer", "")
+        if plain in adapted:
             weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
-            yield f"{owner}.weight", (weight + _product(adapted[owner])).to(dtype)
+            yield plain, (weight + _product(adapted[plain])).to(dtype)
         else:  # before it is gathered: half the traffic
-            yield name.replace(".base_layer.", "."), _whole(parameter.detach().to(dtype))
+            yield plain, _whole(parameter.detach().to(dtype))
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -181,12 +203,20 @@ def _adapted(model: nn.Module) -> dict[str, Any]:
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 
+def _in_checkpoint(name: str, layer: Any) -> str:
+    """Name of the weight that a layer's adapter belongs to."""
+    return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"
+
+
 def _of_adapter(name: str) -> bool:
     return ".lora_A." in name or ".lora_B." in name
 
 
 def _product(layer: Any) -> Tensor:
-    """What an adapter adds to its layer's weight."""
+    """What an adapter adds to its layer's weight, or to those of all experts."""
+    if experts.is_stack(layer):
+        down, up = experts.factors(layer, _whole)
+        return (experts.scale_of(layer) * (up @ down)).detach()
     return layer.scaling[_NAME] * (_whole(layer.lora_B[_NAME].weight) @ _whole(layer.lora_A[_NAME].weight)).detach()
 
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from scapo_eval.errors import InputError
-from scapo_eval.io.files import convert_as, decoding, parse_json, read_regular
+from scapo_eval.io.files import decoding, read_regular
+from scapo_eval.io.json_text import convert_as, parse_json
 
 from .alarms import Alarm
 from .checkpoint import STATE

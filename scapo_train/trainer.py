@@ -22,7 +22,7 @@ from scapo_eval.vocabulary import Vocabulary
 
 from . import loop
 from .alarms import AlarmWatch
-from .credit import CreditedBatch, credit, resamples
+from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
 from .data import Response, Source, read_prompts, seed_of
 from .log import Log
 from .loop import Loop
@@ -109,17 +109,15 @@ class Trainer(Loop):
             encoded = encode(self.policy, prompts, process_group.device)
         with clock("rollout"):
             responses = self._sample(encoded, attempt=0)
-        with clock("reward"):
-            credited = self._credit(encoded, responses)
-        for attempt in range(1, resamples(config) + 1):
-            with clock("rollout"):
-                resampled = self._resample(encoded, responses, credited, attempt)
-            if resampled:
-                with clock("reward"):
-                    credited = self._credit(encoded, responses)
+            for attempt in range(1, resamples(config) + 1):
+                if not self._resample(encoded, responses, attempt):
+                    break
         with clock("logprob"):
             mini_batches = self.updater.mini_batches(self.indices(self.step), encoded, responses)
             self.updater.add_frozen_logprobs(mini_batches)
+        lengths = [len(response.ids) for response in responses]
+        with clock("reward"):
+            credited = self._credit(encoded, responses, partial(self.updater.logprobs, mini_batches, lengths))
         with clock("update"):
             update = self.updater.update(mini_batches, credited, self.step)
         self._has_learned |= update.tokens > 0
@@ -135,21 +133,28 @@ class Trainer(Loop):
         seed = seed_of(self.config.run.seed, self.step, attempt)
         return self.sampler.sample(encoded, seed, rollout.group, rollout.temperature)
 
-    def _credit(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> CreditedBatch:
-        rollout, image_ids = self.config.rollout, self._image_ids(encoded)
+    def _credit(
+        self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response], logprobs: Logprobs = no_logprobs
+    ) -> CreditedBatch:
+        rollout = self.config.rollout
         return credit(
-            self.config.credit, self.reward, self.tokenizer, image_ids, responses, rollout.group, rollout.max_new_tokens
+            self.config.credit,
+            self.reward,
+            self.tokenizer,
+            self._image_ids(encoded),
+            responses,
+            rollout.group,
+            rollout.max_new_tokens,
+            logprobs,
         )
 
     def _image_ids(self, encoded: Sequence[EncodedPrompt]) -> list[str]:
         """The image of each response, group by group."""
         return [each.prompt.source.image_id for each in encoded for _ in range(self.config.rollout.group)]
 
-    def _resample(
-        self, encoded: Sequence[EncodedPrompt], responses: list[Response], credited: CreditedBatch, attempt: int
-    ) -> bool:
+    def _resample(self, encoded: Sequence[EncodedPrompt], responses: list[Response], attempt: int) -> bool:
         """Samples groups without variance again, in place; whether any rank had one."""
-        flat: list[int] = np.flatnonzero(~credited.has_variance).tolist()
+        flat: list[int] = np.flatnonzero(~self._credit(encoded, responses).has_variance).tolist()
         if self.process_group.max(len(flat)) == 0:
             return False
         group = self.config.rollout.group

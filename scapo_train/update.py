@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scapo_eval.errors import ScapoError
+from scapo_eval.errors import InputError, ScapoError
 
 from .config import Config, Optim
-from .credit import CreditedBatch, token_weights
+from .credit import CreditedBatch, Whose, token_weights
 from .data import Response, seed_of
 from .distributed import ProcessGroup
 from .loss import engine_ratio, token_loss
@@ -160,6 +160,31 @@ class Updater:
             with as_reference(self._reference, self.config.model, self._process_group):
                 for micro in micro_batches:
                     micro.reference = self._reference(micro.batch).logprob
+
+    @torch.no_grad()
+    def logprobs(
+        self, mini_batches: Sequence[Sequence[MicroBatch]], lengths: Sequence[int], whose: Whose
+    ) -> list[NDArray[np.float32]]:
+        """Log-probabilities of this rank's responses before the first update, for credit that looks at them.
+
+        Args:
+            mini_batches: from :meth:`mini_batches`, after :meth:`add_frozen_logprobs`.
+            lengths: number of tokens of each response.
+            whose: the policy's, or the reference's.
+
+        Raises:
+            InputError: there is no reference.
+        """
+        if whose == "reference" and self._reference is None:
+            raise InputError("credit.scheme: it asks for the reference's log-probabilities, which need loss.kl > 0")
+        found: list[NDArray[np.float32]] = [np.zeros(0, dtype=np.float32)] * len(lengths)
+        for micro in (micro for mini in mini_batches for micro in mini):
+            known = micro.old if whose == "policy" else micro.reference
+            flat = (self._policy(micro.batch).logprob if known is None else known).float().cpu()
+            if micro.owners:
+                for owner, own in zip(micro.owners, flat.split([lengths[k] for k in micro.owners]), strict=True):
+                    found[owner] = own.numpy()
+        return found
 
     def update(self, mini_batches: Sequence[Sequence[MicroBatch]], credited: CreditedBatch, step: int) -> UpdateResult:
         """Makes all optimizer steps of a batch.

@@ -12,7 +12,8 @@ import orjson
 
 from ..errors import InputError, InputErrors
 from ..inference.runner import now
-from ..io.files import atomic_write, decoding, dump_json, read_json
+from ..io.files import atomic_write, decoding
+from ..io.json_text import dump_json, read_json
 from ..oracle import PresenceOracle
 from ..prompts import DESCRIBE
 from ..signature import digest

@@ -19,7 +19,8 @@ from ..engines import images as picture_files
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
 from ..inference.runner import Session, now, run_card
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..signature import digest
 from .prompts import Prompt
 from .store import PRESENT, UNKNOWN, Kind, Provenance, Store

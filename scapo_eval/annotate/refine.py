@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..engines import Sampling
 from ..errors import UNFIT, InputError
 from ..inference.runner import Session
-from ..io.files import iter_records
+from ..io.json_text import iter_records
 from ..vocabulary import Vocabulary
 from .passes import Call, Forecast, Outcome, judge_of, run_pass
 from .prompts import Prompt, Template

@@ -12,7 +12,8 @@ import orjson
 from ..errors import InputError
 from ..inference.runner import now
 from ..inference.sources import ImageFile, image_ids
-from ..io.files import atomic_write, dump_json, read_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json, read_json
 from ..signature import digest
 
 CARD_SUFFIX = ".card.json"

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..inference.shards import Shard, check_complete, merge_journals
-from ..io.files import atomic_write, dump_json, read_as
+from ..io.files import atomic_write
+from ..io.json_text import dump_json, read_as
 from .passes import JOURNAL, PASSES, UNREAD
 from .store import UNKNOWN, Store
 

@@ -33,7 +33,8 @@ from ..errors import InputError
 from ..inference.runner import now
 from ..inference.sources import ImageFile
 from ..io.containers import check_archive
-from ..io.files import atomic_write, decoding, dump_json, parse_json, read_bytes, read_json, read_regular
+from ..io.files import atomic_write, decoding, read_bytes, read_regular
+from ..io.json_text import dump_json, parse_json, read_json
 from ..signature import digest
 from ..vocabulary import Vocabulary
 

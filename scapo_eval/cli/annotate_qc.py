@@ -19,7 +19,8 @@ from ..annotate.qc.summary_tables import Table as Content
 from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
 from ..annotate.store import Store
 from ..errors import ScapoError
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..stats import DEFAULT_SEED
 from ..text import guarded
 from .echo import echo

@@ -18,7 +18,8 @@ from ..annotate.refine import prompts_for
 from ..annotate.store import UNKNOWN, Store
 from ..errors import InputError
 from ..ids import canonical_image_id
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..mining import mine
 from ..text import guarded
 from ..vocabulary import Vocabulary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -13,7 +14,8 @@ from ..metrics.chair.choice import DEFAULT_VOCABULARY
 from ..oracle import PresenceOracle
 from ..results import Run
 from ..scoring import ScoringOptions
-from .emit import score_and_emit
+from .cluster import Cluster, cluster_options, skipping
+from .emit import emit, score_and_emit
 from .files import INPUT, OUTPUT
 from .options import Command, Output, output_options, scoring_options
 
@@ -64,6 +66,7 @@ def object_options(command: Command) -> Command:
 @click.command("chair")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @object_options
+@cluster_options
 @scoring_options
 @output_options
 def command(
@@ -73,6 +76,7 @@ def command(
     synonyms: str | None,
     vocabulary: str | None,
     per_caption: str | None,
+    cluster: Cluster,
     scoring: ScoringOptions,
     output: Output,
 ) -> int:
@@ -81,17 +85,26 @@ def command(
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
     """
-    reader = chosen_profile(
-        profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
-    )
-    if profile == "opera":
-        scoring = replace(scoring, workers=None)  # its tagger has processes of its own
-    oracle = PresenceOracle.load(truth)
+    if cluster.engine:
+        if per_caption:
+            raise click.UsageError("--engine takes no --per-caption")
+        from ..distributed import ray
 
-    def score(path: str, **how: Any) -> Run:
-        return score_chair(path, reader, oracle, scoring, **how)
+        given: dict[str, Any] = {"truth": truth, "profile": profile, "synonyms": synonyms, "vocabulary": vocabulary}
+        on_ray = partial(ray.chair, workers=scoring.workers, **given, **skipping(scoring))
+        code = emit(cluster.runs(captions, output, on_ray), output)
+    else:
+        reader = chosen_profile(
+            profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
+        )
+        if profile == "opera":
+            scoring = replace(scoring, workers=None)  # its tagger has processes of its own
+        oracle = PresenceOracle.load(truth)
 
-    code = score_and_emit(captions, per_caption, output, score)
+        def score(path: str, **how: Any) -> Run:
+            return score_chair(path, reader, oracle, scoring, **how)
+
+        code = score_and_emit(captions, per_caption, output, score)
     if profile == "native":
         output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
     return code

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..results import Run, unique_names
+from ..scoring import ScoringOptions
 from .files import split_name
 from .options import Command, Output, with_options
+
+if TYPE_CHECKING:
+    from ..distributed.batch import Skipping
+
+ONE_PROCESS: Mapping[str, str] = {
+    "objhal": "its 300 descriptions, and a judge's lists of their objects, are",
+    "mmhal": "a judge's 96 ratings are",
+    "faithscore": "a judge's verdicts on facts are",
+    "facts": "a judge's verdicts on claims are",
+    "density": "a sample of responses, under every rule side by side, is",
+    "augmented": "two files of answers side by side are",
+    "labels": "the label by label table of one file is",
+}
+"""Verb without ``--engine`` -> why it has none."""
+
+
+def refuse_engine(verb: str, command: click.Command) -> None:
+    """Lets a verb of :data:`ONE_PROCESS` say so, in place of "no such option"."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+        if values and not ctx.resilient_parsing:
+            reason = f"{ONE_PROCESS[verb]} counted in one process"
+            raise click.UsageError(f"{verb} takes no --engine: {reason} (docs/scale.md#what-runs-on-an-engine)", ctx)
+
+    if verb in ONE_PROCESS and not any(option.name == "engine" for option in command.params):
+        names = ["--engine", "--address", "--on-bad-file"]
+        command.params.append(click.Option(names, multiple=True, hidden=True, expose_value=False, callback=refuse))
 
 
 @dataclass(frozen=True)
@@ -37,13 +65,20 @@ class Cluster:
         Args:
             arguments: a file, a pattern or a URI each, ``NAME=`` before it.
             output: the verb's options.
-            score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=)``.
+            score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=, bootstrap=)``.
         """
         from ..distributed import ray
 
-        how = {"on_bad_file": self.on_bad_file or "fail", "resamples": output.resamples, "seed": output.seed}
+        how: dict[str, Any] = {"on_bad_file": self.on_bad_file or "fail", "bootstrap": output.bootstrap or "poisson"}
+        how |= {"resamples": output.resamples, "seed": output.seed}
         with ray.connected(self.address, quiet=output.quiet):
             return unique_names([score(path, name=name, **how) for name, path in map(split_name, arguments)])
+
+
+def skipping(scoring: ScoringOptions) -> Skipping:
+    """What of captions counts, as an engine takes it: its workers are an argument of their own."""
+    found: Any = {each.name: getattr(scoring, each.name) for each in fields(scoring) if each.name != "workers"}
+    return found  # type: ignore[no-any-return]
 
 
 def cluster_options(command: Command) -> Command:

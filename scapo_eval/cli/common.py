@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..io.files import limit_decoded
+from ..io.limits import limit_decoded
 from ..text import guard_cells
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}

@@ -73,7 +73,7 @@ def command(results: tuple[str, ...], output: Output) -> int:
         raise click.UsageError(
             "one system is nothing to compare; give several results files, or one with several systems"
         )
-    return emit(unique_names(runs), output)
+    return emit(unique_names([run.redrawn(output.resampling) for run in runs]), output)
 
 
 def load_runs(name: str | None, path: str) -> tuple[Run, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from ..errors import in_short
@@ -11,15 +9,15 @@ from ..text import printable
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text; control characters are shown as escapes on standard error and on a terminal.
+    """Prints a text; control characters are shown as escapes, in a pipe, too, which often ends on a terminal.
 
     Args:
         message: the text; bytes (JSON) go out as they are.
         err: to standard error.
         nl: with a line end.
     """
-    if isinstance(message, str) and (err or sys.stdout.isatty()):
+    if isinstance(message, str):
         message = printable(message)
-    if isinstance(message, str) and err:
-        message = "\n".join(map(in_short, message.split("\n")))
+        if err:
+            message = "\n".join(map(in_short, message.split("\n")))
     click.echo(message, err=err, nl=nl)

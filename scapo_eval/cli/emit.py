@@ -10,7 +10,8 @@ import click
 
 from ..comparison import compare
 from ..errors import InputError
-from ..io.files import dump_json, input_size
+from ..io.files import input_size
+from ..io.json_text import dump_json
 from ..protocol import Protocol
 from ..render import chosen_metrics, latex, markdown
 from ..results import Results, Run, same_metrics
@@ -87,7 +88,6 @@ def emit(
         raise click.UsageError("--off-protocol belongs to --protocol NAME")
     results = compare(
         runs,
-        resampling=output.resampling,
         test=output.test,
         allow_different=allow_different or output.allow_different,
     )

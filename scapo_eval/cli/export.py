@@ -9,11 +9,13 @@ from typing import Any, get_args
 import click
 
 from ..exchange import Provenance, Relationship, datastore_path, documents
-from ..io.files import STDIN, atomic_write, dump_json, refuse_replacing
+from ..io.files import STDIN, atomic_write, refuse_replacing
+from ..io.json_text import dump_json
 from ..results import Resampling, Run, load_results, unique_names
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .echo import echo
 from .files import INPUT, OUTPUT
+from .options import bootstrap_option
 
 
 @click.command("export")
@@ -37,6 +39,7 @@ from .files import INPUT, OUTPUT
 @click.option("--timestamp", type=float, metavar="SECONDS", help="When, in seconds since 1970.  [default: now]")
 @click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True)
+@bootstrap_option
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was written.")
 def command(
     results: tuple[str, ...],
@@ -48,6 +51,7 @@ def command(
     timestamp: float | None,
     resamples: int,
     seed: int,
+    bootstrap: Bootstrap | None,
     quiet: bool,
 ) -> None:
     """Writes results files for others to read: one document per system and benchmark, with intervals.
@@ -57,7 +61,8 @@ def command(
     pairs = [text.rpartition("=") for text in models]
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not a or not b), None):
         raise click.UsageError(f"expected --model SYSTEM=ID, got '{bad}'")
-    runs = tuple(run for path in results for run in load_results(path, Resampling(resamples, seed)))
+    drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+    runs = tuple(run for path in results for run in load_results(path, drawn))
     several = [f"{run.metric_set.name} {run.name}" for run in runs]
     runs = tuple(unique_names(runs)) if len(set(several)) < len(several) else runs
     provenance = Provenance(

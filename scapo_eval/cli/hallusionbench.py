@@ -7,11 +7,19 @@ from typing import get_args
 import click
 
 from ..answers import parser, parser_identity
-from ..metrics.hallusionbench import TextOnly, hallusionbench_runs, is_right, read_hallusionbench, read_questions
+from ..metrics.hallusionbench import (
+    BENCHMARK,
+    TextOnly,
+    hallusionbench_runs,
+    is_right,
+    read_hallusionbench,
+    read_questions,
+)
+from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, named_files
 from .options import Output, evidence_file, output_options
-from .yesno import evidence, parsing_options, sorted_out
+from .yesno import evidence, on_engine, parsing_options, sorted_out
 
 
 @click.command("hallusionbench")
@@ -30,6 +38,7 @@ from .yesno import evidence, parsing_options, sorted_out
     show_default=True,
     help="Questions asked without a figure: in (1,129 questions), out (951), or in if any is answered.",
 )
+@cluster_options
 @parsing_options
 @output_options
 def command(
@@ -41,6 +50,7 @@ def command(
     no_words: tuple[str, ...],
     model: str | None,
     per_answer: str | None,
+    cluster: Cluster,
     output: Output,
 ) -> int:
     """Scores HallusionBench answers per question, figure and pair; several files are compared with the first.
@@ -51,6 +61,9 @@ def command(
     paths, questions = sorted_out(answers, questions)
     if per_answer and len(paths) > 1:
         raise click.UsageError("--per-answer takes one file of answers at a time")
+    if cluster.engine:
+        words = {"yes": yes_words, "no": no_words, "parser": parser_name, "model": model, "text_only": text_only}
+        return emit(on_engine(BENCHMARK, paths, questions, output, cluster, per_answer, **words), output)
     parse = parser(parser_name, yes=yes_words, no=no_words)
     truth = read_questions(questions) if questions else None
     found = {

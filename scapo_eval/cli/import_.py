@@ -10,9 +10,10 @@ import click
 
 from ..io.answers import answers_of, unique
 from ..io.captions_foreign import captions_of
-from ..io.files import STDIN, atomic_write, dump_json
+from ..io.files import STDIN, atomic_write
 from ..io.formats import ForeignCaption, kind_of, open_source
 from ..io.harness_results import handed_over, is_results, results_object
+from ..io.json_text import dump_json
 from ..metrics.join import join
 from ..metrics.questions import read_questions
 from ..types import Answer

@@ -9,7 +9,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..io.files import dump_json, input_size
+from ..io.files import input_size
+from ..io.json_text import dump_json
 from ..metrics.labels import score_labels
 from ..oracle import PresenceOracle
 from ..render import number

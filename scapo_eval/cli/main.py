@@ -75,9 +75,11 @@ class Verbs(click.Group):
             return None
         module = import_module(f".{'import_' if name == 'import' else name}", __package__)
         command: click.Command = module.command
+        from .cluster import refuse_engine
         from .common import add_common_options
 
         add_common_options(command)
+        refuse_engine(name, command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,10 +11,11 @@ import click
 
 from ..claims import CLAIMS
 from ..errors import InputError, ScapoError
-from ..io.files import STDIN, atomic_write, dump_json
+from ..io.files import STDIN, atomic_write
+from ..io.json_text import dump_json
 from ..results import Resampling
 from ..scoring import ScoringOptions
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Test
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -35,6 +36,7 @@ class Output(Screen):
     output: str | None
     resamples: int
     seed: int
+    bootstrap: Bootstrap | None
     test: Test
     allow_different: bool
     protocol: str | None
@@ -45,7 +47,7 @@ class Output(Screen):
     @property
     def resampling(self) -> Resampling:
         """How intervals are drawn."""
-        return Resampling(self.resamples, self.seed)
+        return Resampling(self.resamples, self.seed, bootstrap=self.bootstrap)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -81,6 +83,14 @@ def metric_names(ctx: click.Context, param: click.Parameter, text: str | None) -
     return names
 
 
+bootstrap_option = click.option(
+    "--bootstrap",
+    type=click.Choice(get_args(Bootstrap)),
+    help="How images are resampled.  [default: multinomial, above 50,000 images in streams, above 200,000 and with"
+    " --engine poisson]",
+)
+
+
 def output_options(command: Command) -> Command:
     """Adds the options that every scoring verb has; the command receives them as ``output: Output``."""
     options = [
@@ -105,6 +115,7 @@ def output_options(command: Command) -> Command:
         click.option(
             "--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Seed of every resampling."
         ),
+        bootstrap_option,
         click.option(
             "--test",
             type=click.Choice(get_args(Test)),

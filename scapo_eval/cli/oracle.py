@@ -10,10 +10,10 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..inference.sources import image_ids
 from ..io.captions import caption_blocks
-from ..io.files import FaultList, dump_json
+from ..io.json_text import dump_json
 from ..io.truth_table import read_open_images
 from ..metrics.chair import PROFILES
 from ..metrics.chair import profile as chosen_profile

@@ -10,7 +10,8 @@ import click
 
 from ..errors import InputError
 from ..inference.sources import ImageFolder
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..metrics.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
 from ..oracle import PresenceOracle
 from ..vocabulary import Vocabulary

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..metrics.phd import BENCHMARK, prompt_record, read_phd
 from .files import INPUT, OUTPUT
 from .options import Output, output_options

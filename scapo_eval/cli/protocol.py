@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..io.files import dump_json
+from ..io.json_text import dump_json
 from ..protocol import Protocol, read_sample, shipped_protocols
 from .echo import echo
 from .files import INPUT

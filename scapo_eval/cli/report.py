@@ -18,9 +18,9 @@ from ..report.gather import Settings, gather
 from ..report.tables import TABLES
 from ..results import Resampling
 from ..scoring import ScoringOptions
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT
-from .options import Command, metric_names, scoring_options, with_options
+from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
 from .score import DOPA_VOCABULARY
 from .screen import Screen, progress, stage
 
@@ -37,6 +37,7 @@ class Inputs:
     name: tuple[str, ...]
     resamples: int
     seed: int
+    bootstrap: Bootstrap | None
     allow_different: bool
     quiet: bool
 
@@ -50,7 +51,7 @@ class Inputs:
             scoring=scoring,
             trails=self.trail,
             names=_renamings(self.name),
-            resampling=Resampling(self.resamples, self.seed),
+            resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
@@ -99,6 +100,7 @@ def input_options(command: Command) -> Command:
         ),
         click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True),
         click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True),
+        bootstrap_option,
         click.option("--allow-different", is_flag=True, help="Compare systems that were scored differently."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]

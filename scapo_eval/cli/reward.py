@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import click
 
-from ..io.files import atomic_write, dump_json
+from ..io.files import atomic_write
+from ..io.json_text import dump_json
 from ..metrics.rollouts import reward_file
 from ..oracle import PresenceOracle
 from ..reward import LAMBDAS, Level, RewardConfig, SubsentenceReward

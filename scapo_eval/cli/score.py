@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..oracle import PresenceOracle, Truth
 from ..results import Run
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
-from .cluster import Cluster, cluster_options
+from .cluster import Cluster, cluster_options, skipping
 from .emit import emit, score_and_emit
 from .files import INPUT, OUTPUT
 from .options import Output, output_options, scoring_options
@@ -73,14 +72,13 @@ def command(
             raise click.UsageError("--engine needs --truth, and takes no --per-caption")
         from ..distributed import ray
 
-        reading = {each.name: getattr(scoring, each.name) for each in fields(scoring) if each.name != "workers"}
         given: dict[str, Any] = {
             "truth": truth,
             "vocabulary": vocabulary,
             "dopa": dopa,
             "dopa_vocabulary": dopa_vocabulary,
         }
-        on_ray = partial(ray.score, workers=scoring.workers, **given, **reading)
+        on_ray = partial(ray.score, workers=scoring.workers, **given, **skipping(scoring))
         return emit(cluster.runs(captions, output, on_ray), output)
     labels = Vocabulary.load(vocabulary)
     oracle = PresenceOracle.load(truth) if truth else None

@@ -11,10 +11,11 @@ import numpy as np
 from rich.text import Text
 
 from ..claims import CLAIMS, Claims
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
 from ..io.captions import Captions, caption_blocks
-from ..io.files import FaultList, display_name, dump_json
+from ..io.files import display_name
+from ..io.json_text import dump_json
 from ..metrics.capscore import CaptionScorer, worst_captions
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions

@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from ..errors import InputError, short_repr
-from ..io.files import atomic_write, dump_json, iter_records
+from ..io.files import atomic_write
+from ..io.json_text import dump_json, iter_records
 from ..lint import check as findings
 from ..lint import difference, uses_of_rules, variants
 from ..mining import Candidate, cluster, mine

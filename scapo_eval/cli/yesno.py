@@ -14,8 +14,9 @@ import click
 from ..answers import PARSERS, parser, parser_identity
 from ..io.files import STDIN
 from ..io.formats import recognize
-from ..metrics.join import Graded
+from ..metrics.join import AnsweredBenchmark, Graded
 from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
+from ..results import Run
 from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files, split_name
@@ -111,19 +112,8 @@ def score(
     if per_answer and len(paths) > 1:
         raise click.UsageError("--per-answer takes one file of answers at a time")
     if cluster.engine:
-        if per_answer or not questions:
-            raise click.UsageError(f"--engine needs {benchmark.truth_option}, and takes no --per-answer")
-        from ..distributed import ray
-
-        words: dict[str, Any] = {
-            "yes": yes_words,
-            "no": no_words,
-            "parser": parser_name,
-            "unparsed": unparsed,
-            "model": model,
-        }
-        on_ray = partial(ray.answers, benchmark=benchmark.name, questions=questions, **words)
-        return emit(paired(cluster.runs(paths, output, on_ray)), output)
+        words = {"yes": yes_words, "no": no_words, "parser": parser_name, "model": model, "unparsed": unparsed}
+        return emit(paired(on_engine(benchmark, paths, questions, output, cluster, per_answer, **words)), output)
     parse = parser(parser_name, yes=yes_words, no=no_words)
     truth = benchmark.read_questions(questions) if questions else None
     answers = {
@@ -140,6 +130,27 @@ def score(
         resampling=output.resampling,
     )
     return emit(runs, output)
+
+
+def on_engine(
+    benchmark: AnsweredBenchmark,
+    paths: Sequence[str],
+    questions: Sequence[str],
+    output: Output,
+    cluster: Cluster,
+    per_answer: str | None,
+    **reading: Any,
+) -> list[Run]:
+    """The runs of all systems, counted on a cluster; ``reading`` as for :meth:`~scapo_eval.distributed.engine.Engine`.
+
+    Raises:
+        click.UsageError: no questions, or the evidence of single answers is asked for.
+    """
+    if per_answer or not questions:
+        raise click.UsageError(f"--engine needs {benchmark.truth_option}, and takes no --per-answer")
+    from ..distributed import ray
+
+    return cluster.runs(paths, output, partial(ray.answers, benchmark=benchmark.name, questions=questions, **reading))
 
 
 def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:

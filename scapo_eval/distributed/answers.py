@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 from ..answers import PARSERS, Parser, parser_identity
 from ..answers import parser as parser_of
 from ..api import sources_of
-from ..benchmark import benchmark
+from ..benchmark import benchmark, benchmarks
 from ..errors import InputError, InputErrors, check_choice
 from ..io.answers import read_answers
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from ..io.records import Given, Readable, Records
-from ..metrics.join import Index, Matches, joined, match
+from ..metrics.hallusionbench import TextOnly
+from ..metrics.join import AnsweredBenchmark, Index, Matches, match
 from ..metrics.questions import Question
-from ..metrics.yesno import Unparsed, YesNoBenchmark
+from ..metrics.yesno import Unparsed
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..types import Answer
@@ -124,17 +125,17 @@ def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
 
 
 class AnswerReading(TypedDict, total=False):
-    """How answers are read, as in :func:`scapo_eval.pope`; ``yes`` and ``no``: further words for them."""
+    """How answers are read, as in :func:`scapo_eval.pope`; ``yes`` and ``no``: further words for them.
+
+    ``unparsed`` is an option of POPE, PhD and plain questions, ``text_only`` of HallusionBench.
+    """
 
     parser: str
     yes: tuple[str, ...]
     no: tuple[str, ...]
-    unparsed: Unparsed
     model: str | None
-
-
-OF_A_FILE, OF_A_BATCH = "answers", "answers of a batch"
-"""Kinds of rows that hold answers: in the order of their file, or in no order."""
+    unparsed: Unparsed
+    text_only: TextOnly
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,12 @@ class AnswerCounter(Replies):
     """Turns answers into tables of what they say.
 
     Attributes:
-        benchmark: ``pope``, ``phd`` or ``yesno``.
+        benchmark: name of an :class:`~scapo_eval.metrics.join.AnsweredBenchmark`.
         questions: with their truth.
         parser: name of the rule that reads answers; see :func:`scapo_eval.pope`.
         yes, no: further words for it.
-        unparsed: what becomes of answers that say neither.
         model: the one to score where files mix several.
+        options: the benchmark's own.
     """
 
     benchmark: str
@@ -155,8 +156,8 @@ class AnswerCounter(Replies):
     parser: str = "default"
     yes: tuple[str, ...] = ()
     no: tuple[str, ...] = ()
-    unparsed: Unparsed = "wrong"
     model: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     read = ("id", "response", "image", "question", "label", "benchmark", "category", "split", "mode", "task", "model")
 
@@ -164,9 +165,13 @@ class AnswerCounter(Replies):
 
     def __post_init__(self) -> None:
         check_choice("parser", self.parser, list(PARSERS))
-        check_choice("unparsed", self.unparsed, ("wrong", "drop"))
-        if not isinstance(benchmark(self.benchmark), YesNoBenchmark):
-            raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: pope, phd, yesno)")
+        known = [each.name for each in benchmarks() if isinstance(each, AnsweredBenchmark)]
+        if self.benchmark not in known:
+            listed = ", ".join(known)
+            raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: {listed})")
+        for name, value in self.options.items():
+            check_choice(f"option of {self.benchmark}", name, list(self._record.options))
+            check_choice(name, value, self._record.options[name])
         parser_of(self.parser, yes=self.yes, no=self.no)  # words that do not fit are found here, not on a worker
 
     @classmethod
@@ -182,13 +187,15 @@ class AnswerCounter(Replies):
         Raises:
             InputError: questions that cannot be read, another benchmark, parser or word.
         """
-        counter = cls(source, benchmark, (), **reading)
+        own = {name: str(value) for name, value in reading.items() if name not in cls.__dataclass_fields__}
+        general: dict[str, Any] = {name: value for name, value in reading.items() if name not in own}
+        counter = cls(source, benchmark, (), options=own, **general)
         return replace(counter, questions=tuple(counter._record.read_questions(sources_of(questions))))
 
     @property
-    def _record(self) -> YesNoBenchmark:
+    def _record(self) -> AnsweredBenchmark:
         found = benchmark(self.benchmark)
-        assert isinstance(found, YesNoBenchmark)
+        assert isinstance(found, AnsweredBenchmark)
         return found
 
     @property
@@ -233,20 +240,19 @@ class AnswerCounter(Replies):
         if len(ways := of_kind(counts, "numbering")) > 1:
             found = " and ".join(sorted(way.decode() for way in ways))
             raise InputError(f"ids are counted {found} in different parts; name the category", path=self.source)
-        answers = self._record.finished(
-            joined(
-                self._matches(counts),
-                self.questions,
-                source=self.source,
-                benchmark=self._named,
-                left_out={category.decode(): n for category, n in of_kind(counts, "left_out").items()},
-                bad_files=bad_files,
-                notes=sorted(note.decode() for note in of_kind(counts, "note")),
-            )
+        return self._record.run_of(
+            self._matches(counts),
+            self.questions,
+            name,
+            parser=parser_identity(self.parser, yes=self.yes, no=self.no),
+            resampling=resampling,
+            source=self.source,
+            benchmark=self._named,
+            left_out={category.decode(): n for category, n in of_kind(counts, "left_out").items()},
+            bad_files=bad_files,
+            notes=sorted(note.decode() for note in of_kind(counts, "note")),
+            **{**{option: values[0] for option, values in self._record.options.items()}, **self.options},
         )
-        identity = parser_identity(self.parser, yes=self.yes, no=self.no)
-        [run] = self._record.runs({name: answers}, parser=identity, unparsed=self.unparsed, resampling=resampling)
-        return run
 
     def _matches(self, counts: Any) -> Matches:
         every = self.answers(counts)

@@ -8,34 +8,38 @@ killed, gives the same table again.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 import numpy as np
 
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
 from ..claims import Claims
 from ..counts import CountBuilder, CountTable
-from ..errors import InputError, InputErrors, MissingExtra, ScapoError
+from ..errors import InputError, InputErrors, MissingExtra, ScapoError, cause
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..io.fields import mixed_models
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from ..metrics.capscore import CaptionScorer, CaptionScores, scores_of
+from ..metrics.chair import ChairScorer, Synonyms, chair_of
+from ..metrics.chair import profile as chair_profile
 from ..oracle import Truth
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
-from ..scoring import Block, Reader, ScoringOptions, Sums, Tally, Work
+from ..scoring import Block, Reader, Scorer, ScoringOptions, Sums, Tally, Work
 from ..vocabulary import Vocabulary
 
 try:
     import pyarrow as pa
 except ImportError:
     raise MissingExtra("formats", "scoring on an engine (pyarrow)") from None
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["KEY", "KIND", "READ", "Counter", "OnBadFile", "Reading", "check_columns", "engine_errors", "merged", "pa"]
 
@@ -58,12 +62,9 @@ WHOLE_FILE = -1
 """The row group of a part that is a whole file."""
 
 
-class Reading(TypedDict, total=False):
-    """How captions are scored, as in :func:`scapo_eval.score`."""
+class Skipping(TypedDict, total=False):
+    """What of captions counts, as in :func:`scapo_eval.score`."""
 
-    vocabulary: Vocabulary | str | Path
-    dopa: TruthGiven | None
-    dopa_vocabulary: Vocabulary | str | Path
     claims: Claims
     skip_bad: bool
     on_unknown_image: OnUnknownImage
@@ -71,7 +72,18 @@ class Reading(TypedDict, total=False):
     drop_unfinished: bool
 
 
+class Reading(Skipping, total=False):
+    """How captions are scored, as in :func:`scapo_eval.score`."""
+
+    vocabulary: Vocabulary | str | Path
+    dopa: TruthGiven | None
+    dopa_vocabulary: Vocabulary | str | Path
+
+
 Result = TypeVar("Result", bound=Run, covariant=True)
+
+Finish = Callable[[Tally, Any, str, Resampling | None, Sequence[str]], Result]
+"""Sums, what counted them, name of the system, how intervals are drawn, notes of the readers -> the run."""
 
 
 @dataclass(frozen=True)
@@ -178,16 +190,18 @@ class Counted(ABC, Generic[Result]):
 
 
 @dataclass(frozen=True)
-class Counter(Counted[CaptionScores]):
+class Counter(Counted[Result]):
     """Turns captions into tables of counts.
 
     Attributes:
         scorer: what is counted.
         options: what becomes of faulty records.
+        finish: makes the run of the sums; a function of a module, which travels by its name.
     """
 
-    scorer: CaptionScorer
+    scorer: Scorer
     options: ScoringOptions
+    finish: Finish[Result]
 
     records = "captions"
     needed = ("image_id", "caption")
@@ -196,33 +210,47 @@ class Counter(Counted[CaptionScores]):
 
     __repr__ = fields_in_short
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         source: str,
         truth: TruthGiven,
         *,
         vocabulary: Vocabulary | str | Path = "coco80",
         dopa: TruthGiven | None = None,
         dopa_vocabulary: Vocabulary | str | Path = "dopa160",
-        claims: Claims = "all",
-        skip_bad: bool = False,
-        on_unknown_image: OnUnknownImage = "error",
-        any_fingerprint: bool = False,
-        drop_unfinished: bool = False,
-    ) -> Counter:
+        **skipping: Unpack[Skipping],
+    ) -> Counter[CaptionScores]:
         """A counter of captions; the arguments are those of :func:`scapo_eval.score`.
 
         Raises:
             InputError: a truth or a vocabulary that cannot be read, or they do not belong together.
         """
-        options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, None, drop_unfinished)
+        options = ScoringOptions(**skipping)
 
         def seen(given: TruthGiven, names: Vocabulary | str | Path) -> Truth:
-            return Truth.of(oracle_of(given), vocabulary_of(names), any_fingerprint=any_fingerprint)
+            return Truth.of(oracle_of(given), vocabulary_of(names), any_fingerprint=options.any_fingerprint)
 
         dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
-        return cls(source, CaptionScorer.of(seen(truth, vocabulary), dagger, options), options)
+        return Counter(source, CaptionScorer.of(seen(truth, vocabulary), dagger, options), options, scores_of)
+
+    @staticmethod
+    def of_chair(
+        source: str,
+        truth: TruthGiven,
+        profile: str = "native",
+        synonyms: Synonyms | str | Path | None = None,
+        vocabulary: Vocabulary | str | Path | None = None,
+        **skipping: Unpack[Skipping],
+    ) -> Counter[Run]:
+        """A counter of CHAIR's objects; the arguments are those of :func:`scapo_eval.chair`.
+
+        Raises:
+            InputError: as for :meth:`of`; an option of another profile.
+            MissingExtra: ``opera`` without NLTK.
+        """
+        options = ScoringOptions(**skipping)
+        reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=options.claims, workers=1)
+        return Counter(source, ChairScorer.of(reader, oracle_of(truth), options), options, chair_of)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -288,10 +316,10 @@ class Counter(Counted[CaptionScores]):
 
     def run(
         self, counts: Any, name: str, *, on_bad_file: OnBadFile = "fail", resampling: Resampling | None = None
-    ) -> CaptionScores:
+    ) -> Result:
         """See :class:`Counted`."""
         notes = [note.decode() for note in of_kind(counts, "note")]
-        return scores_of(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
+        return self.finish(self._tally(counts, on_bad_file), self.scorer, name, resampling, notes)
 
     def _tally(self, counts: Any, on_bad_file: OnBadFile) -> Tally:
         totals = {name.decode(): n for name, n in of_kind(counts, "total").items()}
@@ -332,9 +360,7 @@ def engine_errors(engine: str, errors: tuple[type[Exception], ...]) -> Iterator[
     try:
         yield
     except errors as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        named = (line for line in lines if re.match(r"(?!ray\.|pyspark\.)[\w.]*(Error|Exception): \S", line))
-        raise ScapoError(f"{engine} gave up: {next(named, lines[-1])} (its logs say more)") from error
+        raise ScapoError(f"{engine} gave up: {cause(error)} (its logs say more)") from error
 
 
 def merged(tables: Sequence[Any]) -> Any:

@@ -7,21 +7,14 @@ truth are put into the object store once, and each worker process makes its matc
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any
 
-from ..api import TruthGiven
-from ..errors import MissingExtra, ScapoError, check_choice
-from ..io.records import Given
-from ..metrics.amber import AmberData, Similarity
-from ..metrics.capscore import CaptionScores
-from ..results import Resampling, Run
+from ..errors import MissingExtra, ScapoError
+from ..results import Run
 from ..reward import SubsentenceReward
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 
 try:
     import ray
@@ -30,146 +23,45 @@ try:
 except ImportError:
     raise MissingExtra("ray", "scapo_eval.distributed.ray") from None
 
-from .amber import AmberCounter, AmberReading
-from .answers import AnswerCounter, AnswerReading
-from .batch import TASKS_PER_CPU, Counted, Counter, OnBadFile, Reading, Result, check_columns, engine_errors, summed
-from .files import files_of, name_of, parts_of
+from .batch import TASKS_PER_CPU, Counted, Result, engine_errors, summed
+from .engine import Engine
 from .rewards import check_reward_columns, with_rewards
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
-Recorded = Union["ray.data.Dataset", str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
-"""A Ray Dataset, or files: a path, a pattern, a URI, or several."""
+class RayEngine(Engine["ray.data.Dataset"]):
+    """Ray Data; its functions are those of this module."""
 
+    kind = ray.data.Dataset
 
-def score(
-    captions: Recorded,
-    *,
-    truth: TruthGiven,
-    name: str | None = None,
-    workers: int | None = None,
-    on_bad_file: OnBadFile = "fail",
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
-    **reading: Unpack[Reading],
-) -> CaptionScores:
-    """Cap. Score, Hal. and Cover Rate and CHAIR of captions, counted on a Ray cluster.
+    def columns(self, data: ray.data.Dataset) -> list[str]:
+        """See :class:`Engine`."""
+        with _ray_errors():  # it may take a first block
+            return list(data.columns() or [])
 
-    The counts are those of :func:`scapo_eval.score` over the same captions, whatever the blocks, workers and retries.
+    def select(self, data: ray.data.Dataset, names: Sequence[str]) -> ray.data.Dataset:
+        """See :class:`Engine`."""
+        return data.select_columns(list(names))
 
-    Args:
-        captions: a Ray Dataset with the columns ``image_id`` and ``caption`` (``id`` and ``model`` are read, too); or
-            files of any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a URI
-            (``s3://bucket/captions/*.jsonl``), or several. Workers open the files, so every node must see them.
-        truth: what is in the images.
-        name: of the system; by default the file's, the pattern's folder, or ``captions``.
-        workers: tasks at a time; None: as many as the cluster has processors for.
-        on_bad_file: a file that cannot be read is an error that names it, or is left out, counted and named.
-        resamples, seed: of the intervals.
-        reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
-            ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
-
-    Raises:
-        InputErrors, InputError: faults by file and line.
-        ScapoError: Ray gave up (workers killed again and again, the cluster lost).
-    """
-    counter = Counter.of(_source(captions), truth, **reading)
-    return _run(captions, counter, name, workers, on_bad_file, Resampling(resamples, seed))
-
-
-def answers(
-    answers: Recorded,
-    *,
-    benchmark: str,
-    questions: Given | Sequence[str | os.PathLike[str]],
-    name: str | None = None,
-    workers: int | None = None,
-    on_bad_file: OnBadFile = "fail",
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
-    **reading: Unpack[AnswerReading],
-) -> Run:
-    """POPE, PhD or any yes/no questions, on a Ray cluster.
-
-    The run is that of :func:`scapo_eval.pope`, ``phd`` or ``yesno`` over the same answers. A question that is answered
-    in two files, or twice in a data set, is refused: nobody can tell which answer is the first.
-
-    Args:
-        answers: a Ray Dataset with the columns ``id`` and ``response`` (and others of own answers, docs/data.md); or
-            files of any layout that those functions read, as for :func:`score`. A file is read by one worker.
-        benchmark: whose questions they answer: ``pope``, ``phd`` or ``yesno``.
-        questions: question files, or records, as for :func:`scapo_eval.pope`.
-        name, workers, on_bad_file, resamples, seed: as for :func:`score`.
-        reading: ``parser``, ``yes``, ``no``, ``unparsed``, ``model``, as for :func:`scapo_eval.pope`.
-
-    Raises:
-        InputErrors, InputError: faults by file and line.
-        ScapoError: Ray gave up.
-    """
-    counter = AnswerCounter.of(_source(answers), benchmark, questions, **reading)
-    return _run(answers, counter, name, workers, on_bad_file, Resampling(resamples, seed))
-
-
-def amber(
-    responses: Recorded,
-    *,
-    data: AmberData | str | Path,
-    similarity: Similarity | str = "none",
-    name: str | None = None,
-    workers: int | None = None,
-    on_bad_file: OnBadFile = "fail",
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
-    **reading: Unpack[AmberReading],
-) -> Run:
-    """AMBER's metrics, on a Ray cluster; the run is that of :func:`scapo_eval.amber`.
-
-    Args:
-        responses: a Dataset with the columns ``id`` and ``response``; or files, as for :func:`answers`.
-        data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
-        name, workers, on_bad_file, resamples, seed: as for :func:`score`.
-        similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for :func:`scapo_eval.amber`.
-
-    Raises:
-        InputErrors, InputError: faults by file and line; an item that is answered twice (as for :func:`answers`).
-        ScapoError: Ray gave up.
-    """
-    counter = AmberCounter.of(_source(responses), data, similarity, **reading)
-    return _run(responses, counter, name, workers, on_bad_file, Resampling(resamples, seed))
-
-
-def _source(records: Recorded) -> str:
-    return "<Dataset>" if isinstance(records, ray.data.Dataset) else name_of(records)
-
-
-def _run(
-    records: Recorded,
-    counter: Counted[Result],
-    name: str | None,
-    workers: int | None,
-    on_bad_file: OnBadFile,
-    resampling: Resampling,
-) -> Result:
-    check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
-    of_files = not isinstance(records, ray.data.Dataset)
-    if isinstance(records, ray.data.Dataset):
-        names = _columns(records)
-        check_columns(names, counter.needed)
-        data = records.select_columns([name for name in names if name in counter.read])
-    else:
-        parts = parts_of(files_of(records), row_groups=counter.row_groups).to_pylist()
+    def spread(self, parts: Any) -> ray.data.Dataset:
+        """See :class:`Engine`."""
         most = TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
-        data = ray.data.from_items(parts, override_num_blocks=max(1, min(len(parts), most)))
-    tables = data.map_batches(
-        _count,
-        fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
-        batch_format="pyarrow",
-        batch_size=None,
-        concurrency=workers,
-    )
-    name = name or (counter.source if of_files else counter.records)
-    return counter.run(_summed(tables, counter), name, on_bad_file=on_bad_file, resampling=resampling)
+        return ray.data.from_items(parts.to_pylist(), override_num_blocks=max(1, min(parts.num_rows, most)))
+
+    def counts(self, data: ray.data.Dataset, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
+        """See :class:`Engine`; summed while they arrive."""
+        tables = data.map_batches(
+            _count,
+            fn_kwargs={"counter": ray.put(counter), "of_files": of_files},
+            batch_format="pyarrow",
+            batch_size=None,
+            concurrency=workers,
+        )
+        with _ray_errors():
+            return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
+
+
+_engine = RayEngine()
+score, chair, answers, amber = _engine.score, _engine.chair, _engine.answers, _engine.amber
 
 
 @contextmanager
@@ -223,7 +115,7 @@ def reward(
         InputError: a column is not found, or one of the new ones is there already; when consumed, faulty rows (unless
             the reward is made with ``on_error="zero"``).
     """
-    check_reward_columns(_columns(responses), image_id, response)
+    check_reward_columns(_engine.columns(responses), image_id, response)
     return responses.map_batches(
         _reward,
         fn_kwargs={"reward": ray.put(reward), "image_id": image_id, "response": response},
@@ -246,17 +138,6 @@ def _count(batch: Any, counter: Any, of_files: bool) -> Any:
 
 def _reward(batch: Any, reward: Any, image_id: str, response: str) -> Any:
     return with_rewards(_get(reward), batch, image_id, response)
-
-
-def _summed(tables: ray.data.Dataset, counter: Counted[Run]) -> Any:
-    """All tables of counts, summed while they arrive."""
-    with _ray_errors():
-        return summed([counter.schema.empty_table()], tables.iter_batches(batch_format="pyarrow", batch_size=None))
-
-
-def _columns(data: ray.data.Dataset) -> list[str]:
-    with _ray_errors():  # it may take a first block
-        return list(data.columns() or [])
 
 
 def _ray_errors() -> AbstractContextManager[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ..errors import InputError, ScapoError
-from ..io.files import dump_json
+from ..io.json_text import dump_json
 
 Item = TypeVar("Item")
 
@@ -152,6 +152,18 @@ def without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: "***" if _SECRET.search(str(k)) else without_secrets(inner) for k, inner in value.items()}
     return [without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def secrets_of(value: Any, named: bool = False) -> Iterator[str]:
+    """The texts that :func:`without_secrets` leaves out; all of them if the value itself is ``named`` so."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from secrets_of(inner, named or _SECRET.search(str(key)) is not None)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from secrets_of(inner, named)
+    elif named and isinstance(value, str):
+        yield value
 
 
 OnCompletion = Callable[[Request, Completion], None]

@@ -21,9 +21,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import MissingExtra, ScapoError
 from ..io.fields import message_text
-from ..io.files import dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, Sampling, without_secrets
+from .base import CHOICES, Completion, OnCompletion, Request, Sampling, secrets_of, without_secrets
 
 if TYPE_CHECKING:
     import aiohttp
@@ -101,7 +101,8 @@ class OpenAIEngine:
             self._headers["Authorization"] = f"Bearer {api_key}"
         elif login:
             self._headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        secrets = (api_key, login.partition(":")[2], self._headers.get("Authorization", "").partition(" ")[2])
+        sent = self._headers.get("Authorization", "").partition(" ")[2]
+        secrets = (api_key, login.partition(":")[2], sent, *secrets_of(extra))
         self._secrets = [secret.encode() for secret in secrets if len(secret) >= _SHORTEST_SECRET]
         self._concurrency = concurrency
         self._bucket = _TokenBucket(rate) if rate else None
@@ -268,7 +269,7 @@ class OpenAIEngine:
         return Completion(error=message)
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
-        """The body of a reply, without the key where a server repeats it; ValueError where it is too long."""
+        """The body of a reply, without keys where a server repeats them; ValueError where it is too long."""
         parts, size = [], 0
         async for part in reply.content.iter_chunked(1 << 16):
             parts.append(part)
@@ -387,6 +388,8 @@ def _split_url(url: str) -> tuple[str, str]:
         host, login = parts.netloc.rpartition("@")[2], f"{parts.username or ''}:{parts.password or ''}"
     except ValueError:
         raise ScapoError("not a valid address of a server (--base-url)") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ScapoError("not a valid address of a server (--base-url): it begins with http:// or https://")
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), unquote(login) if login != ":" else ""
 
 

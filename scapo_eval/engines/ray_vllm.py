@@ -11,8 +11,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import InputError, MissingExtra, ScapoError
-from ..io.files import dump_json, parse_json
+from ..errors import InputError, MissingExtra, ScapoError, cause
+from ..io.json_text import dump_json, parse_json
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, weights_hash
 
@@ -84,7 +84,10 @@ class RayVllmEngine:
             **self._config,
             prepare_multimodal_stage={"enabled": sees, "chat_template_content_format": "openai"},
         )
-        process = llm.build_processor(config, preprocess=prepared, postprocess=completed)
+        try:
+            process = llm.build_processor(config, preprocess=prepared, postprocess=completed)
+        except ImportError as error:  # Ray looks for torch and transformers here, for vLLM on the workers
+            raise MissingExtra("ray-llm", f"the engine ray ({error})") from None
         rows = [{"n": n, "request": self._row(request, sees)} for n, request in enumerate(chunk)]
         missing = set(range(len(chunk)))
         try:
@@ -94,7 +97,7 @@ class RayVllmEngine:
                     missing.remove(n)
                     done(chunk[n], _completion(row, chunk[n]))
         except self._ray.exceptions.RayError as error:
-            raise ScapoError(f"Ray gave up ({_first_line(error)}); run the same command again") from None
+            raise ScapoError(f"Ray gave up ({cause(error)[:300]}); run the same command again") from None
         for n in sorted(missing):
             done(chunk[n], Completion(error="Ray returned nothing for it"))
 
@@ -151,7 +154,3 @@ def _completion(row: Mapping[str, Any], request: Request) -> Completion:
         prompt_tokens=int(row["prompt_tokens"]) or None,
         completion_tokens=made,
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -12,10 +12,11 @@ from typing import Any
 
 from ..benchmark import benchmarks
 from ..engines import Request, Sampling
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from ..io.captions_foreign import read_foreign_captions
 from ..io.fields import find_image, id_in
-from ..io.files import FaultList, display_name, iter_records
+from ..io.files import display_name
+from ..io.json_text import iter_records
 from ..metrics.questions import image_key
 from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
 from .runner import Session, Tally, now, write_card, write_rows

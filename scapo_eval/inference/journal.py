@@ -16,7 +16,8 @@ import msgspec
 
 from ..engines import Completion
 from ..errors import InputError
-from ..io.files import MAX_LINE, dump_json, parse_json
+from ..io.json_text import dump_json, parse_json
+from ..io.limits import MAX_LINE
 
 SUFFIX = ".journal"
 

@@ -16,10 +16,10 @@ import orjson
 
 from ..answers import contains, first_word
 from ..engines import Completion, Request, Sampling, Turn
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..io.containers import open_rows
 from ..io.fields import IMAGE_KEYS, find_image, image_of
-from ..io.files import FaultList, display_name
+from ..io.files import display_name
 from ..metrics.mmhal import TOP_RATING
 from ..segment import split_subsentences
 from ..signature import digest

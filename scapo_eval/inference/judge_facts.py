@@ -17,11 +17,12 @@ from typing import Any, Literal
 import orjson
 
 from ..engines import Completion, Request, Sampling, Turn
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
 from ..io.containers import open_rows
 from ..io.fields import IMAGE_KEYS, find_image, image_of, optional_text
-from ..io.files import FaultList, display_name, json_type, read_bytes
+from ..io.files import display_name, read_bytes
+from ..io.json_text import json_type
 from ..signature import digest
 from .judge import AnswerToJudge, ask_until_read
 from .judge_prompts import fill

@@ -20,7 +20,8 @@ import msgspec
 import orjson
 
 from ..errors import InputError
-from ..io.files import atomic_write, convert_as, dump_json, iter_lines, parse_json, read_as, refuse_replacing
+from ..io.files import atomic_write, iter_lines, refuse_replacing
+from ..io.json_text import convert_as, dump_json, parse_json, read_as
 from ..signature import digest
 from .journal import SUFFIX
 

@@ -13,7 +13,7 @@ from ..errors import UNFIT, InputError, InputErrors, short_repr, unfit
 from ..ids import canonical_image_id
 from ..io.containers import open_rows
 from ..io.fields import find_image, image_id_in
-from ..io.files import iter_records, read_json
+from ..io.json_text import iter_records, read_json
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from ..api import oracle_of, vocabulary_of
 from ..claims import Claims
-from ..errors import InputError, MissingExtra
+from ..errors import FaultList, InputError, MissingExtra
 from ..io.captions import captions_of
-from ..io.files import FaultList
 from ..metrics.capscore import CaptionScorer, capscore_metrics
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions

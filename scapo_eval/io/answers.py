@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from ..types import Answer
 from .containers import OnError, Warn, warn_user
 from .fields import mixed_models
-from .files import FaultList
 from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Source, lmms_doc_id, open_source, wrong_kind
 from .records import Readable
 

@@ -19,25 +19,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, InputErrors
+from ..errors import FaultList, InputError, InputErrors
 from ..ids import canonical_image_id
 from ..reprs import fields_in_short
 from .captions_foreign import captions_of as foreign_captions_of
 from .containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
 from .fields import mixed_models, split_by_import
-from .files import (
-    FaultList,
-    display_name,
-    dump_json,
-    is_stream,
-    iter_line_blocks,
-    json_fault,
-    json_type,
-    parse_array,
-    parse_json,
-    split_lines,
-)
+from .files import display_name, is_stream, iter_line_blocks, split_lines
 from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .json_text import dump_json, json_fault, json_type, parse_array, parse_json
 from .parquet import open_parquet
 from .records import Readable, Records
 

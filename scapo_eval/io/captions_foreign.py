@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from .containers import OnError, Warn, warn_user
 from .fields import mixed_models
-from .files import FaultList
 from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
 
 

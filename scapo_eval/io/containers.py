@@ -17,17 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from ..errors import InputError, MissingExtra
-from .files import (
-    STDIN,
-    check_decoded,
-    decoding,
-    display_name,
-    iter_records,
-    not_utf8,
-    open_bytes,
-    read_bytes,
-    read_json,
-)
+from .files import STDIN, decoding, display_name, not_utf8, open_bytes, read_bytes
+from .json_text import iter_records, read_json
+from .limits import check_decoded
 from .parquet import MAGIC, open_parquet
 from .records import Readable, Records
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..ids import canonical_image_id
-from .files import json_type
+from .json_text import json_type
 
 Record = Mapping[str, Any]
 

@@ -30,7 +30,7 @@ from .fields import (
     required,
     text_in,
 )
-from .files import parse_json
+from .json_text import parse_json
 from .records import Readable
 
 AnswerOf = Callable[[Record, int], Answer]

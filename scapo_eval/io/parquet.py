@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import InputError, MissingExtra, short_repr
-from .files import check_decoded, decoding, display_name, is_remote, is_stream, open_remote, read_bytes
+from .files import decoding, display_name, is_remote, is_stream, open_remote, read_bytes
+from .limits import check_decoded
 
 MAGIC = b"PAR1"
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ..benchmark import metric_set_of
 from ..errors import InputError, short_repr
 from ..signature import Signature
-from .files import json_type
 from .harness_results import FINISHED
+from .json_text import json_type
 
 
 def check_results(document: Mapping[str, Any]) -> None:

@@ -7,8 +7,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import InputError
-from .files import STDIN, FaultList, display_name, is_remote, iter_records, read_bytes
+from ..errors import FaultList, InputError
+from .files import STDIN, display_name, is_remote, read_bytes
+from .json_text import iter_records
 from .records import Readable, Records
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns

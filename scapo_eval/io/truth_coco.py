@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .files import json_fault, parse_json
+from .json_text import json_fault, parse_json
 from .truth_columns import TruthColumns, columns_of_cells, refuse_duplicates
 
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what an array holds

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, short_repr
+from ..errors import FaultList, InputError, short_repr
 from ..ids import canonical_image_id
 from ..reprs import fields_in_short
 from ..types import LabelSet
-from .files import FaultList, json_type
+from .json_text import json_type
 
 MAX_CELLS = 2**31
 """Cells of a matrix that is built in memory (2 GiB)."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from .files import FaultList, atomic_write, dump_json, json_fault, json_type, parse_json, records_of
+from ..errors import FaultList, InputError
+from .files import atomic_write
+from .json_text import dump_json, json_fault, json_type, parse_json, records_of
 from .truth_columns import TruthColumns, TruthRows
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, MissingExtra, short_repr
 from .containers import check_archive
-from .files import atomic_write, decoding, dump_json, parse_json
+from .files import atomic_write, decoding
+from .json_text import dump_json, parse_json
 from .mapped import stored_array
 from .parquet import Parquet, check_parquet
 from .truth_columns import TruthColumns, columns_of_matrix

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UNFIT, InputError, short_repr, unfit
+from ..errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..ids import canonical_image_id
 from .containers import Row, table_rows
-from .files import FaultList, display_name, json_type, read_bytes
+from .files import display_name, read_bytes
+from .json_text import json_type
 from .truth_columns import TruthColumns, TruthRows, columns_of_cells, sorted_unique
 
 _PRESENT = {

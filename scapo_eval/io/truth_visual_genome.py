@@ -8,8 +8,7 @@ from array import array
 import msgspec
 import numpy as np
 
-from ..errors import InputError
-from .files import FaultList
+from ..errors import FaultList, InputError
 from .truth_columns import TruthColumns, columns_of_cells
 
 _HEAD = 1 << 20

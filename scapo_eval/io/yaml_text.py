@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import InputError, short_repr
-from .files import MAX_LINE
+from .limits import MAX_LINE
 
 MAX_DEPTH = 20
 """Levels of lists and mappings."""

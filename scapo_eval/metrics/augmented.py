@@ -9,7 +9,8 @@ from ..answers import PARSERS, parser
 from ..benchmark import benchmark
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
-from ..io.files import STDIN, iter_records
+from ..io.files import STDIN
+from ..io.json_text import iter_records
 from ..results import Resampling, Run
 from .amber import ANSWERS, Amber, AmberData, read_responses
 from .yesno import YesNoBenchmark, part_of, yesno_metrics

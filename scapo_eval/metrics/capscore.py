@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ..benchmark import Benchmark
 from ..claims import Claims
 from ..columns import MentionColumns
-from ..errors import InputError, InputErrors
+from ..errors import FaultList, InputError, InputErrors
 from ..io.captions import Captions, caption_blocks
-from ..io.files import FaultList, display_name, is_stream
+from ..io.files import display_name, is_stream
 from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from ..ids import canonical_image_id
 from ..io.containers import Row, Warn, open_rows, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
-from ..io.files import STDIN, FaultList, display_name, json_type, read_json
+from ..io.files import STDIN, display_name
+from ..io.json_text import json_type, read_json
 from ..metric import Floats, Formula, MetricSet, Sums, divide, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run

@@ -14,11 +14,12 @@ import numpy as np
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import UNFIT, InputError, short_repr, unfit
+from ..errors import UNFIT, FaultList, InputError, short_repr, unfit
 from ..ids import canonical_image_id
 from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
-from ..io.files import FaultList, display_name, json_type
+from ..io.files import display_name
+from ..io.json_text import json_type
 from ..metric import Formula, MetricSet, divide, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run

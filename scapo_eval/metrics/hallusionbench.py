@@ -12,23 +12,23 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ..answers import Parser, parse_label
-from ..benchmark import Benchmark
 from ..counts import CountTable
-from ..errors import UNFIT, InputError, unfit
-from ..io.containers import Warn, warn_user
-from ..io.files import FaultList, display_name, iter_records
+from ..errors import UNFIT, FaultList, InputError, unfit
+from ..io.containers import Warn, open_rows, warn_user
+from ..io.files import display_name
 from ..io.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
+from ..io.json_text import iter_records
 from ..io.records import Readable
 from ..metric import MetricSet, Sums, divide, ratio
 from ..results import Resampling, Run
 from ..signature import Signature, digest
 from ..types import Answer
-from .join import Graded, JoinedAnswers, join
+from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, joined, match
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question
 
@@ -109,7 +109,7 @@ def read_questions(paths: Iterable[Readable]) -> list[Question]:
     faults = FaultList()
     questions: dict[str, Question] = {}
     for path in paths:
-        for line, record in iter_records(path):
+        for line, record in open_rows(path):
             try:
                 question = _question(record)
             except UNFIT as error:
@@ -164,24 +164,51 @@ def read_hallusionbench(
         InputError, InputErrors: see :func:`~scapo_eval.metrics.join.join`; ids that are not HallusionBench's.
     """
     source, answers = answers_to("hallusionbench", path, model=model, warn=warn)
-    answers = [replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers]
+    answers = list(keyed(answers).answers)
     asked = _own_questions(answers, source) if questions is None else list(questions)
     notes = [OWN_LABELS] if questions is None else []
-    answered = {answer.id for answer in answers}
-    without = {question.id for question in asked if Place.of(question.id).text_only}
-    left = 0
-    if text_only == "out" or (text_only == "auto" and not without & answered):
-        asked = [question for question in asked if question.id not in without]
-        kept = [answer for answer in answers if answer.id not in without]
-        left, answers = len(answers) - len(kept), kept
-        what = f"{len(asked):,} questions, without the {len(without):,} that are asked without a figure"
-        notes += [what if without else f"{len(asked):,} questions, none of them without a figure"]
+    found = match(answers, Index(asked), parse, benchmark="hallusionbench")
+    return joined_answers(found, asked, text_only=text_only, source=source, notes=notes)
+
+
+def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
+    """Answers by their one id alone: figures of edited versions share names."""
+    return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
+
+
+def joined_answers(
+    found: Matches,
+    questions: Sequence[Question],
+    *,
+    text_only: TextOnly,
+    source: str,
+    notes: Sequence[str] = (),
+    **more: Any,
+) -> JoinedAnswers:
+    """All of a system's answers with their questions, or with those that have a figure.
+
+    Args:
+        found: of all answers.
+        questions: all of the benchmark.
+        text_only: whether questions without a figure count.
+        source, notes, more: as for :func:`~scapo_eval.metrics.join.joined`.
+
+    Raises:
+        InputError: as there; nothing without a figure is asked where that is to count.
+    """
+    without = {k for k, question in enumerate(questions) if Place.of(question.id).text_only}
+    if text_only == "out" or (text_only == "auto" and without.isdisjoint(found.question)):
+        kept = [k for k, question in enumerate(questions) if k not in without]
+        left = sum(question in without for question in found.question)
+        found, questions = found.among(kept), [questions[k] for k in kept]
+        what = f"{len(kept):,} questions, without the {len(without):,} that are asked without a figure"
+        note = what if without else f"{len(kept):,} questions, none of them without a figure"
     elif not without:
         raise InputError("no question is asked without a figure, so --text-only in has nothing to count", path=source)
     else:
-        notes += [f"{len(asked):,} questions, {len(without):,} of them asked without a figure"]
-    found = join(answers, asked, parse, source=source, benchmark="hallusionbench", notes=notes)
-    return replace(found, unknown=found.unknown + left)
+        note, left = f"{len(questions):,} questions, {len(without):,} of them asked without a figure", 0
+    answers = joined(found, questions, source=source, notes=[*notes, note], **{"benchmark": "hallusionbench", **more})
+    return replace(answers, unknown=answers.unknown + left)
 
 
 def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
@@ -290,6 +317,7 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
             **{"asked" if own else "questions": asked},
             ids=digest(table.image_ids),
             missing=answers.counts["missing"],
+            bad_files=answers.bad_files or None,
         ),
         metric_set=metrics,
         table=table,
@@ -352,9 +380,28 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     )
 
 
-BENCHMARK = Benchmark(
+def _run_of(
+    found: Matches,
+    questions: Sequence[Question],
+    name: str,
+    *,
+    parser: str,
+    resampling: Resampling,
+    text_only: TextOnly,
+    **said: Any,
+) -> Run:
+    answers = joined_answers(found, questions, text_only=text_only, **said)
+    [run] = hallusionbench_runs({name: answers}, parser=parser, resampling=resampling)
+    return run
+
+
+BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
     metric_set=lambda columns: metrics_of(_groups_in(columns)),
+    read_questions=read_questions,
+    keyed=keyed,
+    options={"text_only": get_args(TextOnly)},
+    run_of=_run_of,
     headline=("a_acc", "f_acc", "q_acc", "average"),
     recognizes=_recognizes,
     prompts=_prompts,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..answers import Parser, Said, contains, parse_label
+from ..benchmark import Benchmark
 from ..errors import InputError
+from ..io.records import Readable
 from ..reprs import fields_in_short
+from ..results import Run
 from ..scoring import bad_file_notes
 from ..types import Answer
 from .provenance import benchmark_of, hint
@@ -103,6 +106,19 @@ class Matches:
 
     __repr__ = fields_in_short
 
+    def among(self, questions: Sequence[int]) -> Matches:
+        """Of the answers to these questions, at their new positions; strangers stay."""
+        position = {question: k for k, question in enumerate(questions)}
+        kept = [k for k, question in enumerate(self.question) if question in position]
+        return replace(
+            self,
+            question=[position[self.question[k]] for k in kept],
+            said=[self.said[k] for k in kept],
+            decided=[self.decided[k] for k in kept],
+            relabeled=[self.relabeled[k] for k in kept],
+            answers=[self.answers[k] for k in kept] if self.answers else [],
+        )
+
 
 SAYS: tuple[Said | None, ...] = (None, "no", "yes")
 
@@ -160,6 +176,35 @@ class Keyed:
 
 KeyedBy = Callable[[Sequence[Answer], "Index", str], Keyed]
 """Answers, the questions and the file's name -> the answers, ready to be joined."""
+
+
+RunOf = Callable[..., Run]
+"""What was found of all answers, all questions and a system's name -> its run.
+
+By name: ``parser`` (of the rule that read the answers, for the signature), ``resampling``, the benchmark's own options,
+and the other arguments of :func:`joined`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredBenchmark(Benchmark):
+    """A benchmark of questions that are answered yes or no, whose answers are found one by one (:func:`match`).
+
+    Attributes:
+        read_questions: question files -> questions with their truth.
+        keyed: what of some answers is joined with questions, and how.
+        options: what else decides a run -> its values, the first by default.
+        run_of: makes the run of what was found.
+        truth_option: the option of its verb that takes the question files.
+    """
+
+    read_questions: Callable[[Sequence[Readable]], list[Question]]
+    keyed: KeyedBy
+    options: Mapping[str, Sequence[str]]
+    run_of: RunOf
+    truth_option: str = "--questions"
+
+    __repr__ = fields_in_short
 
 
 def join_keyed(

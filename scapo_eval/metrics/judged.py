@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..io.containers import Row, Warn, first_bytes, open_rows
-from ..io.files import FaultList, display_name, read_json
+from ..io.files import display_name
+from ..io.json_text import read_json
 from ..signature import digest
 from .provenance import file_looks_like
 

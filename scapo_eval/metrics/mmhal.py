@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
 from ..counts import CountBuilder
-from ..errors import UNFIT, InputError, unfit
+from ..errors import UNFIT, FaultList, InputError, unfit
 from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
-from ..io.files import FaultList, display_name, iter_records, json_type
+from ..io.files import display_name
+from ..io.json_text import iter_records, json_type
 from ..metric import MetricSet, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..errors import InputError, ScapoError
+from ..errors import FaultList, InputError, ScapoError
 from ..io.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..io.containers import OnError, Warn, open_rows
-from ..io.files import STDIN, FaultList, display_name, iter_records, json_type
+from ..io.files import STDIN, display_name
+from ..io.json_text import iter_records, json_type
 from ..io.records import Readable
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle, Truth

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..answers import Parser, Said
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
 from ..io.containers import Warn, warn_user
-from ..io.files import FaultList, display_name, iter_records
+from ..io.files import display_name
+from ..io.json_text import iter_records
 from ..io.records import Readable
 from ..metric import Floats, Formula, MetricSet, harmonic_mean
 from ..prompts import with_context

@@ -15,7 +15,8 @@ from typing import Any
 from ..answers import Parser
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
-from ..io.files import display_name, iter_records
+from ..io.files import display_name
+from ..io.json_text import iter_records
 from ..io.records import Readable
 from ..metric import MetricSet
 from ..types import Answer

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answers import Said, parse_label
-from ..errors import InputError
+from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
-from ..io.files import FaultList, display_name, iter_records
+from ..io.containers import open_rows
+from ..io.files import display_name
 from ..io.records import Readable
 from ..reprs import fields_in_short
 from ..types import Answer
@@ -138,8 +139,8 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
     """A file of questions with labels: POPE's, or own yes/no records.
 
     Args:
-        path: JSON Lines, a JSON array or records in memory of ``{"question_id" or "id", "label" or "answer"}``
-            and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
+        path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or
+            "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
         category: of every question whose record names none.
 
     Returns:
@@ -151,7 +152,7 @@ def read_questions(path: Readable, category: str | None = None) -> list[Question
     source = display_name(path)
     faults = FaultList()
     questions: dict[str, Question] = {}
-    for line, record in iter_records(path):
+    for line, record in open_rows(path):
         try:
             question = _question(record, category)
         except ValueError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..signature import Signature, digest
 from ..types import Answer
-from .join import Graded, Index, JoinedAnswers, Keyed, KeyedBy, join, join_keyed
+from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, RunOf, join, join_keyed, joined
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
 
@@ -225,33 +225,45 @@ class ReadAnswers(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class YesNoBenchmark(Benchmark):
+class YesNoBenchmark(AnsweredBenchmark):
     """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
 
     Attributes:
         metrics_of: groups -> metric set.
         group_of: question -> its group.
-        read_questions: question files -> questions with their truth.
         read_answers: reads and joins one file of answers.
-        keyed: what of them is joined with questions, and how.
         finished: adds notes to joined answers.
-        truth_option: the option of its verb that takes the question files.
     """
 
     metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
+    options: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"unparsed": get_args(Unparsed)})
+    run_of: RunOf = field(init=False)
     metrics_of: Callable[[Sequence[str]], MetricSet]
-    read_questions: Callable[[Sequence[Readable]], list[Question]]
     read_answers: ReadAnswers
-    keyed: KeyedBy
     finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
     group_of: GroupOf = part_of
-    truth_option: str = "--questions"
 
     __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
         Benchmark.__post_init__(self)
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
+        object.__setattr__(self, "run_of", self._run_of)
+
+    def _run_of(
+        self,
+        found: Matches,
+        questions: Sequence[Question],
+        name: str,
+        *,
+        parser: str,
+        resampling: Resampling,
+        unparsed: Unparsed,
+        **said: Any,
+    ) -> Run:
+        answers = self.finished(joined(found, questions, **said))
+        [run] = self.runs({name: answers}, parser=parser, unparsed=unparsed, resampling=resampling)
+        return run
 
     def runs(
         self,

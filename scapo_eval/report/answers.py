@@ -18,8 +18,9 @@ from ..ids import canonical_image_id
 from ..io.answers import answers_of
 from ..io.containers import Warn
 from ..io.fields import find_image, optional_text
-from ..io.files import STDIN, iter_records
+from ..io.files import STDIN
 from ..io.formats import kind_of, open_source
+from ..io.json_text import iter_records
 from ..metrics.augmented import AUGMENTED
 from ..metrics.join import Graded
 from ..metrics.judged import judged_records

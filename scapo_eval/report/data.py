@@ -21,7 +21,7 @@ from ..columns import MentionColumns
 from ..counts import CountBuilder, CountTable
 from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
-from ..io.files import iter_records
+from ..io.json_text import iter_records
 from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics

@@ -25,7 +25,7 @@ from .. import __version__
 from ..claims import USES
 from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
-from ..io.files import dump_json
+from ..io.json_text import dump_json
 from ..matcher import AliasMatcher
 from ..metric import MetricSet
 from ..metrics.facts import claim_rows

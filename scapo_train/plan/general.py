@@ -91,7 +91,7 @@ def _peaks(
         for parameter in vlm.parameters():  # sharded ones are computed with in the dtype of the computation
             parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
     with FakeTensorMode():
-        _without_data(language_model)
+        without_data(language_model)
         if checkpointing:
             keep_inputs_only(vlm)
         known = [*language_model.parameters(), *language_model.buffers()]
@@ -110,7 +110,7 @@ def _peaks(
                 found = language_model(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
             return found.last_hidden_state
 
-        with _Alive(known) as alive:
+        with Alive(known) as alive:
             language_model.train()
             last = hidden()
             forward, kept = alive.peak, alive.now
@@ -118,13 +118,13 @@ def _peaks(
             last.sum().backward()
             backward = alive.peak
             del last
-        with _Alive(known) as alive, torch.no_grad():
+        with Alive(known) as alive, torch.no_grad():
             language_model.eval()
             hidden()
         return Peaks(forward, kept, backward, alive.peak)
 
 
-def _without_data(module: nn.Module) -> None:
+def without_data(module: nn.Module) -> None:
     """Gives a module on the meta device tensors of the present mode, on the CPU: autocast knows no meta device."""
     for each in module.modules():
         for tensors in (each._parameters, each._buffers):
@@ -136,7 +136,7 @@ def _without_data(module: nn.Module) -> None:
                     tensors[name] = fake
 
 
-class _Alive(TorchDispatchMode):
+class Alive(TorchDispatchMode):
     """Counts the bytes of tensors that operations have made and that are still there."""
 
     def __init__(self, known: list[Tensor]) -> None:

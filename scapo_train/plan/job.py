@@ -153,7 +153,7 @@ class Job:
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        targets(self.config.lora, self.shape.linear)
+        targets(self.config.lora, [*self.shape.linear, *self.shape.stacks])
         prompts, parallel = self.config.data.prompts_per_step, self.config.rollout.tensor_parallel
         if self.config.model.dtype == "float64":
             raise ScapoError("model.dtype = float64 is for comparing computations: a plan knows bfloat16 and float32")
@@ -241,6 +241,7 @@ class Share:
         kl: whether there is a reference.
         lora: whether the model is frozen and adapters are trained, which need no reference model.
         adapters: number of parameters of adapters.
+        stack_adapters: of these, those of experts.
         trained: number of parameters that the optimizer changes.
         prompts: prompts of a step.
         responses: responses of a step.
@@ -260,6 +261,7 @@ class Share:
         self.kl = job.pairs or config.loss.kl > 0
         self.lora = config.lora.rank > 0
         self.adapters = self.shape.adapters(config.lora)
+        self.stack_adapters = self.shape.stack_adapters(config.lora)
         self.trained = self.adapters if self.lora else self.shape.language
         self.picture = job.picture
         self.image_tokens, self.prompt_tokens = self.picture.tokens, self.picture.tokens + job.work.prompt_tokens

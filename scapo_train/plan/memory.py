@@ -110,9 +110,10 @@ class Memory(Share):
         layer, chunk = self._saved(batch), self._chunk(batch)
         kept = shape.layers * (batch.tokens * stream * shape.hidden if checkpointing else layer)
         norm = 25 * batch.tokens * shape.hidden
-        backward = batch.tokens * (2 * b * shape.inner + 2.5 * shape.hidden)
+        backward = self._through_mlp(batch.tokens)
         output, gradient = self._output()
-        trained_layer = self.adapters / shape.layers if self.lora else shape.layer
+        own_adapters = (self.adapters - self.stack_adapters) / shape.layers
+        trained_layer = own_adapters if self.lora else shape.layer - shape.stacked
         copies, waiting, reduced, last = self._copies(output, gradient)
         # autocast frees its copies after the forward pass
         own, lasting = (output if self.autocast else 0.0), (0.0 if checkpointing and not self.sharded else copies)
@@ -158,8 +159,9 @@ class Memory(Share):
         if self.sharded:
             return self.value_bytes * (shape.language + self.adapters)
         if self.lora:
-            return self.value_bytes * self.adapters if self.autocast else 0
-        return self.value_bytes * (shape.language - shape.embedding * (not shape.tied)) if self.autocast else 0
+            return self.value_bytes * (self.adapters - self.stack_adapters) if self.autocast else 0
+        cast = shape.language - shape.embedding * (not shape.tied) - shape.stacked * shape.layers
+        return self.value_bytes * cast if self.autocast else 0
 
     def _saved(self, batch: Pass) -> float:
         """Bytes that a decoder layer's forward pass keeps for its backward pass."""
@@ -174,11 +176,15 @@ class Memory(Share):
         per_token = norms * shape.hidden + 3 * b * attention + 4 * b * shape.inner + 4 * shape.heads + 8
         if shape.qk_norm:
             per_token += normed * (attention + keys) + 4 * (shape.heads + shape.kv_heads)
-        adapted = shape.adapted(self.config.lora).values()
+        adapted = [sizes for name, sizes in shape.adapted(self.config.lora).items() if name in shape.linear]
         per_token += b * self.config.lora.rank * len(adapted)
         if self.config.lora.dropout:  # a mask and an input of each adapter's own
-            per_token += (b + 1) * sum(inputs for inputs, _ in adapted)
+            per_token += (b + 1) * sum(inputs for _, inputs, _ in adapted)
         return batch.tokens * per_token + 2 * b * (batch.prompts * batch.prompt * keys) + self._read_by_responses(batch)
+
+    def _through_mlp(self, tokens: float) -> float:
+        """Bytes that the backward pass of an MLP takes beside what was kept."""
+        return tokens * (2 * self.value_bytes * self.shape.inner + 2.5 * self.shape.hidden)
 
     def _read_by_responses(self, batch: Pass) -> float:
         """Bytes of keys, values and mask that the responses' attention reads."""

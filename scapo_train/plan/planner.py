@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config import Config
 from ..preference_loss import READ
+from .experts import ExpertsMemory
 from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK
 from .job import Job, Share
@@ -55,9 +56,15 @@ class Plan:
         return self.needed <= self.available and all(math.isfinite(each) for each in self.seconds.values())
 
 
+def memory_of(job: Job) -> Memory:
+    """What counts a job's bytes: by formula, by what experts keep, or on the general path by whole layers."""
+    kind = GeneralMemory if not job.shape.shared else ExpertsMemory if job.shape.stacks else Memory
+    return kind(job)
+
+
 def plan(job: Job) -> Plan:
     """Bytes per GPU and seconds per step."""
-    share, time = Memory(job) if job.shape.shared else GeneralMemory(job), Seconds(job)
+    share, time = memory_of(job), Seconds(job)
     memory = {moment: share.bytes_at(moment) for moment in MOMENTS}
     sums = {moment: sum(kinds.values()) for moment, kinds in memory.items()}
     own = {moment: total - memory[moment].get("vLLM", 0) for moment, total in sums.items()}

@@ -18,7 +18,9 @@ class Seconds(Share):
         inner = self.mean_response - 1
         tokens = self.rows * self.prompt_tokens + self.responses * inner
         scores = self.rows * self.prompt_tokens**2 / 2 + self.responses * inner * (self.prompt_tokens + inner)
-        linear = 2 * tokens * (shape.layer * shape.layers + self.adapters)
+        share = shape.chosen / next(number for number, _, _ in shape.stacks.values()) if shape.stacks else 0
+        adapters = self.adapters - (1 - share) * self.stack_adapters
+        linear = 2 * tokens * (shape.active * shape.layers + adapters)
         attention = 4 * scores * shape.heads * shape.head_dim * shape.layers
         tower = 0 if shape.shared else self.responses * self.tower_flops
         return linear + attention + 2 * self.responses * self.mean_response * shape.embedding + tower
@@ -33,7 +35,7 @@ class Seconds(Share):
         """FLOPs of forward and backward pass, recomputation left out; frozen weights have no gradient."""
         shape = self.shape
         tokens = self.rows * self.prompt_tokens + self.responses * (self.mean_response - 1)
-        weights = 2 * tokens * shape.layer * shape.layers + 2 * self.responses * self.mean_response * shape.embedding
+        weights = 2 * tokens * shape.active * shape.layers + 2 * self.responses * self.mean_response * shape.embedding
         tower = 0 if shape.shared else self.responses * self.tower_flops  # in every pass, without a backward one
         return 3 * self.forward_flops - (weights if self.lora else 0) - 2 * tower
 
@@ -63,8 +65,9 @@ class Seconds(Share):
 
     def _rollout_seconds(self, rate: float, bandwidth: float) -> float:
         shape, rollout, assume = self.shape, self.config.rollout, self.job.assume
-        weights = shape.language - shape.embedding * (not shape.tied)
-        prefill = 2 * self.prompts * self.prompt_tokens * shape.layer * shape.layers / rate
+        weights = shape.language - shape.embedding * (not shape.tied)  # of all experts: many rows go to all of them
+        active = weights - (shape.layer - shape.active) * shape.layers
+        prefill = 2 * self.prompts * self.prompt_tokens * shape.active * shape.layers / rate
         prefill += 0 if shape.shared else self.prompts * self.tower_flops / rate
         steps = min(assume.longest * self.mean_response, rollout.max_new_tokens)
 
@@ -73,7 +76,7 @@ class Seconds(Share):
                 self.value_bytes * weights
                 + rows * (self.prompt_tokens + self.mean_response / 2) * self.cache_per_token()
             )
-            return max(read / bandwidth, 2 * weights * rows / rate)
+            return max(read / bandwidth, 2 * active * rows / rate)
 
         if self.job.vllm:  # a new response begins where one has ended
             rows = min(self.responses, self.vllm_sequences())

@@ -7,6 +7,7 @@ of parameters to the last one (``tests/unit/test_train_configs.py``).
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import read_json
+from scapo_eval.io.json_text import read_json
 
 from ..config import Lora
+from ..experts import stacked_weights
 from ..lora import linear_layers, targets
 from ..model import check_family, policy_of
 
@@ -166,12 +168,14 @@ class Shape:
         layer: parameters of one decoder layer.
         layers: number of decoder layers.
         linear: inputs and outputs of the linear layers of a decoder layer, by name.
+        stacks: number of experts, inputs and outputs of the stacked weights of a decoder layer's experts, by name.
+        chosen: number of experts that a token goes to.
         root: parameters of everything else beside the tower: embedding, output layer, last norm.
         embedding: parameters of the embedding (vocabulary x hidden).
         tied: whether the embedding is the output layer as well.
         vocabulary: number of tokens that the model knows.
         hidden: width of the hidden state.
-        inner: width of the MLP.
+        inner: width of the MLP; 0 where experts stand in its place.
         heads: number of query heads.
         kv_heads: number of key and value heads.
         head_dim: width of a head.
@@ -189,6 +193,8 @@ class Shape:
     layer: int
     layers: int
     linear: dict[str, tuple[int, int]]
+    stacks: dict[str, tuple[int, int, int]]
+    chosen: int
     root: int
     embedding: int
     tied: bool
@@ -217,19 +223,37 @@ class Shape:
         """All parameters."""
         return self.language + self.tower
 
-    def adapted(self, lora: Lora) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of those of a decoder layer's linear layers that get an adapter.
+    @property
+    def stacked(self) -> int:
+        """Parameters of a decoder layer's experts."""
+        return sum(math.prod(sizes) for sizes in self.stacks.values())
+
+    @property
+    def active(self) -> int:
+        """Parameters of a decoder layer that a token is multiplied with."""
+        passed = sum((number - self.chosen) * inputs * outputs for number, inputs, outputs in self.stacks.values())
+        return self.layer - passed
+
+    def adapted(self, lora: Lora) -> dict[str, tuple[int, int, int]]:
+        """Those of a decoder layer's linear layers and stacks that get an adapter.
+
+        Returns:
+            Name -> number of experts (1: a linear layer), inputs, outputs.
 
         Raises:
             InputError: ``lora.targets`` names one that is not there.
         """
-        if not lora.rank:
-            return {}
-        return {name: self.linear[name] for name in targets(lora, self.linear)}
+        known = {name: (1, *sizes) for name, sizes in self.linear.items()} | self.stacks
+        return {name: known[name] for name in targets(lora, known)} if lora.rank else {}
 
     def adapters(self, lora: Lora) -> int:
         """Parameters of all adapters."""
-        return self.layers * lora.rank * sum(map(sum, self.adapted(lora).values()))
+        return self.layers * lora.rank * sum(n * (inner + outer) for n, inner, outer in self.adapted(lora).values())
+
+    def stack_adapters(self, lora: Lora) -> int:
+        """Parameters of those of experts."""
+        sizes = [each for name, each in self.adapted(lora).items() if name in self.stacks]
+        return self.layers * lora.rank * sum(n * (inner + outer) for n, inner, outer in sizes)
 
 
 def shape_of(path: str) -> Shape:
@@ -245,28 +269,30 @@ def shape_of(path: str) -> Shape:
     vlm = build(config, path)
     policy = policy_of(vlm, [], 1.0)  # says what is missing
     text, vision = vlm.config.get_text_config(), vlm.config.vision_config
-    if getattr(text, "num_experts", None):
-        reason = (
-            "what a layer keeps depends on which experts its tokens go to, and on transformers' way to compute them"
-        )
-        raise ScapoError(f"{path} is a mixture of experts, which is not planned: {reason}")
     layers = policy.language_model.layers
     attention = layers[0].self_attn
     linear = linear_layers(policy.language_model)
     tower = sum(each.numel() for each in policy.tower)
     side = vision.patch_size if isinstance(vision.patch_size, int) else vision.patch_size[0]
     layer = sum(each.numel() for each in layers[0].parameters())
+    if any(sum(each.numel() for each in other.parameters()) != layer for other in layers):
+        raise ScapoError(f"{path} has decoder layers of several sizes (experts in some of them), which is not planned")
+    stacks = stacked_weights(policy.language_model)
+    if getattr(text, "num_experts", None) and not stacks:
+        raise ScapoError(f"{path} is a mixture of experts, which is planned with transformers 5")
     return Shape(
         tower=tower,
         layer=layer,
         layers=len(layers),
         linear={name: (each.in_features, each.out_features) for name, each in linear.items()},
+        stacks=stacks,
+        chosen=text.num_experts_per_tok if stacks else 0,
         root=sum(each.numel() for each in vlm.parameters()) - tower - layer * len(layers),
         embedding=vlm.get_input_embeddings().weight.numel(),
         tied=vlm.lm_head.weight is vlm.get_input_embeddings().weight,
         vocabulary=text.vocab_size,
         hidden=text.hidden_size,
-        inner=text.intermediate_size,
+        inner=0 if stacks else text.intermediate_size,
         heads=text.num_attention_heads,
         kv_heads=text.num_key_value_heads,
         head_dim=attention.head_dim,

@@ -17,6 +17,7 @@ from pathlib import Path
 from scapo_eval.errors import ScapoError
 from scapo_eval.text import printable
 
+from .. import interrupts_are_errors
 from ..config import load
 from ..log import show_messages
 from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     world, steps = WORLDS[given.world], given.steps or 40
     show_messages(0)
+    interrupts_are_errors()
     try:
         from .report import write
 

@@ -7,7 +7,6 @@ came of them, and of those that failed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from scapo_train.credit import Sampled, standardized
 Advantages = list[NDArray[np.float32]]
 
 REPEAT_PENALTY = 0.5
+PIECE_KL = 0.1
 
 
 def hal_spoken(sampled: Sampled) -> Advantages:
@@ -42,7 +42,7 @@ def baseline_place(sampled: Sampled) -> Advantages:
     How many pieces are finished is known before a token is drawn, so the expected gradient is the paper's. The end of
     sequence stands where the next piece would. A place that no other response reaches has the mean of all tokens.
     """
-    own, places = _paper(sampled), _places(sampled)
+    own, places = _paper(sampled), sampled.pieces
     found = Advantages()
     for first in range(0, len(own), sampled.group):
         group = range(first, min(first + sampled.group, len(own)))
@@ -61,7 +61,7 @@ def baseline_place(sampled: Sampled) -> Advantages:
 
 def no_repeat(sampled: Sampled) -> Advantages:
     """SCAPO, but a piece that only repeats costs 0.5."""
-    return _paid(sampled, _repeat_penalized(sampled))
+    return sampled.paid(_repeat_penalized(sampled))
 
 
 def baseline_no_repeat(sampled: Sampled) -> Advantages:
@@ -71,20 +71,21 @@ def baseline_no_repeat(sampled: Sampled) -> Advantages:
 
 def per_piece(sampled: Sampled) -> Advantages:
     """SCAPO, but each piece weighs the same in the loss, however many tokens it has; the mean weight is 1."""
-    own, places = _paper(sampled), _places(sampled)
+    own, places = _paper(sampled), sampled.pieces
     sizes = [np.bincount(place)[place].astype(np.float64) if len(place) else place for place in places]
     weights = [1 / np.maximum(size, 1) for size in sizes]
     mean = sum(weight.sum() for weight in weights) / max(1, sum(map(len, weights)))
     return [(each * weight / mean).astype(np.float32) for each, weight in zip(own, weights, strict=True)]
 
 
+def kl_piece(sampled: Sampled) -> Advantages:
+    """SCAPO, but a piece costs 0.1 for every nat by which its tokens together are likelier than under the reference."""
+    nats = [own - other for own, other in zip(sampled.logprobs("policy"), sampled.logprobs("reference"), strict=True)]
+    return sampled.paid(sampled.columns.reward - PIECE_KL * sampled.summed(nats))
+
+
 def _paper(sampled: Sampled) -> Advantages:
-    return _paid(sampled, sampled.columns.reward)
-
-
-def _paid(sampled: Sampled, rewards: NDArray[np.float64]) -> Advantages:
-    columns = replace(sampled.columns, reward=rewards)
-    return columns.token_advantages(sampled.offsets, finished=sampled.finished)
+    return sampled.paid(sampled.columns.reward)
 
 
 def _repeat_penalized(sampled: Sampled) -> NDArray[np.float64]:
@@ -99,15 +100,3 @@ def _less_others(own: Sequence[NDArray[np.float32]], group: int) -> Advantages:
     counts = np.array([len(each) for each in own], dtype=np.float64).reshape(-1, group)
     others = (sums.sum(1, keepdims=True) - sums) / np.maximum(counts.sum(1, keepdims=True) - counts, 1)
     return [(each - mean).astype(np.float32) for each, mean in zip(own, others.reshape(-1), strict=True)]
-
-
-def _places(sampled: Sampled) -> list[NDArray[np.int64]]:
-    """Per response, how many of its pieces are finished before each token; the end of sequence comes after the last."""
-    numbers = np.concatenate([np.arange(n) for n in np.diff(sampled.columns.indptr)] or [np.zeros(0)])
-    told = _paid(sampled, numbers + 1.0)  # the credit of a token is now the number of its piece
-    found = []
-    for each, pieces in zip(told, np.diff(sampled.columns.indptr), strict=True):
-        place = each.astype(np.int64) - 1
-        place[each == 0] = pieces  # what has no text is the end
-        found.append(place)
-    return found

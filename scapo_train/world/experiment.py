@@ -22,7 +22,8 @@ from scapo_eval import score_captions
 from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
 from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.io.files import atomic_write
+from scapo_eval.io.json_text import dump_json
 from scapo_eval.processes import process_pool
 
 from .. import trainer
@@ -79,6 +80,9 @@ SCHEMES: Mapping[str, Scheme] = {
     "no_repeat": Scheme("SCAPO, repetition -0.5", _own("no_repeat")),
     "per_piece": Scheme("SCAPO, same weight of pieces", _own("per_piece")),
     "baseline_no_repeat": Scheme("SCAPO, baseline, repetition -0.5", _own("baseline_no_repeat")),
+    "sayable": Scheme("SCAPO, sayable", ("credit.reference_floor=0.01",)),
+    "sayable_rarely": Scheme("SCAPO, sayable one time in a thousand", ("credit.reference_floor=0.001",)),
+    "kl_piece": Scheme("SCAPO, KL per piece", _own("kl_piece")),
     "k2": Scheme("SCAPO, KL estimator k2", ("loss.kl_estimator=k2",)),
     "dr_hal": Scheme("Dr. GRPO, 1 - Hal.", ("credit.scheme=dr_grpo", "credit.reward=hal")),
     "dr_cap": Scheme("Dr. GRPO, Cap. Score", ("credit.scheme=dr_grpo", "credit.reward=cap")),

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.io.files import atomic_write, dump_json
+from scapo_eval.io.files import atomic_write
 from scapo_eval.io.formats import ForeignCaption
+from scapo_eval.io.json_text import dump_json
 from scapo_eval.metrics.pairs import PairSettings, pair_record, pairs_of
 from scapo_eval.tokens import decode_batch
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.errors import InputError
+from scapo_eval.errors import FaultList, InputError
 from scapo_eval.io.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks
-from scapo_eval.io.files import FaultList
 
 TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
 RECORDS = [{"image_id": image, "caption": text} for image, text in TEXTS.items()]

@@ -99,7 +99,7 @@ def test_a_truth_without_any_label_of_the_vocabulary(lab: Any, refused: Callable
 def test_a_damaged_checkpoint_is_named_with_a_remedy(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(lab.run("run", "run.export=false")) == 0
     newest = lab.folder / "run" / "checkpoints" / "step-000004"
-    shard = next(newest.glob("*.distcp"))
+    shard = next(newest.glob("*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:2000])
     assert main([*lab.run("run"), "--resume", "auto"]) == 2
     said = capsys.readouterr().err

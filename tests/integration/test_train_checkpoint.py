@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_named(trained: tuple[Any, Any], tmp_path: Path, 
     path = tmp_path / "step-000001"
     toy, optimizer = toys.made(5)
     if damage == "truncated":
-        shard = path / "__0_0.distcp"
+        shard = path / "rank-0-0.safetensors"
         shard.write_bytes(shard.read_bytes()[:1500])
     elif damage == "no state":
         (path / "state.json").unlink()

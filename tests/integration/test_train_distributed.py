@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -78,6 +79,18 @@ def test_gradients_and_whole_runs_do_not_depend_on_ranks_and_micro_batches(lab: 
         assert difference(one[0]["gradient"], one[other]["gradient"]) > 1e-2
     assert difference(one[-1]["weights"], two[len(changes) - 1]["weights"]) <= SAME_WEIGHTS  # after 16 updates
     assert difference(one[-1]["weights"], one[0]["weights"]) > 1e-3
+
+
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="experts' adapters need transformers 5")
+def test_adapters_of_experts_do_not_depend_on_ranks(lab: Any, tiny: ModuleType) -> None:
+    pytest.importorskip("peft")
+    path = tiny.build(lab.folder / "moe", "qwen3_vl_moe")
+    change = f"model.path={path},lora.rank=4,run.steps=2,optim.clip=0,loss.kl=0.5"  # float32: the kernel of experts
+    (one,), (two,) = trained(lab, 1, change), trained(lab, 2, change)
+    assert sum(".experts." in name for name in one["gradient"]) == 2 * 2 * 2
+    assert two["responses"] == one["responses"]
+    assert difference(one["gradient"], two["gradient"]) <= 1e-5
+    assert difference(one["weights"], two["weights"]) <= 1e-4
 
 
 def started(lab: Any, *changes: str) -> subprocess.Popen[str]:

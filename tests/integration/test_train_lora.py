@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +17,12 @@ peft = pytest.importorskip("peft")
 
 from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_eval.errors import InputError  # noqa: E402
+from scapo_train import experts  # noqa: E402
 from scapo_train.checkpoint import export, export_adapter  # noqa: E402
 from scapo_train.config import Lora, Model  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.lora import adapter_weights, adapters_off, add_adapters  # noqa: E402
+from scapo_train.lora import adapter_weights, adapters_off  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
 from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
@@ -32,7 +34,17 @@ SAME = 1e-8
 """See tests/integration/test_train_model.py."""
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def exact_experts(*models: Any) -> None:
+    """The grouped kernel of experts has no float64."""
+    for model in models:
+        if model.config.model_type == "qwen3_vl_moe":
+            model.set_experts_implementation("eager")
+
+
+EXPERTS = pytest.mark.skipif(transformers.__version__.startswith("4."), reason="experts' adapters need transformers 5")
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", pytest.param("qwen3_vl_moe", marks=EXPERTS)])
 def test_adapters_are_pefts_own(
     family: str, tiny: ModuleType, exact_norms: Callable[[Any], None], tmp_path: Path
 ) -> None:
@@ -41,8 +53,10 @@ def test_adapters_are_pefts_own(
     (tmp_path / "train.jsonl").write_text(json.dumps({"image": "images/1.png", "image_id": 1, "prompt": "A dog ."}))
     policy = load_policy(Model(path=str(path), dtype="float64"), 1.0, ONE, lora=LORA, seed=3)
     exact_norms(policy)
+    exact_experts(policy.vlm)
     trained = {name: each for name, each in policy.vlm.named_parameters() if each.requires_grad}
-    assert len(trained) == 2 * 2 * 7  # two layers with seven linear ones each
+    adapted = 6 if "moe" in family else 7  # of each of two layers: linear ones, or four of them and two stacks
+    assert len(trained) == 2 * 2 * adapted
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # at first B is 0, and with it the gradient of A
         for each in trained.values():
@@ -56,6 +70,7 @@ def test_adapters_are_pefts_own(
     export(policy.vlm, path, tmp_path / "merged", torch.float64)
     auto = transformers.AutoModelForImageTextToText
     base, merged = (auto.from_pretrained(tmp_path / name, dtype=torch.float64) for name in ("base", "merged"))
+    exact_experts(base, merged)
     assert merged.state_dict().keys() == base.state_dict().keys()
     with torch.no_grad(), adapters_off(policy):
         reference = policy(batch).logprob
@@ -112,19 +127,46 @@ def test_targets_and_precision_of_adapters(tiny: ModuleType, tmp_path: Path) -> 
         load_policy(settings, 1.0, ONE, lora=Lora(rank=2, targets=("qproj",)))
 
 
-def test_stacks_of_experts_are_refused_by_name(tmp_path: Path) -> None:
-    text = {
-        "vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]},
-    }  # fmt: skip
-    config = transformers.AutoConfig.for_model("qwen3_vl_moe", text_config=text)
-    with torch.device("meta"):
-        vlm = transformers.AutoModelForImageTextToText.from_config(config)
-    with pytest.raises(InputError, match=r"lora.targets: gate_up_proj is one tensor of all experts, which gets no"):
-        add_adapters(vlm, vlm.model.language_model, Lora(rank=2, targets=("q_proj", "gate_up_proj")), 0)
-    add_adapters(vlm, vlm.model.language_model, Lora(rank=2), 0)
-    assert {name.split(".")[-3] for name in adapter_weights(vlm)} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+@EXPERTS
+def test_targets_among_experts(tiny: ModuleType, tmp_path: Path, exact_norms: Callable[[Any], None]) -> None:
+    """One of the two stacks alone, beside attention or not; adapters of experts take no dropout."""
+    path = str(tiny.build(tmp_path / "base", "qwen3_vl_moe"))
+    hidden = torch.linspace(-1, 1, 5 * 32, dtype=torch.float64).view(5, 32).requires_grad_()
+    chosen, shares = torch.tensor([[0, 3], [3, 1], [1, 0], [0, 1], [3, 0]]), torch.full((5, 2), 0.5).double()
+    for names in (("gate_up_proj",), ("down_proj", "q_proj")):
+        policy = load_policy(Model(path=path, dtype="float64"), 1.0, ONE, lora=Lora(rank=3, targets=names), seed=1)
+        exact_experts(policy.vlm)
+        assert {name.split(".")[-3] for name in adapter_weights(policy.vlm)} == ({*names} & {"q_proj"}) | {"experts"}
+        layer = policy.language_model.layers[0].mlp.experts
+        for each in layer.parameters():
+            if each.requires_grad:
+                each.data = torch.linspace(-0.2, 0.3, each.numel(), dtype=torch.float64).view_as(each)
+        trained = [hidden, *(each for each in layer.parameters() if each.requires_grad)]
+        found = []
+        for forward in (layer, partial(type(layer).forward, layer)):  # peft's own puts other weights in place
+            made = forward(hidden, chosen, shares)
+            found.append([made, *torch.autograd.grad(made.square().sum(), trained)])
+        assert (found[0][0] - layer.get_base_layer()(hidden, chosen, shares)).abs().max() > 1e-3
+        for own, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(own, theirs, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InputError, match=r"lora.dropout: adapters of experts \(gate_up_proj, down_proj\) take none"):
+        load_policy(Model(path=path), 1.0, ONE, lora=Lora(rank=2, dropout=0.1))
+    load_policy(Model(path=path), 1.0, ONE, lora=Lora(rank=2, dropout=0.1, targets=("q_proj",)))
+
+
+@pytest.mark.skipif(experts.GROUPED is None, reason="PyTorch has no grouped product")
+def test_the_kernel_of_experts_and_the_loop_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rows, other = (torch.randn(9, n, generator=generator) for n in (16, 4))
+    matrices, ends = torch.randn(4, 16, 4, generator=generator), torch.tensor([2, 2, 7, 9], dtype=torch.int32)
+    found = []
+    for kernel in (experts.GROUPED, None):
+        monkeypatch.setattr(experts, "GROUPED", kernel)
+        found.append([experts._rows(rows, matrices, ends), experts._sums(rows, other, ends)])
+    assert found[0][1].shape == (4, 16, 4)
+    assert not found[1][1][1].any()  # nobody went there
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_with_an_adapter_is_pefts_behind_dropout_and_without(tiny: ModuleType, tmp_path: Path) -> None:

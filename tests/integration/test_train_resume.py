@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
 
 from scapo_train.__main__ import main  # noqa: E402
@@ -69,16 +70,22 @@ def test_eight_bit_moments_are_saved_as_they_are(lab: Any) -> None:
     assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
 
 
-def test_adapters_are_all_that_is_trained_saved_and_gone_on_with(lab: Any) -> None:
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl_moe"])
+def test_adapters_are_all_that_is_trained_saved_and_gone_on_with(lab: Any, tiny: ModuleType, family: str) -> None:
     pytest.importorskip("peft")
-    small = ("lora.rank=3", "lora.dropout=0.2", "optim.mini_batches=2", "run.keep=9")
+    moe = family == "qwen3_vl_moe"
+    if moe and transformers.__version__.startswith("4."):
+        pytest.skip("experts' adapters need transformers 5")
+    path = tiny.build(lab.folder / "own", family)
+    small = (f"model.path={path}", "lora.rank=3", "optim.mini_batches=2", "run.keep=9")
+    small += () if moe else ("lora.dropout=0.2",)
     assert main(lab.run("whole", *small)) == 0
     whole = left_behind(lab.folder / "whole")
     assert all(line["kl"] > 0 for line in whole[0][1:])
     card = json.loads((lab.folder / "whole" / "card.json").read_text())
     assert 0 < card["trainable"] < 0.1 * card["parameters"]
-    state = torch.distributed.checkpoint.FileSystemReader(lab.folder / "whole" / "checkpoints" / "step-000004")
-    assert len(state.read_metadata().state_dict_metadata) == 2 * 2 * 7 * 4  # A and B with two moments and the step
+    index = json.loads((lab.folder / "whole" / "checkpoints" / "step-000004" / "index.json").read_text())
+    assert len(index["tensors"]) == 2 * 2 * (6 if moe else 7) * 4  # A and B with two moments and the step
     shutil.copytree(lab.folder / "whole", lab.folder / "again")
     for step in (3, 4):
         shutil.rmtree(lab.folder / "again" / "checkpoints" / f"step-{step:06d}")

@@ -16,8 +16,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
-from scapo_eval.io.files import parse_json  # noqa: E402
+from scapo_eval.errors import InputError  # noqa: E402
+from scapo_eval.io.json_text import parse_json  # noqa: E402
 from scapo_eval.tokens import decode_with_offsets  # noqa: E402
+from scapo_train import credit  # noqa: E402
 from scapo_train.config import Config, from_table, load, to_toml  # noqa: E402
 from scapo_train.data import indices_of_step  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
@@ -79,8 +81,8 @@ def spied(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Trainer, dic
         spy["encoded"], spy["responses"] = prompts, sampled(prompts, attempt)
         return spy["responses"]
 
-    def crediting(prompts: Any, responses: Any) -> Any:
-        spy["credited"] = credited(prompts, responses)
+    def crediting(prompts: Any, responses: Any, *logprobs: Any) -> Any:
+        spy["credited"] = credited(prompts, responses, *logprobs)
         return spy["credited"]
 
     def stepping(*_: Any) -> None:
@@ -196,7 +198,7 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
 
 
 @pytest.mark.parametrize(
-    "credit",
+    "scheme",
     [
         {"scheme": "object"},
         {"scheme": "grpo", "reward": "hal"},
@@ -208,8 +210,8 @@ def test_a_second_inner_epoch_clips_against_the_first_policy_and_pulls_to_the_re
         {"ablation": "no_reg", "eos": "own", "truncated": "mask"},
     ],
 )
-def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, credit: dict[str, Any]) -> None:
-    config = settings(place, tmp_path / "run", credit=credit, run={"steps": 2, "samples": 2, "samples_every": 1})
+def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, scheme: dict[str, Any]) -> None:
+    config = settings(place, tmp_path / "run", credit=scheme, run={"steps": 2, "samples": 2, "samples_every": 1})
     folder = train(config)
     rows = [parse_json(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
@@ -220,7 +222,7 @@ def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, 
         assert row["length"] > 1
         assert row["mfu"] is None  # of a CPU there is no data sheet
         assert row["kl"] is None or abs(row["kl"]) < 1
-    assert (rows[0]["kl"] is None) == (credit.get("form") == "original" and credit["scheme"] != "grpo")
+    assert (rows[0]["kl"] is None) == (scheme.get("form") == "original" and scheme["scheme"] != "grpo")
     assert load(folder / "config.toml") == config
     assert to_toml(config) == (folder / "config.toml").read_text()
     samples = [parse_json(line) for line in (folder / "samples.jsonl").read_bytes().splitlines()]
@@ -230,6 +232,68 @@ def test_every_scheme_trains_through_the_same_step(place: Path, tmp_path: Path, 
     assert {row["kind"] for row in extremes} == {"best", "worst"}
     for row in extremes:
         assert row["parts"] == [] or row["parts"][-1][1] == len(row["response"])
+
+
+ASKS = """
+import numpy as np
+
+asked = []
+
+def own(sampled):
+    policy, reference = sampled.logprobs("policy"), sampled.logprobs("reference")
+    assert [each.shape for each in policy] == [(len(spans),) for spans in sampled.offsets]
+    asked.append((policy, reference))
+    return reference
+"""
+
+
+@pytest.mark.parametrize("inner_epochs", [1, 2])
+def test_a_credit_of_ones_own_sees_the_log_probabilities_before_the_update(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner_epochs: int
+) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    sections: dict[str, Any] = {
+        "credit": {"scheme": f"{tmp_path / 'asks.py'}:own"},
+        "optim": {"lr": 2e-2, "clip": 0.0, "micro_batch_tokens": 150, "inner_epochs": inner_epochs},
+    }
+    trainer, spy = spied(settings(place, tmp_path / "run", **sections), monkeypatch)
+    with torch.no_grad():
+        for parameter in trainer.reference.parameters():
+            parameter.mul_(1.01)
+    reference = Trainer(settings(place, tmp_path / "other", **sections), PROCESS_GROUP)
+    scheme = credit.scheme_of(trainer.config.credit.scheme)
+    monkeypatch.setattr(credit, "scheme_of", lambda _: scheme)
+    wanted = []
+    step = trainer.updater.update
+    monkeypatch.setattr(trainer.updater, "update", lambda *given: (wanted.extend(literal()), step(*given))[1])
+
+    def literal() -> list[tuple[Any, Any]]:
+        found = []
+        with torch.no_grad():
+            own = dict(reference.policy.named_parameters())
+            for name, changed in trainer.reference.named_parameters():  # the tower is the policy's
+                own[name].copy_(changed)
+            for i, response in enumerate(spy["responses"]):
+                prompt = spy["encoded"][i // 4].prompt
+                models = trainer.policy.vlm, reference.policy.vlm
+                found.append(tuple(literal_logprobs(reference, model, prompt, response.ids) for model in models))
+        return found
+
+    trainer.train_step()
+    ((policy, frozen),) = scheme.__globals__["asked"]
+    assert len(wanted) == len(policy) == 24
+    for (own, other), a, b in zip(wanted, policy, frozen, strict=True):
+        torch.testing.assert_close(torch.from_numpy(a), own.float(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(torch.from_numpy(b), other.float(), rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(own, other)
+    assert all((a == b).all() for a, b in zip(spy["credited"].advantages, frozen, strict=True))
+
+
+def test_a_credit_that_asks_for_a_reference_needs_one(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    sections: dict[str, Any] = {"credit": {"scheme": f"{tmp_path / 'asks.py'}:own"}, "loss": {"kl": 0.0}}
+    with pytest.raises(InputError, match=r"reference's log-probabilities, which need loss\.kl > 0"):
+        Trainer(settings(place, tmp_path / "run", **sections), PROCESS_GROUP).train_step()
 
 
 def test_a_non_finite_gradient_leaves_the_update_out_and_not_the_run(

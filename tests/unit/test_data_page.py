@@ -11,9 +11,9 @@ import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
 from scapo_eval.answers import PARSERS
+from scapo_eval.errors import FaultList
 from scapo_eval.io.answers import read_answers
 from scapo_eval.io.captions import caption_blocks
-from scapo_eval.io.files import FaultList
 from scapo_eval.io.truth_table import read_open_images
 from scapo_eval.metrics.chair import Reference, Synonyms
 from scapo_eval.metrics.chair.truth import joined_truth

@@ -85,6 +85,25 @@ def test_batches_add_up_to_one_process(reading: dict[str, Any], seed: int) -> No
     assert said(counter.run(merged(tables), "x", resampling=one.resampling)) == said(one)
 
 
+@pytest.mark.parametrize("profile", ["native", "reference"])
+def test_chair_adds_up_to_one_process(profile: str, tmp_path: Path) -> None:
+    reading: dict[str, Any] = {"vocabulary": VOCABULARY}
+    if profile == "reference":
+        (tmp_path / "synonyms.txt").write_text("\n".join(f"{label}, {label}let" for label in LABELS))
+        reading = {"synonyms": tmp_path / "synonyms.txt"}
+    rows = records(8)
+    one = scapo_eval.chair(rows, truth=TRUTH, profile=profile, drop_unfinished=True, resamples=20, **reading)  # type: ignore[arg-type]
+    counter = pickle.loads(pickle.dumps(Counter.of_chair("<x>", TRUTH, profile, **reading, drop_unfinished=True)))
+    tables = [counter.of_batches([piece]) for piece in scattered(pa.Table.from_pylist(rows), 8)]
+    assert said(counter.run(merged(tables), "x", resampling=one.resampling)) == said(one)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b"\x1f\x8b" + bytes(9))
+    tables.append(counter.of_parts(parts_of([str(bad)])))
+    left = counter.run(merged(tables), "x", on_bad_file="skip", resampling=one.resampling)
+    assert (left.values, left.signature.fields["bad_files"]) == (one.values, "1")
+    assert "bad.jsonl" in left.notes[0]
+
+
 def test_notes_of_an_open_truth_are_those_of_one_process() -> None:
     rows = [{**row, "image_id": f"île {row['image_id']}"} for row in records(3)]
     one = scapo_eval.score(rows, vocabulary=VOCABULARY, truth=OPEN_TRUTH, resamples=0)

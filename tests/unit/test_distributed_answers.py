@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import scapo_eval
 from scapo_eval import InputError, InputErrors
+from scapo_eval.answers import PARSERS
 from scapo_eval.distributed.amber import AmberCounter
 from scapo_eval.distributed.answers import AnswerCounter
 from scapo_eval.distributed.batch import merged
 from scapo_eval.distributed.files import files_of, parts_of
+from scapo_eval.io.records import Records
 from scapo_eval.metrics.amber import AmberData
+from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
 from scapo_eval.metrics.phd import prompt_record, read_phd
 from scapo_eval.metrics.pope import CATEGORIES
 from scapo_eval.results import Resampling, Run
@@ -121,6 +125,35 @@ def test_every_benchmark_of_yes_and_no(tmp_path: Path) -> None:
     assert "parser:default+well=yes|" in run.signature
 
 
+@pytest.mark.parametrize("text_only", ["auto", "in", "out"])
+@pytest.mark.parametrize("figures", ["all", "some"])
+def test_hallusionbench(text_only: str, figures: str, tmp_path: Path) -> None:
+    """Whether questions without a figure count is decided of all answers, wherever they were read."""
+    rng = random.Random(3)
+    ids = [f"V{'DS'[v]}/chart/{v}/{s}/{f}/{q}" for v in (0, 1) for s in range(9) for f in range(3) for q in range(2)]
+    questions = [{"id": each, "label": rng.choice(("yes", "no")), "question": f"Is it {each}?"} for each in ids]
+    rows = [{"id": each.replace("/", "_"), "response": rng.choice((*SAYINGS, "Who knows?"))} for each in ids]
+    if figures == "some":
+        rows = [row for row in rows if not (row["id"].startswith("VS") and row["id"].split("_")[4] == "0")][:-3]
+    rows.append({"id": "VD/chart/7/77/7/7", "response": "no"})
+    asked = read_questions([Records("q", questions)])
+    joined = read_hallusionbench(Records("<x>", rows), asked, PARSERS["default"], text_only=text_only)  # type: ignore[arg-type]
+    [one] = hallusionbench_runs({"x": joined}, parser="default", resampling=DRAWN)
+    out = text_only == "out" or (text_only, figures) == ("auto", "some")
+    assert one.signature.fields["text_only"] == ("out" if out else "in")
+    made = counter("hallusionbench", questions, text_only=text_only)
+    tables = [made.of_batches([piece]) for piece in scattered(rows, 6)]
+    run = made.run(merged(tables), "x", resampling=DRAWN)
+    here, there = ({**said(each), "notes": [n for n in each.notes if "known question" not in n]} for each in (run, one))
+    assert here == there  # but for the line of the stranger, which is that of its batch
+    for k, table in enumerate(scattered(rows, 6)):
+        pq.write_table(table, tmp_path / f"{k}.parquet")
+    assert of_files(tmp_path / "*", made).evidence() == one.evidence()
+    (tmp_path / "0.parquet").write_bytes(b"PAR1" + bytes(99))
+    left = of_files(tmp_path / "*", made, on_bad_file="skip")
+    assert (left.other_counts["bad_files"], left.signature.fields["bad_files"]) == (1, "1")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The answers in files of three kinds."""
@@ -206,6 +239,10 @@ def test_what_one_process_refuses(tmp_path: Path) -> None:
         counter("amber")
     with pytest.raises(InputError, match="parser"):
         counter(parser="mine")
+    with pytest.raises(InputError, match="option of pope must be one of unparsed, got 'text_only'"):
+        counter(text_only="in")
+    with pytest.raises(InputError, match="text_only must be one of auto, in, out, got 'no'"):
+        counter("hallusionbench", [], text_only="no")
 
 
 def test_categories_and_numbers_of_pope() -> None:

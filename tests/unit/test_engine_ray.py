@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from scapo_eval.engines import Completion, Request, Sampling
-from scapo_eval.errors import ScapoError
+from scapo_eval.errors import MissingExtra, ScapoError
 
 RECORD = Path(__file__).resolve().parent / "ray_llm_signatures.json"
 Read = Callable[[str], str]
@@ -148,7 +148,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
             assert isinstance(content, list if sees else str)
             text = content[-1]["text"] if sees else content
             if text == "die":
-                raise RayError("the cluster is gone\nand more")
+                raise RayError("The actor died: ray::MapWorker()\n  File 'x'\nValueError: no such model\nand more")
             if len(text) > 50:
                 return {**data, "__inference_error__": "ValueError: prompt too long"}
             data |= {"generated_text": text[::-1], "num_input_tokens": 5, "num_generated_tokens": len(text)}
@@ -205,10 +205,17 @@ def test_images_are_read_where_requests_are_prepared(ray: Any, tmp_path: Path) -
 
 
 def test_what_ends_a_run(ray: Any) -> None:
-    with pytest.raises(ScapoError, match=r"Ray gave up \(the cluster is gone\); run the same command again"):
+    with pytest.raises(ScapoError, match=r"Ray gave up \(ValueError: no such model\); run the same"):
         completions([Request.of("die")])
     with pytest.raises(ScapoError, match="sets every sampling setting itself"):
         completions([Request.of("a", sampling=Sampling(top_p=None))])
+
+    def without_torch(*_: Any, **__: Any) -> None:
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    ray.data.llm.build_processor = without_torch
+    with pytest.raises(MissingExtra, match=r"engine ray \(No module named 'torch'\) needs the extra 'ray-llm'"):
+        completions([Request.of("a")])
 
 
 if __name__ == "__main__":

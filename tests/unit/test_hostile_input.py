@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,16 +20,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scapo_eval import errors
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.engines import Completion, Request, images
 from scapo_eval.errors import InputError, ScapoError, short_repr
 from scapo_eval.inference.shards import merge_outputs
 from scapo_eval.inference.sources import ImageFile, ImageFolder
-from scapo_eval.io import files
+from scapo_eval.io import json_text, limits
 from scapo_eval.io.captions import parquet_blocks
-from scapo_eval.io.files import iter_records, limit_decoded, parse_json, read_bytes
+from scapo_eval.io.files import read_bytes
 from scapo_eval.io.formats import open_source
+from scapo_eval.io.json_text import iter_records, parse_json
+from scapo_eval.io.limits import limit_decoded
 from scapo_eval.io.truth import read_truth
 from scapo_eval.metrics.faithscore import read_facts
 from scapo_eval.protocol import Protocol
@@ -150,8 +155,8 @@ def test_parquet_of_times(tmp_path: Path) -> None:
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mebibyte unpacked, two whole: bombs of the tests can be small."""
-    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
-    monkeypatch.setattr(files, "MAX_WHOLE", 2 << 20)
+    monkeypatch.setattr(limits, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_WHOLE", 2 << 20)
 
 
 def bomb(kind: str) -> bytes:
@@ -203,7 +208,7 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_UNPACKED", 1 << 20)
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["dog " * 5000]))
     table = pa.table({"image_id": range(40_000), "caption": text})
     pq.write_table(table, tmp_path / "once.parquet")
@@ -229,23 +234,23 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("part", ["[]", "{}", '{"":0}', '"a"', "[[]]", '{"a":[]}'])
 def test_json_of_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    monkeypatch.setattr(files, "MAX_VALUES", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_VALUES", 1 << 20)
     parts = "[" + f"{part}," * 100_000 + "1]"
-    for read in (files.read_json, lambda path: list(iter_records(path)), read_truth):
+    for read in (json_text.read_json, lambda path: list(iter_records(path)), read_truth):
         message = refusal(tmp_path / "parts.json", parts, read)
         assert "times its own size; allow more with --max-decoded SIZE" in message
     limit_decoded(1 << 30)
     try:
-        assert len(files.read_json(tmp_path / "parts.json")) == 100_001
+        assert len(json_text.read_json(tmp_path / "parts.json")) == 100_001
     finally:
         limit_decoded(None)
     honest = [{"image_id": k, "caption": f"A dog and {k} cats, all of them on a long bench."} for k in range(20_000)]
     (tmp_path / "honest.json").write_text(json.dumps(honest))
-    assert files.read_json(tmp_path / "honest.json") == honest
+    assert json_text.read_json(tmp_path / "honest.json") == honest
 
 
 def test_faults_without_end_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_FAULTS", 50)
+    monkeypatch.setattr(errors, "MAX_FAULTS", 50)
     message = refusal(tmp_path / "f.jsonl", b"5\n" * 1000, lambda path: list(iter_records(path)))
     assert "50 records" in message
 
@@ -344,6 +349,14 @@ def test_control_characters_are_shown() -> None:
     assert printable("caf\u00e9 \U0001f600") == "caf\u00e9 \U0001f600"
 
 
+def test_control_characters_are_shown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    from scapo_eval.cli.echo import echo
+
+    echo("dog\x1b[31m")  # click would take it away, and the label would be another one
+    echo("dog\x1b[31m", err=True)
+    assert capsys.readouterr() == ("dog\\x1b[31m\n", "dog\\x1b[31m\n")
+
+
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
 def test_formulas_are_guarded(cell: str) -> None:
     assert guarded(cell) == f"'{cell}"
@@ -425,6 +438,21 @@ def test_a_login_in_the_address_is_sent_and_not_told(server: Callable[..., str])
     assert engine.card["base_url"] == f"http://{address}"
 
 
+def test_a_secret_option_that_the_server_repeats_is_not_told(server: Callable[..., str]) -> None:
+    address = server(400, {}, b"t0ken-1 t0ken-2 t0ken-3 seed")
+    extra = {"api_key": "t0ken-1", "inner": {"password": ["t0ken-2"], "token": {"value": "t0ken-3"}}, "name": "seed"}
+    assert ask(f"http://{address}", extra=extra)[1].error == "HTTP 400: *** *** *** seed"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://ada:pass-word@h/v1", "h:8000/v1", "http:///v1", "http://[::1/v1", "file:///x"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ScapoError, match="not a valid address of a server") as refused:
+        ask(address)
+    assert "pass-word" not in str(refused.value)
+
+
 def test_keys_that_are_none() -> None:
     with pytest.raises(ScapoError, match="API key") as refused:
         ask("http://127.0.0.1:9", api_key="sk-a\r\nX-Other: b")
@@ -479,40 +507,96 @@ def test_a_picture_whose_name_is_too_long(tmp_path: Path) -> None:
         check_pictures(read_prompts(path, tmp_path))
 
 
-def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Callable[[], None]]:
+    """A checkpoint of a small layer, and what reads it."""
     torch = pytest.importorskip("torch")
-    from scapo_train.checkpoint import METADATA, Checkpoints
+    from scapo_train.checkpoint import Checkpoints
 
-    model = torch.nn.Linear(2, 2)
+    model = torch.nn.Linear(2, 3)
     optimizer = torch.optim.AdamW(model.parameters())
     checkpoints = Checkpoints(tmp_path / "checkpoints", 1)
     model(torch.ones(2)).sum().backward()
     optimizer.step()
     assert checkpoints.save(1, model, optimizer, {})
-    folder = checkpoints.latest()
+    folder, weight = checkpoints.latest(), model.weight.detach().clone()
     assert folder is not None
-    weight = model.weight.detach().clone()
-    torch.nn.init.zeros_(model.weight)
-    checkpoints.load(folder, model, optimizer)
-    assert torch.equal(model.weight, weight)
-    (folder / METADATA).write_bytes(pickle.dumps(Malice(tmp_path / "harm")))
-    with pytest.raises(InputError, match="which no checkpoint of tensors has"):
+
+    def load() -> None:
+        torch.nn.init.zeros_(model.weight)
         checkpoints.load(folder, model, optimizer)
-    (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(cpathlib\nPosixPath\nVunlink\ntR.")
-    with pytest.raises(InputError, match="asks for 'unlink'"):
-        checkpoints.load(folder, model, optimizer)
-    encoding = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
-    (folder / METADATA).write_bytes(b"cbuiltins\ngetattr\n(" + encoding + b"VTORCH_CONTIGUOUS_FORMAT\ntR.")
-    with pytest.raises(InputError, match="not that of tensors"):  # read, as Python 3.11.2 writes it
-        checkpoints.load(folder, model, optimizer)
-    (folder / METADATA).write_bytes(b"\x80\x04K\x05.")
-    with pytest.raises(InputError, match="not that of tensors"):
-        checkpoints.load(folder, model, optimizer)
-    twice = b"(Va\ntp0\n0" + b"".join(b"(g%d\ng%d\ntp%d\n0" % (k, k, k + 1) for k in range(99))  # 2**99 texts
-    (folder / METADATA).write_bytes(twice + b"cbuiltins\ngetattr\n(g99\nVx\ntR.")
-    with pytest.raises(InputError, match="asks for 'x'"):
-        checkpoints.load(folder, model, optimizer)
+        assert torch.equal(model.weight, weight)
+
+    return folder, load
+
+
+def test_a_checkpoint_holds_no_pickle_and_runs_none(
+    saved: tuple[Path, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, load = saved
+    assert sorted(path.name for path in folder.iterdir()) == ["index.json", "rank-0-0.safetensors", "state.json"]
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *_, **__: pytest.fail("something is unpickled"))
+    (folder / ".metadata").write_bytes(pickle.dumps(Malice(tmp_path / "harm")))
+    load()
+    (folder / "index.json").unlink()  # as a version before 0.2 wrote it
+    with pytest.raises(InputError, match=r"step-000001: is a pickled checkpoint of a version before 0\.2"):
+        load()
     assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("shape",), [3, 2**40], "do not make up its shape"),
+        (("shape",), [3, 10**30], "damaged"),
+        (("shape",), [-3, 2], "damaged"),
+        (("dtype",), "object", "Invalid enum value 'object'"),
+        (("chunks",), [], "do not make up its shape"),
+        (("chunks", 0, "file"), "../rank-0-0.safetensors", "damaged"),
+        (("chunks", 0, "file"), "rank-0-1.safetensors", "file not found"),
+        (("chunks", 0, "offset"), [0], "do not make up its shape"),
+        (("chunks", 0, "offset"), [1, 0], "do not make up its shape"),
+        (("chunks", 0, "shape"), [2, 3], "do not make up its shape"),
+        (("chunks", 0, "shape"), [3, 1], "do not make up its shape"),
+    ],
+)
+def test_indices_of_checkpoints(
+    saved: tuple[Path, Callable[[], None]], place: tuple[Any, ...], value: Any, said: str
+) -> None:
+    folder, load = saved
+    index = json.loads((folder / "index.json").read_text())
+    inner = index["tensors"]["model.weight"]
+    for step in place[:-1]:
+        inner = inner[step]
+    assert place[-1] in inner
+    inner[place[-1]] = value
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=r"step-000001: is damaged, or of another model or optimizer \(") as refused:
+        load()
+    assert said in str(refused.value)
+
+
+def test_tensors_of_checkpoints(saved: tuple[Path, Callable[[], None]]) -> None:
+    folder, load = saved
+    path = folder / "rank-0-0.safetensors"
+    content = path.read_bytes()
+    turned = content.replace(b'"shape":[3,2]', b'"shape":[2,3]')
+    for damaged, said in (
+        (content[:-1], ""), (b"", ""), (b"\xff" * 100, ""), (pickle.dumps([1]), ""),
+        (turned, "'model.weight' has another shape than in index.json"),
+    ):  # fmt: skip
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"step-000001: is damaged") as refused:
+            load()
+        assert f"rank-0-0.safetensors: damaged: {said}" in str(refused.value)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="not a file"):
+        load()
+    path.unlink()
+    path.write_bytes(content)
+    load()
 
 
 GOOD_STATE: dict[str, Any] = {"step": 3, "bad": [1], "config": "", "best": {"value": None, "step": 0, "waited": 0}}
@@ -535,6 +619,30 @@ def test_states_of_checkpoints(change: dict[str, Any], place: str) -> None:
     with pytest.raises(InputError, match=re.escape(place)) as refused:
         known_state({**GOOD_STATE, **change}, Path("c"))
     assert str(refused.value).startswith("c/state.json: damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("program", "imported", "said"),
+    [
+        ("from scapo_eval.cli.start import run; run()", "click", "scapo-eval: interrupted"),
+        ("-m scapo_train x.toml", "torch", "scapo_train: interrupted"),
+        ("-m scapo_train.plan x", "msgspec", "scapo_train: interrupted"),
+    ],
+)
+def test_an_interrupt_of_the_first_imports_is_no_traceback(
+    tmp_path: Path, program: str, imported: str, said: str
+) -> None:
+    for name in ("torch", "transformers"):  # looked for
+        pytest.importorskip(name)
+    (tmp_path / f"{imported}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    )
+    arguments = program.split() if program.startswith("-m") else ["-c", program]
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.split(";")[0].strip()) == (130, said)
 
 
 # --- pictures -------------------------------------------------------------------------------------------------------
@@ -613,7 +721,7 @@ def test_shards_of_others(tmp_path: Path, name: str, change: dict[str, Any], rea
         (tmp_path / f"{path.name}.{each}.json").write_text(json.dumps(document))
     with pytest.raises(InputError, match="is an input, too"):
         merge_outputs([str(path)], str(path))
-    (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (files.MAX_LINE + 1))
+    (tmp_path / f"{path.name}.journal").write_bytes(b"x" * (limits.MAX_LINE + 1))
     with pytest.raises(InputError, match="a line of more than 16 MiB"):
         merge_outputs([str(path)], str(tmp_path / "out.jsonl"))
     assert not list(tmp_path.glob("out*"))

@@ -7,8 +7,8 @@ from typing import Any
 import scapo_eval
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
 from scapo_eval.benchmark import benchmarks
+from scapo_eval.errors import FaultList
 from scapo_eval.io.captions import captions_of, iter_blocks
-from scapo_eval.io.files import FaultList
 from scapo_eval.io.records import Records
 from scapo_eval.metrics.capscore import CaptionScorer
 from scapo_eval.metrics.join import join

@@ -212,6 +212,12 @@ def test_overrides_take_toml_values_and_bare_words() -> None:
     assert config.run.trackers == ("wandb",)
 
 
+def test_repeating_may_cost() -> None:
+    assert configs.load("qwen2_5_vl_7b", ["credit.r_rep=-0.1"]).credit.reward_config().r_rep == -0.1
+    with pytest.raises(InputError, match=r"credit\.r_reg must not be negative, got -0\.1"):
+        configs.load("qwen2_5_vl_7b", ["credit.r_reg=-0.1"])
+
+
 @pytest.mark.parametrize("override", ["optim.lr", "lr=1", "a.b.c=1", "=1"])
 def test_an_override_of_another_form_is_refused(override: str) -> None:
     with pytest.raises(InputError, match=r"--set takes section\.key=value"):

@@ -61,10 +61,10 @@ def responses(tokenizer: object, *, unfinished: int | None = None) -> list[Respo
     return found
 
 
-def credited(tokenizer: object, made: Config, given: list[Response]):  # type: ignore[no-untyped-def]
+def credited(tokenizer: object, made: Config, given: list[Response], *logprobs):  # type: ignore[no-untyped-def]
     reward = SubsentenceReward(VOCABULARY, ORACLE, made.credit.reward_config())
     rollout = made.rollout
-    return credit(made.credit, reward, tokenizer, IMAGES, given, rollout.group, rollout.max_new_tokens)
+    return credit(made.credit, reward, tokenizer, IMAGES, given, rollout.group, rollout.max_new_tokens, *logprobs)
 
 
 def test_scapo_broadcasts_each_piece_to_its_own_tokens_and_nothing_to_the_end(tokenizer: object) -> None:
@@ -78,6 +78,47 @@ def test_scapo_broadcasts_each_piece_to_its_own_tokens_and_nothing_to_the_end(to
         assert found.advantages[0][k] == pytest.approx([1.0, -1.0, -0.1][piece]), (k, at)
     assert found.advantages[0][-1] == 0.0
     assert found.rewards[:4] == pytest.approx([-0.1, 2.0, -0.1, 1.0])
+
+
+@pytest.mark.parametrize(("floor", "day"), [(0.01, -1.0), (0.001, -0.1)])
+def test_what_the_reference_would_hardly_say_costs_an_invention_unless_it_is_a_name(
+    tokenizer: object, floor: float, day: float
+) -> None:
+    given, text = responses(tokenizer), TEXTS[0]
+    begins, dog, nice = [0, text.index("There"), text.index("It is")], text.index("dog"), text.index("nice")
+    found: list[np.ndarray] = [np.full(len(each.ids), 0.5) for each in given]
+    piece, at = [], 0
+    for k, token in enumerate(given[0].ids[:-1]):
+        before, at = at, at + len(tokenizer.decode([token], skip_special_tokens=False))  # type: ignore[attr-defined]
+        piece.append(sum(at > begin for begin in begins) - 1)
+        if before < dog + 3 and at > dog:
+            found[0][k] = 1e-9
+        if before < nice + 4 and at > nice:
+            found[0][k] = 0.005
+    found[0][-1] = 1e-9  # of the end, which is of no piece
+    found[1][:] = 0.02
+    asked = []
+
+    def logprobs(whose: str) -> list[np.ndarray]:
+        asked.append(whose)
+        return [np.log(each) for each in found]
+
+    made = credited(tokenizer, config(reference_floor=floor), given, logprobs)
+    assert asked == ["reference"]
+    assert made.advantages[0] == pytest.approx([*([1.0, -1.0, day][k] for k in piece), 0.0])
+    assert made.rewards[0] == pytest.approx(day)
+    plain = credited(tokenizer, config(), given)
+    assert all((a == b).all() for a, b in zip(made.advantages[1:], plain.advantages[1:], strict=True))
+
+
+def test_a_floor_of_the_reference_needs_one_and_pieces() -> None:
+    for table, reason in (
+        ({"credit": {"reference_floor": 0.01}, "loss": {"kl": 0.0}}, r"needs loss\.kl > 0"),
+        ({"credit": {"reference_floor": 0.01, "scheme": "grpo", "reward": "hal"}}, "rewards responses"),
+        ({"credit": {"reference_floor": 1.0}}, "must be less than 1"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            from_table(table)
 
 
 @pytest.mark.parametrize(("name", "rewards"), [("hal", [0.5, 1.0, 1.0, 1.0]), ("cap", [0.5, 1.0, 0.0, 2 / 3])])

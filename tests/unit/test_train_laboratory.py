@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def sampled(texts: list[str], group: int) -> Sampled:
             spans.append((start, at))
         offsets.append(np.array([*spans, (len(text), len(text))], dtype=np.int64))
     columns = REWARD.batch(["1"] * len(texts), texts)
-    return Sampled(["1"] * len(texts), texts, offsets, np.ones(len(texts), dtype=bool), columns, group)
+    return Sampled(["1"] * len(texts), texts, offsets, np.ones(len(texts), dtype=bool), columns, group, REWARD)
 
 
 def test_a_baseline_is_the_mean_of_the_other_responses_tokens() -> None:
@@ -113,8 +114,22 @@ def test_pieces_weigh_the_same_whatever_their_length() -> None:
     assert found[6] == 0
 
 
+def with_logprobs(given: Sampled, policy: list[list[float]], reference: list[list[float]]) -> Sampled:
+    found = {"policy": policy, "reference": reference}
+    return replace(given, logprobs=lambda whose: [np.log(np.array(each, dtype=np.float32)) for each in found[whose]])
+
+
+def test_a_piece_pays_for_the_nats_of_all_its_tokens() -> None:
+    policy, reference = [[0.5, 0.5, 0.9, 0.5, 0.5, 0.9]], [[0.5, 0.25, 0.9, 0.5, 0.5, 0.1]]
+    given = with_logprobs(sampled(["A dog. It is calm."], 1), policy, reference)
+    dog, calm = 1 - 0.1 * np.log(2), -0.1
+    np.testing.assert_allclose(credits.kl_piece(given)[0], [dog, dog, calm, calm, calm, 0], rtol=1e-5)
+
+
 def test_every_credit_of_the_world_is_a_function_that_fits(tmp_path: Path) -> None:
-    given = sampled(["A dog.", "", "A dog. A kite. It is calm.", "A car."], 2)
+    plain = sampled(["A dog.", "", "A dog. A kite. It is calm.", "A car."], 2)
+    even = [[0.5] * len(own) for own in plain.offsets]
+    given = with_logprobs(plain, even, even)
     named = [setting for scheme in SCHEMES.values() for setting in scheme.settings if "credits.py:" in setting]
     assert len(named) >= 6
     for setting in named:

@@ -32,6 +32,7 @@ from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
 from scapo_train.plan.memory import MOMENTS, Memory  # noqa: E402
+from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
@@ -44,6 +45,8 @@ pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers
 SEVEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 THREE = "Qwen/Qwen2.5-VL-3B-Instruct"
 EIGHT = "Qwen/Qwen3-VL-8B-Instruct"
+MOE = "a small mixture of experts"
+EXPERTS = pytest.mark.skipif(transformers.__version__.startswith("4."), reason="planned with transformers 5")
 CHUNK = 2**15
 DTYPES = ("bfloat16", "float32")
 
@@ -58,7 +61,14 @@ def _one_thread() -> None:
 
 def small(path: str, folder: Path, *, layers: int = 3) -> Path:
     """A folder with the configuration of a mid-size model of the same family."""
-    config = model_config(path)
+    config = model_config(EIGHT if path == MOE else path)
+    if path == MOE:
+        table = config.to_dict()
+        table["text_config"] |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+        for part, kind in ((table, "qwen3_vl_moe"), (table["text_config"], "qwen3_vl_moe_text")):
+            part["model_type"] = kind
+        del table["vision_config"]["model_type"]
+        config = transformers.AutoConfig.for_model(**table)
     text, vision = config.text_config, config.vision_config
     text.vocab_size, text.hidden_size, text.intermediate_size, text.num_hidden_layers = 1000, 256, 704, layers
     text.num_attention_heads, text.num_key_value_heads = 8, 2
@@ -94,7 +104,7 @@ def job_of(folder: Path, dtype: str, *, checkpointing: bool, rank: int = 0) -> J
 
 def memory_of(job: Job) -> Memory:
     """The planner's formulas, for the kernels of a CPU."""
-    memory = Memory(job)
+    memory = planned_memory(job)
     memory.repeats_keys = False  # the CPU's kernel takes a mask and fewer keys than queries
     return memory
 
@@ -123,7 +133,9 @@ def policy_of(job: Job) -> tuple[SharedPolicy, Batch]:
 
 @pytest.mark.parametrize(
     ("path", "dtype", "rank"),
-    [(path, dtype, 0) for path in (SEVEN, EIGHT) for dtype in DTYPES] + [(SEVEN, "bfloat16", 4), (EIGHT, "float32", 4)],
+    [(path, dtype, 0) for path in (SEVEN, EIGHT) for dtype in DTYPES]
+    + [(SEVEN, "bfloat16", 4), (EIGHT, "float32", 4)]
+    + [pytest.param(MOE, dtype, rank, marks=EXPERTS) for dtype in DTYPES for rank in (0, 4)],
 )
 def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, rank: int, tmp_path: Path) -> None:
     kept = []
@@ -146,7 +158,9 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, ran
     memory = memory_of(job)
     assert batch.ids.shape[1] == memory.passes[0].tokens
     vectors = 2 * 256 + 256 + 2 * 64 if path == SEVEN else 2 * 256 + 2 * 32  # norms and biases stay float32
-    trained = memory.adapters // 2 if rank else job.shape.layer - vectors
+    vectors += 8 * 256 if path == MOE else 0  # the router is counted with the experts
+    of_adapters = (memory.adapters - memory.stack_adapters) // 2
+    trained = of_adapters if rank else job.shape.layer - job.shape.stacked - vectors
     copies = 2 * trained if dtype == "bfloat16" else 0
     tables = 0
     if transformers.__version__.startswith("4.") and path == SEVEN:  # there each layer has rotary tables of its own
@@ -157,7 +171,13 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(path: str, dtype: str, ran
 @pytest.mark.parametrize(
     ("path", "dtype", "checkpointing", "rank"),
     [(path, dtype, kept, 0) for path in (SEVEN, THREE, EIGHT) for dtype in DTYPES for kept in (True, False)]
-    + [(SEVEN, "bfloat16", True, 8), (EIGHT, "float32", False, 8)],
+    + [(SEVEN, "bfloat16", True, 8), (EIGHT, "float32", False, 8)]
+    + [
+        pytest.param(MOE, dtype, kept, rank, marks=EXPERTS)
+        for dtype in DTYPES
+        for kept in (True, False)
+        for rank in (0, 8)
+    ],
 )
 def test_the_measured_peak_of_an_update_is_within_a_tenth_of_the_plan(
     path: str,
@@ -351,6 +371,19 @@ def test_the_flops_of_an_update(seven: Job) -> None:
     assert fast.mfu == pytest.approx(0.4 * 3 / 4, rel=0.08)  # recomputation does not count as progress
 
 
+@EXPERTS
+def test_a_token_is_multiplied_with_the_experts_that_it_goes_to(tmp_path: Path) -> None:
+    job = job_of(small(MOE, tmp_path / "model"), "bfloat16", checkpointing=True, rank=4)
+    shape, stacks = job.shape, 8 * 3 * 96 * 256
+    assert (shape.stacked, shape.active) == (stacks, shape.layer - stacks * 6 // 8)
+    policy, _ = policy_of(job)
+    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
+    assert Memory(job).trained == trained == Memory(job).stack_adapters + 3 * 4 * 2 * (512 + 320)
+    full = changed(job, lora={"rank": 0})
+    per_token = (Seconds(job).forward_flops - Seconds(full).forward_flops) / (2 * (job.prompt_tokens + 2 * 59))
+    assert per_token == trained - Memory(job).stack_adapters * 6 // 8
+
+
 def test_a_pass_is_what_the_trainer_cuts() -> None:
     assert Pass.within(8192, 421, 201, 8, 16) == Pass(4, 32, 421, 201)
     assert Pass.within(8192, 421, 201, 8, 3) == Pass(3, 24, 421, 201)
@@ -535,7 +568,11 @@ def test_nonsense_is_refused(arguments: list[str], reason: str, capsys: pytest.C
         ('{"model_type": "qwen2"}', "transformers cannot build it"),
         ('{"model_type": "vipllava"}', "its log-probabilities were not compared"),
         ('{"model_type": "llava"}', 'rollout.engine = "vllm" is not for models of the general path'),
-        ('{"model_type": "qwen3_vl_moe"}', "is a mixture of experts, which is not planned: what a layer keeps depends"),
+        pytest.param(
+            '{"model_type": "qwen3_vl_moe", "text_config": {"num_hidden_layers": 2, "mlp_only_layers": [1]}}',
+            "has decoder layers of several sizes (experts in some of them), which is not planned",
+            marks=EXPERTS,
+        ),
     ],
 )
 def test_a_folder_that_holds_no_known_model_is_refused(

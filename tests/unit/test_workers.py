@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval.errors import FaultList
 from scapo_eval.io.captions import Captions, iter_blocks
-from scapo_eval.io.files import FaultList
 from scapo_eval.io.mapped import Mapped
 from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
 
-from ...errors import InputError
+from ...errors import FaultList, InputError
 from ...ids import canonical_image_id
 from ...io.containers import csv_reader
-from ...io.files import FaultList, display_name, not_utf8, read_bytes, records_of
+from ...io.files import display_name, not_utf8, read_bytes
+from ...io.json_text import records_of
 from ...text import guarded, unguarded
 from ..store import Store
 from .rounds import Answer, Round

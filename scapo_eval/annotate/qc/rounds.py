@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, ScapoError, short_repr
 from ...inference.runner import now
-from ...io.files import atomic_write, dump_json, parse_json, read_regular
+from ...io.files import atomic_write, read_regular
+from ...io.json_text import dump_json, parse_json
 from ...signature import digest
 from ...stats import DEFAULT_SEED
 from ..store import UNKNOWN, Provenance, Store

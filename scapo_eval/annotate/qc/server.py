@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from ...engines import images
 from ...errors import MissingExtra, ScapoError
-from ...io.files import dump_json, parse_json
+from ...io.json_text import dump_json, parse_json
 from ..store import Store
 from .rounds import ANSWERS, AnswerConflict, Round, close_round
 from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary

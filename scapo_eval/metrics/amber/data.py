@@ -10,7 +10,8 @@ from typing import Any
 from ...answers import Said
 from ...errors import UNFIT, InputError
 from ...ids import canonical_image_id
-from ...io.files import dump_json, json_type, read_bytes, read_json
+from ...io.files import read_bytes
+from ...io.json_text import dump_json, json_type, read_json
 from ...reprs import fields_in_short
 from ...signature import digest
 

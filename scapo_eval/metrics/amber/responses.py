@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...answers import Parser, Said, amber, contains, first_word
-from ...errors import UNFIT, InputError, unfit
+from ...errors import UNFIT, FaultList, InputError, unfit
 from ...ids import canonical_image_id
 from ...io.fields import split_by_import
-from ...io.files import STDIN, FaultList, display_name, iter_records, json_type, read_bytes
+from ...io.files import STDIN, display_name, read_bytes
 from ...io.formats import AMBER_DESCRIPTIONS
+from ...io.json_text import iter_records, json_type
 from ...io.records import Readable, Records
 from ...reprs import fields_in_short
 from ...types import Answer

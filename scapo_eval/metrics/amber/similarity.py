@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InputError, MissingExtra
-from ...io.files import atomic_write, read_json
+from ...io.files import atomic_write
+from ...io.json_text import read_json
 from ...reprs import fields_in_short
 from ...signature import digest
 from .generative import Near

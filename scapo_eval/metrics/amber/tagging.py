@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ...errors import InputError, MissingExtra
-from ...io.files import atomic_write, dump_json, iter_records
+from ...io.files import atomic_write
+from ...io.json_text import dump_json, iter_records
 from ...nltk_tools import lemma, missing_data, processors, tagger
 from ...processes import process_pool
 

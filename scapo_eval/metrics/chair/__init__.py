@@ -4,7 +4,7 @@ from ...benchmark import Benchmark
 from .choice import profile
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
-from .scoring import METRICS, ChairScorer, score_chair
+from .scoring import METRICS, ChairScorer, chair_of, score_chair
 from .synonyms import Synonyms
 
 BENCHMARK = Benchmark(
@@ -21,6 +21,7 @@ __all__ = [
     "Profile",
     "Reference",
     "Synonyms",
+    "chair_of",
     "profile",
     "score_chair",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...metric import MetricSet, ratio
 from ...oracle import PresenceOracle, Truth
 from ...reprs import fields_in_short
 from ...results import Resampling, Run
-from ...scoring import ScoredBlock, Scorer, ScoringOptions, tally, truth_notes
+from ...scoring import ScoredBlock, Scorer, ScoringOptions, Tally, bad_file_notes, tally, truth_notes
 from ...signature import Signature, digest
 from ...stats import values
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
@@ -54,6 +54,12 @@ class ChairScorer(Scorer):
     profile: Profile = field(kw_only=True)
 
     __repr__ = fields_in_short
+
+    @classmethod
+    def of(cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions) -> ChairScorer:
+        """Scores against the oracle what the profile finds."""
+        truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
+        return cls((truth,), options.on_unknown_image == "skip", profile=profile)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,9 +119,8 @@ def score_chair(
     """
     options = options or ScoringOptions()
     source = display_name(path)
-    truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
     damage: list[str] = []
-    scorer = ChairScorer((truth,), options.on_unknown_image == "skip", profile=profile)
+    scorer = ChairScorer.of(profile, oracle, options)
     found = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
@@ -124,27 +129,37 @@ def score_chair(
         on_block=None if on_block is None else lambda block: on_block(scorer, block),
         on_progress=on_progress,
     )
+    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    return chair_of(found, scorer, name or source, drawn, damage)
+
+
+def chair_of(
+    found: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+) -> Run:
+    """The metrics of sums; the arguments are those of :func:`~scapo_eval.metrics.capscore.scores_of`."""
+    profile, truth = scorer.profile, scorer.truths[0]
     signature = Signature.of(
         "chair",
         profile=profile.name,
         **profile.fields,
-        oracle=oracle.fingerprint,
-        world=oracle.world,
+        oracle=truth.oracle.fingerprint,
+        world=truth.oracle.world,
         **found.decisive,
         n=found.n_records,
         ids=digest(found.table.image_ids),
         skip=found.left_out,
+        bad_files=len(found.bad_files) or None,
     )
     return Run(
-        name=name or source,
+        name=name,
         signature=signature,
         metric_set=METRICS,
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,
         printed=printed_digits(found.table, profile.name),
-        notes=(*damage, *truth_notes(truth, found.mentioned)),
-        resampling=replace(resampling or Resampling(), workers=options.workers or 1),
+        notes=(*damage, *bad_file_notes(found.bad_files), *truth_notes(truth, found.mentioned)),
+        resampling=resampling or Resampling(),
     )
 
 

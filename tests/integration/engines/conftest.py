@@ -44,8 +44,8 @@ def records() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def one(records: list[dict[str, Any]], truth: PresenceOracle, vocabulary: Vocabulary) -> CaptionScores:
-    """What one process says."""
-    return scapo_eval.score(records, truth=truth, vocabulary=vocabulary, resamples=50)
+    """What one process says, with the bootstrap that engines take by default."""
+    return scapo_eval.score(records, truth=truth, vocabulary=vocabulary, resamples=50, bootstrap="poisson")
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +85,7 @@ def replies() -> list[dict[str, Any]]:
 @pytest.fixture(scope="session")
 def answered(replies: list[dict[str, Any]], questions: list[dict[str, Any]]) -> Run:
     """What one process says of the answers."""
-    return scapo_eval.yesno(replies, questions=questions, resamples=50)
+    return scapo_eval.yesno(replies, questions=questions, resamples=50, bootstrap="poisson")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ pytest.importorskip("ray.data", reason="ray[data] is not installed: bash .ci/eng
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import scapo_eval  # noqa: E402
-from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward  # noqa: E402
+from scapo_eval import InputError, InputErrors, MissingExtra, ScapoError, SubsentenceReward  # noqa: E402
 from scapo_eval.distributed import ray as on_ray  # noqa: E402
 
 from .conftest import killer, said  # noqa: E402
@@ -50,7 +50,12 @@ def reading(truth: Any, vocabulary: Any) -> dict[str, Any]:
 def test_a_dataset_of_any_blocks(cluster: Cluster, records: Any, one: Any, reading: Any, blocks: int) -> None:
     data = ray.data.from_items(records, override_num_blocks=blocks)
     assert said(on_ray.score(data, **reading)) == said(one)
+    assert one.signature.fields["bootstrap"] == "poisson"
     if blocks == 7:
+        other = on_ray.score(data, workers=1, bootstrap="multinomial", **reading)
+        assert said(other) == said(scapo_eval.score(records, bootstrap="multinomial", **reading))
+        chair = {"truth": reading["truth"], "vocabulary": reading["vocabulary"], "resamples": 50}
+        assert said(on_ray.chair(data, **chair)) == said(scapo_eval.chair(records, bootstrap="poisson", **chair))
         with pytest.raises(InputError, match=r"<Dataset>: 2,000 ids appear twice"):
             on_ray.score(data.union(data), **reading)
         with pytest.raises(InputError, match=r"column 'caption' not found \(found: id, image_id\)"):
@@ -129,10 +134,13 @@ def test_answers_from_the_command_line(cluster: Cluster, replies_folder: Path, q
         "yesno": ["parts.jsonl", "again=parts.jsonl", "--questions", "q.json", "--unparsed", "drop"],
         "amber": ["responses.jsonl", "--data", "."],
     }
+    figures = [{"id": f"VS/map/{k}/{k}/{k % 2}/0", "label": "yes", "response": "Yes" * (k % 3)} for k in range(40)]
+    (replies_folder / "figures.jsonl").write_text("\n".join(map(json.dumps, figures)))
+    verbs["hallusionbench"] = ["figures.jsonl", "--questions", "figures.jsonl", "--text-only", "out"]
     engine = ["--engine", "ray", "--address", cluster.address]
     for verb, given in verbs.items():
         command = [sys.executable, "-m", "scapo_eval.cli.main", verb, *given, "--resamples", "50", "-q"]
-        for more in (["-o", f"{verb}.one.json"], [*engine, "-o", f"{verb}.ray.json"]):
+        for more in (["--bootstrap", "poisson", "-o", f"{verb}.one.json"], [*engine, "-o", f"{verb}.ray.json"]):
             subprocess.run([*command, *more], cwd=replies_folder, check=True, capture_output=True)
         one, other = (json.loads((replies_folder / f"{verb}.{name}.json").read_text()) for name in ("one", "ray"))
         assert one == other
@@ -142,7 +150,8 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
     scored = ["--truth", "truth.npz", "--vocabulary", "four.yaml", "--resamples", "50"]
     command = [sys.executable, "-m", "scapo_eval.cli.main", "score"]
     engine = ["--engine", "ray", "--address", cluster.address, "-q"]
-    subprocess.run([*command, "parts.jsonl", *scored, "-o", "one.json"], cwd=folder, check=True, capture_output=True)
+    alone = [*command, "parts.jsonl", *scored, "--bootstrap", "poisson", "-o", "one.json"]
+    subprocess.run(alone, cwd=folder, check=True, capture_output=True)
     done = subprocess.run(
         [*command, "parts/*", *engine, *scored, "-o", "ray.json"], cwd=folder, capture_output=True, text=True
     )
@@ -152,6 +161,14 @@ def test_the_command_line(cluster: Cluster, folder: Path) -> None:
     done = subprocess.run([*command, "none/*", *engine, *scored], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "scapo-eval: none/*: no file matches\n"
+
+
+def test_ray_without_its_llm_part_says_what_to_install() -> None:
+    """What ``pip install scapo[ray]`` brings is not enough for vLLM on Ray."""
+    from scapo_eval.engines.ray_vllm import RayVllmEngine
+
+    with pytest.raises(MissingExtra, match=r"pip install 'scapo\[ray-llm\]'"):
+        RayVllmEngine("some/model")
 
 
 def comes_true(condition: Callable[[], bool]) -> bool:

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: bash .ci/engine
 
 from pyspark.sql import SparkSession
 
+import scapo_eval
 from scapo_eval import InputError, InputErrors, ScapoError, SubsentenceReward
 from scapo_eval.distributed import spark as on_spark
 
@@ -46,6 +47,9 @@ def test_a_frame_of_any_partitions(
     frame = session.createDataFrame(records).repartition(partitions)
     assert said(on_spark.score(frame, **reading)) == said(one)
     if partitions == 7:
+        other = on_spark.score(frame, workers=2, bootstrap="multinomial", **reading)
+        assert said(other) == said(scapo_eval.score(records, bootstrap="multinomial", **reading))
+        assert said(on_spark.chair(frame, **reading)) == said(scapo_eval.chair(records, bootstrap="poisson", **reading))
         with pytest.raises(InputError, match=r"<DataFrame>: 2,000 ids appear twice"):
             on_spark.score(frame.union(frame), **reading)
         with pytest.raises(ScapoError, match="Spark gave up: ZeroDivisionError"):

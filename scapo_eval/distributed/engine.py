@@ -1,0 +1,216 @@
+"""What every engine offers, written once: the functions of :mod:`.ray` and :mod:`.spark`."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
+
+from ..api import TruthGiven
+from ..errors import check_choice
+from ..io.records import Given
+from ..metrics.amber import AmberData, Similarity
+from ..metrics.capscore import CaptionScores
+from ..metrics.chair import Synonyms
+from ..results import Resampling, Run
+from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..vocabulary import Vocabulary
+from .amber import AmberCounter, AmberReading
+from .answers import AnswerCounter, AnswerReading
+from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns
+from .files import files_of, name_of, parts_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Data = TypeVar("Data")
+
+Paths = Union[str, "os.PathLike[str]", Sequence["str | os.PathLike[str]"]]
+"""Files: a path, a pattern, a URI, or several."""
+
+
+class Engine(ABC, Generic[Data]):
+    """An engine that counts records, in a data set of its own or in files that its workers open.
+
+    Of every function: ``name`` of the system is by default the file's, the pattern's folder, or what the records are.
+    ``workers`` are the tasks at a time; None: as many as there are processors for. A file that cannot be read is an
+    error that names it, or with ``on_bad_file="skip"`` left out, counted and named. ``resamples``, ``seed`` and
+    ``bootstrap`` say how intervals are drawn: by default by the Poisson bootstrap, at any number of images; the results
+    are those of one process with the same ``bootstrap``.
+    """
+
+    kind: ClassVar[type[Any]]
+    """Class of its data sets."""
+
+    def score(
+        self,
+        captions: Data | Paths,
+        *,
+        truth: TruthGiven,
+        name: str | None = None,
+        workers: int | None = None,
+        on_bad_file: OnBadFile = "fail",
+        resamples: int = DEFAULT_RESAMPLES,
+        seed: int = DEFAULT_SEED,
+        bootstrap: Bootstrap | None = "poisson",
+        **reading: Unpack[Reading],
+    ) -> CaptionScores:
+        """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+
+        The run is that of :func:`scapo_eval.score` over the same captions, whatever the blocks, workers and retries.
+
+        Args:
+            captions: a data set with the columns ``image_id`` and ``caption`` (``id`` and ``model`` are read, too); or
+                files of any layout that :func:`scapo_eval.score` reads: a path, a pattern (``captions/*.parquet``), a
+                URI (``s3://bucket/captions/*.jsonl``), or several. Workers open the files, so every node must see them.
+            truth: what is in the images.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            reading: ``vocabulary``, ``dopa``, ``dopa_vocabulary``, ``claims``, ``skip_bad``, ``on_unknown_image``,
+                ``any_fingerprint``, ``drop_unfinished``, as for :func:`scapo_eval.score`.
+
+        Raises:
+            InputErrors, InputError: faults by file and line.
+            ScapoError: the engine gave up (workers killed again and again, the cluster lost).
+        """
+        counter = Counter.of(self._source(captions), truth, **reading)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        return self._run(captions, counter, name, workers, on_bad_file, drawn)
+
+    def chair(
+        self,
+        captions: Data | Paths,
+        *,
+        truth: TruthGiven,
+        profile: Literal["native", "reference", "opera"] = "native",
+        synonyms: Synonyms | str | Path | None = None,
+        vocabulary: Vocabulary | str | Path | None = None,
+        name: str | None = None,
+        workers: int | None = None,
+        on_bad_file: OnBadFile = "fail",
+        resamples: int = DEFAULT_RESAMPLES,
+        seed: int = DEFAULT_SEED,
+        bootstrap: Bootstrap | None = "poisson",
+        **reading: Unpack[Skipping],
+    ) -> Run:
+        """CHAIR_s, CHAIR_i, Recall and Len of captions; the run is that of :func:`scapo_eval.chair`.
+
+        Args:
+            captions, truth: as for :meth:`score`.
+            profile, synonyms, vocabulary: how captions are read, as for :func:`scapo_eval.chair`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            reading: ``claims``, ``skip_bad``, ``on_unknown_image``, ``any_fingerprint``, ``drop_unfinished``.
+
+        Raises:
+            InputErrors, InputError, ScapoError: as for :meth:`score`.
+            MissingExtra: ``opera`` without NLTK (which every worker needs).
+        """
+        counter = Counter.of_chair(self._source(captions), truth, profile, synonyms, vocabulary, **reading)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        return self._run(captions, counter, name, workers, on_bad_file, drawn)
+
+    def answers(
+        self,
+        answers: Data | Paths,
+        *,
+        benchmark: str,
+        questions: Given | Sequence[str | os.PathLike[str]],
+        name: str | None = None,
+        workers: int | None = None,
+        on_bad_file: OnBadFile = "fail",
+        resamples: int = DEFAULT_RESAMPLES,
+        seed: int = DEFAULT_SEED,
+        bootstrap: Bootstrap | None = "poisson",
+        **reading: Unpack[AnswerReading],
+    ) -> Run:
+        """POPE, PhD, HallusionBench or any yes/no questions.
+
+        The run is that of the benchmark's verb over the same answers. A question that is answered in two files, or
+        twice in a data set, is refused: nobody can tell which answer is the first.
+
+        Args:
+            answers: a data set with the columns ``id`` and ``response`` (and others of own answers, docs/data.md); or
+                files of any layout that the verb reads, as for :meth:`score`. A file is read by one worker.
+            benchmark: whose questions they answer: ``pope``, ``phd``, ``hallusionbench`` or ``yesno``.
+            questions: question files, or records, as for :func:`scapo_eval.pope`.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.pope`, and what its verb has
+                beside them: ``unparsed``, or HallusionBench's ``text_only``.
+
+        Raises:
+            InputErrors, InputError, ScapoError: as for :meth:`score`.
+        """
+        counter = AnswerCounter.of(self._source(answers), benchmark, questions, **reading)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        return self._run(answers, counter, name, workers, on_bad_file, drawn)
+
+    def amber(
+        self,
+        responses: Data | Paths,
+        *,
+        data: AmberData | str | Path,
+        similarity: Similarity | str = "none",
+        name: str | None = None,
+        workers: int | None = None,
+        on_bad_file: OnBadFile = "fail",
+        resamples: int = DEFAULT_RESAMPLES,
+        seed: int = DEFAULT_SEED,
+        bootstrap: Bootstrap | None = "poisson",
+        **reading: Unpack[AmberReading],
+    ) -> Run:
+        """AMBER's metrics; the run is that of :func:`scapo_eval.amber`.
+
+        Args:
+            responses: a data set with the columns ``id`` and ``response``; or files, as for :meth:`answers`.
+            data: the checkout of AMBER's repository, or its ``data`` folder, where this runs.
+            name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
+            similarity, reading: ``mode``, ``parser``, ``skip_bad``, ``drop_unfinished``, as for
+                :func:`scapo_eval.amber`.
+
+        Raises:
+            InputErrors, InputError, ScapoError: as for :meth:`score`; an item that is answered twice (as for
+                :meth:`answers`).
+        """
+        counter = AmberCounter.of(self._source(responses), data, similarity, **reading)
+        drawn = Resampling(resamples, seed, bootstrap=bootstrap)
+        return self._run(responses, counter, name, workers, on_bad_file, drawn)
+
+    @abstractmethod
+    def columns(self, data: Data) -> list[str]:
+        """Names of a data set's columns."""
+
+    @abstractmethod
+    def select(self, data: Data, names: Sequence[str]) -> Data:
+        """These columns of a data set."""
+
+    @abstractmethod
+    def spread(self, parts: Any) -> Data:
+        """Files and parts of files as a data set, over the engine's processors; see :func:`~.files.parts_of`."""
+
+    @abstractmethod
+    def counts(self, data: Data, counter: Counted[Result], of_files: bool, workers: int | None) -> Any:
+        """What a counter makes of a data set of records, or of parts of files, summed: a pyarrow Table."""
+
+    def _source(self, records: Data | Paths) -> str:
+        return f"<{self.kind.__name__}>" if isinstance(records, self.kind) else name_of(records)  # type: ignore[arg-type]
+
+    def _run(
+        self,
+        records: Any,
+        counter: Counted[Result],
+        name: str | None,
+        workers: int | None,
+        on_bad_file: OnBadFile,
+        resampling: Resampling,
+    ) -> Result:
+        check_choice("on_bad_file", on_bad_file, ("fail", "skip"))
+        if of_files := not isinstance(records, self.kind):
+            data = self.spread(parts_of(files_of(records), row_groups=counter.row_groups))
+        else:
+            names = self.columns(records)
+            check_columns(names, counter.needed)
+            data = self.select(records, [each for each in names if each in counter.read])
+        found = self.counts(data, counter, of_files, workers)
+        name = name or (counter.source if of_files else counter.records)
+        return counter.run(found, name, on_bad_file=on_bad_file, resampling=resampling)

@@ -1,0 +1,145 @@
+"""Adapters of a mixture of experts, whose weights are one tensor for all experts of a layer.
+
+peft puts them there (``target_parameters``) and says what they are called and hold; its own forward pass adds each
+adapter to the weights of every expert of the layer, a copy of the whole stack. Here a token's thin products are taken
+with the adapters of the experts that it goes to, beside the thick ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+GROUPED = getattr(nn.functional, "grouped_mm", None)
+"""PyTorch's kernel for products with one of several matrices in a row of rows (from 2.10 on)."""
+
+
+def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
+    """The stacks of a language model by their names in a decoder layer (``mlp.experts.down_proj``).
+
+    Experts of transformers 5; those of 4 are laid out otherwise and get no adapters.
+
+    Returns:
+        Name -> number of experts, inputs, outputs.
+    """
+    return {
+        f"{name}.{stack}": (each.shape[0], each.shape[2], each.shape[1])
+        for layer in language_model.layers
+        for name, module in layer.named_modules()
+        if hasattr(module, "_apply_gate")
+        for stack, each in module.named_parameters(recurse=False)
+    }
+
+
+def is_stack(module: nn.Module) -> bool:
+    """Whether a module with an adapter is peft's around a stack."""
+    return hasattr(module, "parameter_name")
+
+
+def is_outermost(name: str, module: nn.Module) -> bool:
+    """Whether a module is the outermost of peft's around a layer's stacks, which are one around another."""
+    return is_stack(module) and not name.endswith(".base_layer")
+
+
+def forward(outermost: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    """What a layer's experts and their adapters make of tokens.
+
+    Args:
+        outermost: of peft's modules around the experts, one for each adapted stack.
+        hidden: (T, hidden) tokens.
+        chosen: (T, k) numbers of the experts that each goes to.
+        shares: (T, k) their shares in the sum.
+
+    Returns:
+        (T, hidden) of the dtype of ``hidden``.
+    """
+    experts = outermost.get_base_layer()
+    if outermost._disable_adapters:
+        found: Tensor = experts(hidden, chosen, shares)
+        return found
+    layers = {layer.parameter_name: layer for layer in _around(outermost)}
+    numbers, order = chosen.flatten().sort()
+    every = torch.arange(experts.num_experts, device=numbers.device)
+    ends = torch.searchsorted(numbers, every, right=True).int()
+
+    def product(name: str, inputs: Tensor) -> Tensor:
+        weight = getattr(experts, name)
+        if name not in layers:
+            return _rows(inputs, weight.mT, ends)
+        down, up = (each.to(weight.dtype) for each in factors(layers[name]))
+        short = -down.shape[1] % (16 // weight.element_size())  # the kernel wants whole 16 bytes in a row
+        if short:
+            down, up = nn.functional.pad(down, (0, 0, 0, short)), nn.functional.pad(up, (0, short))
+        made: Tensor = _Adapted.apply(inputs, weight, down, up, scale_of(layers[name]), ends)
+        return made
+
+    inputs = hidden[order // chosen.shape[1]].to(experts.gate_up_proj.dtype)
+    made = product("down_proj", experts._apply_gate(product("gate_up_proj", inputs)))
+    made = made * shares.flatten()[order, None]
+    return made[order.argsort()].view(*chosen.shape, -1).sum(1).to(hidden.dtype)
+
+
+def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weight) -> tuple[Tensor, Tensor]:
+    """The thin matrices of each expert: (experts, rank, inputs) and (experts, outputs, rank).
+
+    Args:
+        layer: peft's, around a stack.
+        whole: gathers a weight that is sharded.
+    """
+    down, up = (whole(each.weight) for part in (layer.lora_A, layer.lora_B) for each in part.values())
+    number = layer.num_experts
+    return down.view(number, -1, down.shape[1]), up.view(up.shape[0], -1, number).permute(2, 0, 1)
+
+
+def scale_of(layer: Any) -> float:
+    """What its product is multiplied by."""
+    (scale,) = layer.scaling.values()
+    return float(scale)
+
+
+def _around(layer: Any) -> Iterator[Any]:
+    while is_stack(layer):
+        yield layer
+        layer = layer.base_layer
+
+
+class _Adapted(torch.autograd.Function):
+    """Frozen layers with adapters, one for each expert, of rows that are in the order of the experts."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, down: Tensor, up: Tensor, scale: float, ends: Tensor
+    ) -> Tensor:
+        thin = _rows(inputs, down.mT, ends).mul_(scale)
+        found = _rows(inputs, weight.mT, ends).add_(_rows(thin, up.contiguous().mT, ends))
+        ctx.save_for_backward(inputs, weight, down, up, thin, ends)
+        ctx.scale = scale
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, down, up, thin, ends = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        to_thin = _rows(gradient, up.contiguous(), ends).mul_(ctx.scale)
+        to_inputs = _rows(gradient, weight, ends).add_(_rows(to_thin, down, ends)) if ctx.needs_input_grad[0] else None
+        return to_inputs, None, _sums(to_thin, inputs, ends), _sums(gradient, thin, ends), None, None
+
+
+def _rows(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """(S, m) rows in E groups, each times its group's of the (E, m, n) matrices: (S, n)."""
+    if GROUPED is not None and rows.dtype != torch.float64:  # which it does not know
+        return GROUPED(rows, matrices, offs=ends)
+    groups = rows.tensor_split(ends[:-1].long().cpu())
+    return torch.cat([group @ matrix for group, matrix in zip(groups, matrices, strict=True)])
+
+
+def _sums(left: Tensor, right: Tensor, ends: Tensor) -> Tensor:
+    """(S, m) and (S, n) rows in E groups: the sum of each group's outer products, (E, m, n)."""
+    if GROUPED is not None and left.dtype != torch.float64:
+        return GROUPED(left.T, right, offs=ends)
+    parts = ends[:-1].long().cpu()
+    pairs = zip(left.tensor_split(parts), right.tensor_split(parts), strict=True)
+    return torch.stack([one.T @ other for one, other in pairs])

@@ -1,0 +1,111 @@
+"""Bytes of a mixture of experts: one layer's experts are run on tensors without data, and what is alive is counted.
+
+What they keep depends on how transformers computes them (in which number format, in how many copies of the rows), not
+on which experts the tokens go to: each token is as many rows as it has experts.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..config import Lora
+from ..lora import add_adapters
+from ..model import policy_of
+from .general import Alive, Peaks, without_data
+from .job import Pass
+from .memory import Memory
+from .shapes import build, model_config
+
+
+class _Alive(Alive):
+    """Also counts what products of experts make, which PyTorch knows without data in bfloat16 only."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        own = function is torch.ops.aten._grouped_mm.default
+        return super().__torch_dispatch__(_grouped if own else function, types, args, kwargs)
+
+
+def _grouped(one: Tensor, two: Tensor, ends: Tensor, *_: Any) -> Tensor:
+    if two.ndim == 3:
+        return one.new_empty(one.shape[0], two.shape[2])
+    return one.new_empty(ends.shape[0], one.shape[0], two.shape[1])
+
+
+@lru_cache(64)
+def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lora) -> Peaks:
+    """The peaks of one layer's experts, router included, beside their weights and input.
+
+    Args:
+        path: see :func:`~scapo_train.plan.shapes.model_config`.
+        tokens: of the pass.
+        dtype: number format of the computation.
+        autocast: whether weights that are trained are float32, and are cast.
+        lora: adapters.
+    """
+    config = model_config(path)
+    text = config.get_text_config(decoder=True)
+    text.num_hidden_layers = 1
+    number = getattr(torch, dtype)
+    trained = torch.float32 if autocast else number
+    vlm = build(config, path, dtype=number if lora.rank else trained)
+    language_model = policy_of(vlm, [], 1.0).language_model
+    if lora.rank:
+        add_adapters(vlm, language_model, lora, 0)
+        for parameter in vlm.parameters():
+            parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
+    block = language_model.layers[0].mlp
+    with FakeTensorMode():
+        without_data(block)
+        known = [*block.parameters(), *block.buffers()]
+        for parameter in block.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+                known.append(parameter.grad)
+        inputs = torch.zeros(1, tokens, text.hidden_size, dtype=number if lora.rank else trained, requires_grad=True)
+        known.append(inputs)
+
+        def run() -> Any:
+            with torch.autocast("cpu", number, enabled=autocast):
+                return block(inputs)
+
+        with _Alive(known) as alive:
+            made = run()
+            forward, kept = alive.peak, alive.now
+            alive.peak = alive.now
+            made.backward(torch.zeros_like(made))
+            backward = alive.peak
+            del made
+        with _Alive(known) as alive, torch.no_grad():
+            run()
+        return Peaks(forward, kept, backward, alive.peak)
+
+
+class ExpertsMemory(Memory):
+    """The bytes that one GPU holds where experts stand in the place of the MLP."""
+
+    def _block(self, tokens: float) -> Peaks:
+        model, lora = self.config.model, self.config.lora
+        return block_peaks(model.path, int(tokens), model.dtype, autocast=self.autocast, lora=lora)
+
+    def _saved(self, batch: Pass) -> float:
+        kept = self._block(batch.tokens).kept - batch.tokens * self._width * self.shape.hidden  # but for its output
+        # rows of experts are copies: two products do not cast an MLP's input, and frozen weights do not keep it
+        spared = 1 if self.lora else 2 if self.autocast else 0
+        return super()._saved(batch) + kept - batch.tokens * spared * self.value_bytes * self.shape.hidden
+
+    def _through_mlp(self, tokens: float) -> float:
+        found = self._block(tokens)
+        return found.backward - found.kept
+
+    def _mlp(self, tokens: float) -> float:
+        return super()._mlp(tokens) + self._block(tokens).inference
+
+    @property
+    def _width(self) -> int:
+        """Bytes of a number in the residual stream."""
+        return 4 if self.autocast and not self.lora else self.value_bytes
