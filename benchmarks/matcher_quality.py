@@ -46,6 +46,9 @@ CLAIMS_NOTHING = frozenset(LEFT_OUT["visual"]) - {"negated"}
 
 READINGS: tuple[Claims, ...] = ("all", "visual")
 
+HELD_OUT = ("held_out", "held_out_after")
+"""Captions annotated before the matcher was run on them, and not held out any more: their errors have been read."""
+
 
 class GoldMention(NamedTuple):
     """One annotation.
@@ -410,6 +413,11 @@ def report(gold: Sequence[GoldCaption], traps: Sequence[Trap]) -> dict[str, Any]
             found["vocabularies"][f"{one.name} {claims}"] = quality(gold, traps, AliasMatcher(one, claims))
         for model, captions in by_model.items():
             found["models"][f"{name} {model}"] = quality(captions, traps, AliasMatcher(vocabulary, "visual"))
+    once = {f"{file}.jsonl": read_gold(file) for file in HELD_OUT}
+    for file, captions in (*once.items(), ("both", [caption for part in once.values() for caption in part])):
+        for name in ("coco80", "dopa160"):
+            matcher = AliasMatcher(Vocabulary.load(name), "visual")
+            found["models"][f"{name} {file}"] = quality(captions, traps, matcher)
     readings: tuple[Claims, ...] = ("asserted", "certain", "visual")
     for claims in readings:
         figures, counts = measure(CLAIMS, (claims_counts(caption, claims) for caption in gold))
@@ -438,9 +446,9 @@ def percent(figure: Figure) -> str:
 
 def _print(found: Mapping[str, Any]) -> None:
     shown = ("precision", "recall", "f1", "coverage", "traps_hit", "own_traps_hit")
-    print(f"{'percent [95 % interval]':<24}" + "".join(f"{name:>20}" for name in shown))
+    print(f"{'percent [95 % interval]':<30}" + "".join(f"{name:>20}" for name in shown))
     for name, one in (*found["vocabularies"].items(), *found["models"].items()):
-        print(f"{name:<24}" + "".join(f"{percent(one['figures'][figure]):>20}" for figure in shown))
+        print(f"{name:<30}" + "".join(f"{percent(one['figures'][figure]):>20}" for figure in shown))
     print(f"\n{'annotated as, read as':<24}" + "".join(f"{use:>12}" for use in USES))
     for use, row in found["confusion"].items():
         print(f"{use:<24}" + "".join(f"{row.get(read, 0):>12}" for read in USES))

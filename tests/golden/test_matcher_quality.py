@@ -43,8 +43,12 @@ def test_counts_and_no_text(gold: list[Any]) -> None:
         assert all(set(json.loads(line)) == {"file", "line", "sha256", "mentions"} for line in lines)
 
 
-def test_annotations_are_well_formed(gold: list[Any]) -> None:
-    for caption in gold:
+def test_annotations_are_well_formed(gold: list[Any], shared: Path) -> None:
+    further = [quality.read_gold(name, shared / "data") for name in quality.HELD_OUT]
+    assert [len(captions) for captions in further] == [37, 24]
+    places = [caption.where for captions in (gold, *further) for caption in captions]
+    assert len(set(places)) == len(places)
+    for caption in (*gold, *further[0], *further[1]):
         spans = [(mention.start, mention.end) for mention in caption.mentions]
         assert all(0 <= start < end <= len(caption.text) for start, end in spans)
         assert all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False))
