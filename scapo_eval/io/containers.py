@@ -28,7 +28,7 @@ from .files import (
     read_bytes,
     read_json,
 )
-from .parquet import MAGIC, open_parquet
+from .parquet import MAGIC, open_parquet, refuse_feather
 from .records import Readable, Records
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
             raise InputError("there are no records", path=name)
         return Rows(name, "records", first_record[1], chain([first_record], records))
     head = first_bytes(path)
+    refuse_feather(head, name)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container
     if head[:4] == MAGIC:

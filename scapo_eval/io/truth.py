@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .files import STDIN, FaultList, display_name, is_remote, iter_records, read_bytes
+from .parquet import refuse_feather
 from .records import Readable, Records
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
@@ -43,6 +44,7 @@ def read_truth(path: Readable) -> TruthColumns:
         raise InputError("the file is empty", path=source)
     if data[:4] == ZIP:
         return read_npz(io.BytesIO(data), source)
+    refuse_feather(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]
