@@ -178,7 +178,7 @@ def pool(vocabulary: Vocabulary) -> dict[str, str]:
                 found.setdefault(word, to)
     tokens: dict[tuple[str, ...], str] = {}
     struck = {word.replace("_", " ") for word in STRUCK.split()}
-    found = {word: to for word, to in found.items() if word not in struck and not re.search("[\"\u201d]|' ", word)}
+    found = {word: to for word, to in found.items() if word not in struck}
     return {word: to for word, to in found.items() if tokens.setdefault(tokenize_alias(word), word) == word}
 
 

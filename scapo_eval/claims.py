@@ -155,7 +155,7 @@ def find_uses(
     if "quoted" in uses:
         for k in quoting:
             first, stop = mentions.indptr[k : k + 2].tolist()
-            found.append(_in_quotes(texts[k], starts, ends, first, stop))
+            found.append(_in_quotes(texts[k], starts, first, stop))
     if "modifier" in uses:
         found.append(_by_form(texts, rows(look & ~_listed(mentions))))
         kinds = words.kinds[mentions.label_id]
@@ -203,7 +203,7 @@ def find_uses_of(
     n = len(starts)
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
-        found.append(_in_quotes(text, starts, ends, 0, n))
+        found.append(_in_quotes(text, starts, 0, n))
     if "modifier" in uses:
         rows = [(row, 0, *mention) for row, mention in enumerate(mentions)]
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
@@ -243,14 +243,12 @@ def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
     return np.array([use in LEFT_OUT[claims] for use in USES])
 
 
-def _in_quotes(
-    text: str, starts: Sequence[int], ends: Sequence[int], first: int, stop: int
-) -> Iterator[tuple[int, int]]:
+def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
     """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
 
     Args:
         text: a caption.
-        starts, ends: of mentions.
+        starts: of mentions.
         first, stop: the rows of those of this caption.
     """
     latest = starts[stop - 1] if first < stop else 0
@@ -260,8 +258,7 @@ def _in_quotes(
             end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
             if end > begin + 1 and "\n" not in text[begin:end]:
                 for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
-                    if ends[row] <= end:  # a "STOP" sign is one
-                        yield row, _QUOTED
+                    yield row, _QUOTED
                 begin = text.find(opening, end + 1)
             else:
                 begin = text.find(opening, begin + 1)

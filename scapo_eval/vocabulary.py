@@ -226,12 +226,14 @@ class Vocabulary:
         }
 
     def _compounds_as_rules(self) -> Iterator[dict[str, Any]]:
-        labels = _labels_of_words(self.aliases)
-        last = [phrase for phrase, to in self.compounds.items() if _named(phrase, "last", labels) == to]
-        first = [phrase for phrase in self.compounds if phrase not in set(last)]
-        for names, phrases in (("last", last), ("first", first)):
+        labels, left = _labels_of_words(self.aliases), dict(self.compounds)
+        sides: tuple[Names, ...] = ("last", "first")
+        for names in sides:
+            rule = IgnoreRule("modifier", "", {"": list(left)}, names)
+            phrases = [phrase for phrase, label in _named_by([rule], labels) if label == left[phrase]]
+            left = {phrase: label for phrase, label in left.items() if phrase not in set(phrases)}
             if phrases:
-                yield {"class": "modifier", "names": names, "phrases": phrases}
+                yield {"class": rule.kind, "names": names, "phrases": phrases}
 
 
 def shipped_vocabularies() -> dict[str, Any]:
@@ -356,13 +358,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
                 known = table if key == "kin_of" else aliases
                 special[key] += [word for word in words if word in known and word not in special[key]]
         by_words = _labels_of_words({alias: label for label, listed in table.items() for alias in listed})
-        named = [
-            (phrase, _named(phrase, rule.names, by_words))
-            for rule in (*own, *shared)
-            if rule.names
-            for phrase in rule.phrases
-            if _words_of(phrase) not in by_words
-        ]
+        named = list(_named_by([*own, *shared], by_words))
         ignore = dict.fromkeys(phrase for rule in own if not rule.names for phrase in rule.phrases)
         compounds = {phrase: label for phrase, label in named if label is not None and phrase not in ignore}
         others = [phrase for rule in shared if not rule.names for phrase in rule.phrases]
@@ -429,11 +425,23 @@ def _labels_of_words(aliases: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return {_words_of(alias): label for alias, label in aliases.items()}
 
 
-def _named(phrase: str, names: Names, labels: Mapping[tuple[str, ...], str]) -> str | None:
-    """The label of the longest alias with which a compound ends, or begins; None without one."""
-    words = _words_of(phrase)
-    parts = (words[k:] if names == "last" else words[:-k] for k in range(1, len(words)))
-    return next((labels[part] for part in parts if part in labels), None)
+def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[tuple[str, ...], str]) -> Iterator[tuple[str, str | None]]:
+    """The phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
+
+    That is the label of the longest alias with which a phrase ends, or begins.
+    """
+    edges = {"first": {words[0] for words in labels if words}, "last": {words[-1] for words in labels if words}}
+    for rule in rules:
+        for phrase in rule.phrases if rule.names else ():
+            words = _words_of(phrase)
+            if words in labels:
+                continue
+            last, n = rule.names == "last", len(words)
+            if n > 1 and words[-last] in edges[rule.names]:
+                parts = (words[k:] if last else words[: n - k] for k in range(1, n))
+                yield phrase, next((labels[part] for part in parts if part in labels), None)
+            else:
+                yield phrase, None
 
 
 def _words_of(alias: str) -> tuple[str, ...]:
