@@ -318,10 +318,7 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
-        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
-        quotes = _near_quotes(joined) if self._closed.size else []
-        byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
-        del joined  # its memory is wanted again
+        byte = np.frombuffer(_SEPARATOR.join([_BORDER, *texts, _BORDER]).encode("ascii"), dtype=np.uint8)
         # A block of the size of all arrays below, given back at once: glibc keeps as much memory from now on, where
         # it would return that of each pass to the system and fetch it anew page by page, for half of the pass's time.
         np.empty(8 * len(byte), dtype=np.uint8)
@@ -344,7 +341,7 @@ class _TrieTables:
             self._columns(offsets, starts[first], ends[last], label),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
-            self._quoting(quotes, offsets, starts[first]) if quotes else [],
+            self._quoting(byte, offsets, starts[first]) if self._closed.size else [],
         )
 
     def _in_reach(self, text: _Words, at: Ints, watch: Ints, first: Ints) -> Ints:
@@ -373,11 +370,12 @@ class _TrieTables:
         return np.flatnonzero(reported | near)
 
     @staticmethod
-    def _quoting(quotes: Sequence[tuple[int, int]], offsets: Ints, start: Ints) -> list[int]:
-        """The captions in which a mention stands between two quotation marks."""
-        marks = np.array(quotes)
-        first, stop = np.searchsorted(start, marks.T)
-        owner: list[int] = np.searchsorted(offsets, marks[first < stop, 0], side="right").tolist()
+    def _quoting(byte: NDArray[np.uint8], offsets: Ints, start: Ints) -> list[int]:
+        """The captions in which a mention stands between two near quotation marks."""
+        marks = (byte == ord('"')).nonzero()[0]
+        mention = np.searchsorted(start, marks)
+        near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
+        owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
@@ -502,7 +500,8 @@ class _TrieTables:
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])
         for k in (longer & self._begins_long_join[first]).nonzero()[0]:  # rare: line breaks, double spaces
-            join[k] = self._joins.get(join_of(byte[left[k] : right[k]].tobytes().decode("ascii")), -1)
+            between = byte[left[k] : right[k]].tobytes().decode("ascii")
+            join[k] = self._joins.get(between if between in self._joins else join_of(between), -1)
         return join
 
     @staticmethod
@@ -521,17 +520,6 @@ class _TrieTables:
                 reach = final
             before = k
         return kept
-
-
-def _near_quotes(text: str) -> list[tuple[int, int]]:
-    """The places of neighboring quotation marks that are near each other."""
-    pairs = []
-    at, mark = -QUOTE_REACH, text.find('"')
-    while mark >= 0:
-        if mark - at <= QUOTE_REACH + 1:
-            pairs.append((at, mark))
-        at, mark = mark, text.find('"', mark + 1)
-    return pairs
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
