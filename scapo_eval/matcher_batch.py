@@ -92,7 +92,7 @@ class Found(NamedTuple):
 
     Attributes:
         mentions: of the aliases.
-        watched: the watched words in reach, inside of mentions or not.
+        watched: the watched words, inside of mentions or not.
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
@@ -110,16 +110,14 @@ class BatchMatcher:
     Args:
         trie: the aliases.
         watch: further words that are reported, each with its position.
-        reach: (positions,) characters behind a watched word within which a mention begins, with no full stop behind a
-            word between the two, where it is reported at all; negative for no such condition.
         look: whether ``Found.look`` is asked for.
     """
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, *, look: bool = False) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
         self._trie = trie
         self._watch = watch
         self._to_ascii = _ToAscii(trie, watch)
-        self._tables = _TrieTables(trie, watch, reach, look)
+        self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of captions, in passes of about BATCH."""
@@ -240,7 +238,7 @@ class _TrieTables:
 
     _PREFIXES = 1 << 18  # entries of the prefix filter
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, look: bool) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
         words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words, 1)}
@@ -280,7 +278,6 @@ class _TrieTables:
         if look:
             head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
             self._closed[:, _hash(head)] = head, tail
-        self._reach = reach
         self._watch = np.array([-1, *(watch.get(word, -1) for word in words)], dtype=np.int64)
 
         self._label = np.array(trie.labels, dtype=np.int64)
@@ -335,39 +332,12 @@ class _TrieTables:
         first, last, label = self._walk(text, begin, word, phrases)
         watch = self._watch[word]
         at = (watch >= 0).nonzero()[0]
-        begin, watch = begin[at], watch[at]
-        at = self._in_reach(text, begin, watch, first)
         return Found(
             self._columns(offsets, starts[first], ends[last], label),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(byte, offsets, starts[first]) if self._closed.size else [],
         )
-
-    def _in_reach(self, text: _Words, at: Ints, watch: Ints, first: Ints) -> Ints:
-        """Of some watched words the rows of those that are reported: see ``reach``.
-
-        Args:
-            text: the words of the batch.
-            at: the watched words.
-            watch: their positions in ``reach``.
-            first: the first words of the mentions.
-        """
-        reach = self._reach[watch]
-        reported: NDArray[np.bool_] = reach < 0
-        if not len(first):
-            return np.flatnonzero(reported)
-        mention = _gather(first, np.searchsorted(first, at))
-        near = (mention > at) & (text.starts[mention] - text.ends[at] <= reach)
-        rows = near.nonzero()[0]
-        if len(rows):
-            words = mention[rows] - at[rows]
-            begins = np.cumsum(words) - words
-            between = np.repeat(at[rows] - begins, words)
-            between += np.arange(len(between))
-            stops = text.byte[text.ends[between]] == ord(".")  # right behind each word before the mention
-            near[rows] = ~np.logical_or.reduceat(stops, begins)
-        return np.flatnonzero(reported | near)
 
     @staticmethod
     def _quoting(byte: NDArray[np.uint8], offsets: Ints, start: Ints) -> list[int]:
