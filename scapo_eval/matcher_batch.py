@@ -352,7 +352,7 @@ class _TrieTables:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
         look: NDArray[np.bool_] = _in_range(text.byte[text.starts[first] + 1], "A", "Z")
         end, following = text.ends[last], last + 1
-        is_close = _gather(text.starts, following) == end + 1  # the last word of all has itself behind it
+        is_close = text.starts[np.minimum(following, len(text.starts) - 1)] == end + 1
         between = text.byte[end]
         look |= is_close & (between == ord("-"))
         rows = (is_close & (between == ord(" "))).nonzero()[0]
@@ -382,7 +382,7 @@ class _TrieTables:
         is_border = np.zeros(len(byte), dtype=bool)
         np.not_equal(inside[1:], inside[:-1], out=is_border[1:])
         borders = is_border.nonzero()[0]
-        return borders[0::2].copy(), borders[1::2].copy()
+        return borders[0::2], borders[1::2]
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
