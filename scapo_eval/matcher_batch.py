@@ -316,8 +316,8 @@ class _TrieTables:
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
         byte = np.frombuffer(_SEPARATOR.join([_BORDER, *texts, _BORDER]).encode("ascii"), dtype=np.uint8)
-        # A block of the size of all arrays below, given back at once: glibc keeps as much memory from now on, where
-        # it would return that of each pass to the system and fetch it anew page by page, for half of the pass's time.
+        # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
+        # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
         np.empty(8 * len(byte), dtype=np.uint8)
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
