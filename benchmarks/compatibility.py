@@ -192,6 +192,7 @@ package, the command line), with the extras {light}:
 
 {ran}
 
+The rows are of the days on which they were run, and the tests grow; what is skipped needs another Python or package.
 The whole test suite, training included, runs in CI on the newest versions under one Python.
 
 ## Resolved: the dependencies
@@ -203,7 +204,8 @@ Lowest: what `pyproject.toml` allows and has a wheel for that Python.
 ## Resolved: the extras
 
 Each with its lowest and its newest versions. `trl` and `verl` exclude each other's pins; `vllm` and `ray-llm` bring
-their own torch. pyspark is published as source only: for `[spark]` it alone is built, as pip does.
+their own torch. `[trl]` is for Python 3.11 and newer. pyspark is published as source only: for `[spark]` it alone is
+built, as pip does.
 
 {extras}
 

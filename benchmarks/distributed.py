@@ -109,8 +109,9 @@ class Meter(threading.Thread):
 def one_process(folder: Path, vocabulary: str, rewards: bool, workers: int) -> tuple[Callable[[], Any], None]:
     """Without an engine."""
     if not rewards:
+        how: dict[str, Any] = {"workers": workers, "bootstrap": "poisson"}  # the engines'
         return lambda: scapo_eval.score(
-            folder / "captions.parquet", truth=folder / "truth.npz", vocabulary=vocabulary, workers=workers
+            folder / "captions.parquet", truth=folder / "truth.npz", vocabulary=vocabulary, **how
         ), None
     reward = SubsentenceReward(Vocabulary.load(vocabulary), PresenceOracle.load(folder / "truth.npz"))
 

@@ -132,7 +132,7 @@ def find_uses(
     Args:
         texts: the captions.
         mentions: of them.
-        cues: the ``cue_words`` of the uses in them, those out of reach left out or not.
+        cues: the ``cue_words`` of the uses in them.
         look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
         quoting: indices of captions, all those among them that may have a mention between quotation marks.
         uses: those that are looked for.
@@ -618,8 +618,6 @@ _OF_A_KIND = "typically commonly usually often frequently generally known must s
 _REACHES_BACK = np.array(
     [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
 )
-CUE_REACH = np.where(_REACHES_BACK, -1, _REACHES)
-"""(cues,) characters behind a cue within which a mention must begin; negative for one that also reaches back."""
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 

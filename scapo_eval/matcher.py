@@ -14,18 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import (
-    CLAIMS,
-    CUE_REACH,
-    LEFT_OUT,
-    USES,
-    Claims,
-    SpecialWords,
-    cue_words,
-    find_uses,
-    find_uses_of,
-    left_out_codes,
-)
+from .claims import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, find_uses_of, left_out_codes
 from .columns import MentionColumns
 from .errors import check_choice
 from .matcher_batch import BatchMatcher
@@ -152,8 +141,4 @@ class _Identity:
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
     """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
     trie = AliasTrie(key.vocabulary)
-    return (
-        trie,
-        BatchMatcher(trie, cue_words(uses), CUE_REACH, look="modifier" in uses),
-        SpecialWords.of(key.vocabulary),
-    )
+    return trie, BatchMatcher(trie, cue_words(uses), look="modifier" in uses), SpecialWords.of(key.vocabulary)

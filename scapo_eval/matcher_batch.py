@@ -92,7 +92,7 @@ class Found(NamedTuple):
 
     Attributes:
         mentions: of the aliases.
-        watched: the watched words in reach, inside of mentions or not.
+        watched: the watched words, inside of mentions or not.
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
@@ -110,16 +110,14 @@ class BatchMatcher:
     Args:
         trie: the aliases.
         watch: further words that are reported, each with its position.
-        reach: (positions,) characters behind a watched word within which a mention begins, with no full stop behind a
-            word between the two, where it is reported at all; negative for no such condition.
         look: whether ``Found.look`` is asked for.
     """
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, *, look: bool = False) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
         self._trie = trie
         self._watch = watch
         self._to_ascii = _ToAscii(trie, watch)
-        self._tables = _TrieTables(trie, watch, reach, look)
+        self._tables = _TrieTables(trie, watch, look)
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of captions, in passes of about BATCH."""
@@ -240,7 +238,7 @@ class _TrieTables:
 
     _PREFIXES = 1 << 18  # entries of the prefix filter
 
-    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], reach: Ints, look: bool) -> None:
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
         words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *watch})
         words = [word for word in words if word.isascii()]
         ids = {word: k for k, word in enumerate(words, 1)}
@@ -280,7 +278,6 @@ class _TrieTables:
         if look:
             head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
             self._closed[:, _hash(head)] = head, tail
-        self._reach = reach
         self._watch = np.array([-1, *(watch.get(word, -1) for word in words)], dtype=np.int64)
 
         self._label = np.array(trie.labels, dtype=np.int64)
@@ -318,12 +315,9 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
-        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
-        quotes = _near_quotes(joined) if self._closed.size else []
-        byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
-        del joined  # its memory is wanted again
-        # A block of the size of all arrays below, given back at once: glibc keeps as much memory from now on, where
-        # it would return that of each pass to the system and fetch it anew page by page, for half of the pass's time.
+        byte = np.frombuffer(_SEPARATOR.join([_BORDER, *texts, _BORDER]).encode("ascii"), dtype=np.uint8)
+        # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
+        # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
         np.empty(8 * len(byte), dtype=np.uint8)
         lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
@@ -338,53 +332,27 @@ class _TrieTables:
         first, last, label = self._walk(text, begin, word, phrases)
         watch = self._watch[word]
         at = (watch >= 0).nonzero()[0]
-        begin, watch = begin[at], watch[at]
-        at = self._in_reach(text, begin, watch, first)
         return Found(
             self._columns(offsets, starts[first], ends[last], label),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
-            self._quoting(quotes, offsets, starts[first]) if quotes else [],
+            self._quoting(byte, offsets, starts[first]) if self._closed.size else [],
         )
 
-    def _in_reach(self, text: _Words, at: Ints, watch: Ints, first: Ints) -> Ints:
-        """Of some watched words the rows of those that are reported: see ``reach``.
-
-        Args:
-            text: the words of the batch.
-            at: the watched words.
-            watch: their positions in ``reach``.
-            first: the first words of the mentions.
-        """
-        reach = self._reach[watch]
-        reported: NDArray[np.bool_] = reach < 0
-        if not len(first):
-            return np.flatnonzero(reported)
-        mention = _gather(first, np.searchsorted(first, at))
-        near = (mention > at) & (text.starts[mention] - text.ends[at] <= reach)
-        rows = near.nonzero()[0]
-        if len(rows):
-            words = mention[rows] - at[rows]
-            begins = np.cumsum(words) - words
-            between = np.repeat(at[rows] - begins, words)
-            between += np.arange(len(between))
-            stops = text.byte[text.ends[between]] == ord(".")  # right behind each word before the mention
-            near[rows] = ~np.logical_or.reduceat(stops, begins)
-        return np.flatnonzero(reported | near)
-
     @staticmethod
-    def _quoting(quotes: Sequence[tuple[int, int]], offsets: Ints, start: Ints) -> list[int]:
-        """The captions in which a mention stands between two quotation marks."""
-        marks = np.array(quotes)
-        first, stop = np.searchsorted(start, marks.T)
-        owner: list[int] = np.searchsorted(offsets, marks[first < stop, 0], side="right").tolist()
+    def _quoting(byte: NDArray[np.uint8], offsets: Ints, start: Ints) -> list[int]:
+        """The captions in which a mention stands between two near quotation marks."""
+        marks = (byte == ord('"')).nonzero()[0]
+        mention = np.searchsorted(start, marks)
+        near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
+        owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
         """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
         look: NDArray[np.bool_] = _in_range(text.byte[text.starts[first] + 1], "A", "Z")
         end, following = text.ends[last], last + 1
-        is_close = _gather(text.starts, following) == end + 1  # the last word of all has itself behind it
+        is_close = text.starts[np.minimum(following, len(text.starts) - 1)] == end + 1
         between = text.byte[end]
         look |= is_close & (between == ord("-"))
         rows = (is_close & (between == ord(" "))).nonzero()[0]
@@ -414,7 +382,7 @@ class _TrieTables:
         is_border = np.zeros(len(byte), dtype=bool)
         np.not_equal(inside[1:], inside[:-1], out=is_border[1:])
         borders = is_border.nonzero()[0]
-        return borders[0::2].copy(), borders[1::2].copy()
+        return borders[0::2], borders[1::2]
 
     @staticmethod
     def _tails(text: _Words, at: Ints) -> Ints:
@@ -502,7 +470,8 @@ class _TrieTables:
         longer = right - left > 1
         join = np.where(longer, -1, self._join_of_byte[first])
         for k in (longer & self._begins_long_join[first]).nonzero()[0]:  # rare: line breaks, double spaces
-            join[k] = self._joins.get(join_of(byte[left[k] : right[k]].tobytes().decode("ascii")), -1)
+            between = byte[left[k] : right[k]].tobytes().decode("ascii")
+            join[k] = self._joins.get(between if between in self._joins else join_of(between), -1)
         return join
 
     @staticmethod
@@ -521,17 +490,6 @@ class _TrieTables:
                 reach = final
             before = k
         return kept
-
-
-def _near_quotes(text: str) -> list[tuple[int, int]]:
-    """The places of neighboring quotation marks that are near each other."""
-    pairs = []
-    at, mark = -QUOTE_REACH, text.find('"')
-    while mark >= 0:
-        if mark - at <= QUOTE_REACH + 1:
-            pairs.append((at, mark))
-        at, mark = mark, text.find('"', mark + 1)
-    return pairs
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:

@@ -89,9 +89,11 @@ def factors(layer: Any, whole: Callable[[Tensor], Tensor] = lambda weight: weigh
         layer: peft's, around a stack.
         whole: gathers a weight that is sharded.
     """
-    down, up = (whole(each.weight) for part in (layer.lora_A, layer.lora_B) for each in part.values())
+    one, two = (whole(each.weight) for part in (layer.lora_A, layer.lora_B) for each in part.values())
     number = layer.num_experts
-    return down.view(number, -1, down.shape[1]), up.view(up.shape[0], -1, number).permute(2, 0, 1)
+    one, two = one.view(number, -1, one.shape[1]), two.view(two.shape[0], -1, number).permute(2, 0, 1)
+    # older releases of peft take a stack's outputs for its inputs
+    return (one, two) if getattr(layer, "_did_swap_in_out_features", False) else (two.mT, one.mT)
 
 
 def scale_of(layer: Any) -> float:
@@ -113,7 +115,7 @@ class _Adapted(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, weight: Tensor, down: Tensor, up: Tensor, scale: float, ends: Tensor
     ) -> Tensor:
-        thin = _rows(inputs, down.mT, ends).mul_(scale)
+        thin = _rows(inputs, down.contiguous().mT, ends).mul_(scale)
         found = _rows(inputs, weight.mT, ends).add_(_rows(thin, up.contiguous().mT, ends))
         ctx.save_for_backward(inputs, weight, down, up, thin, ends)
         ctx.scale = scale
@@ -124,7 +126,11 @@ class _Adapted(torch.autograd.Function):
         inputs, weight, down, up, thin, ends = ctx.saved_tensors
         gradient = gradient.contiguous()
         to_thin = _rows(gradient, up.contiguous(), ends).mul_(ctx.scale)
-        to_inputs = _rows(gradient, weight, ends).add_(_rows(to_thin, down, ends)) if ctx.needs_input_grad[0] else None
+        to_inputs = (
+            _rows(gradient, weight, ends).add_(_rows(to_thin, down.contiguous(), ends))
+            if ctx.needs_input_grad[0]
+            else None
+        )
         return to_inputs, None, _sums(to_thin, inputs, ends), _sums(gradient, thin, ends), None, None
 
 

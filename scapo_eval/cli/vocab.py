@@ -248,9 +248,7 @@ def expand(vocabulary: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar that is always text; JSON's quoting is YAML's, too."""
-    return (
-        text
-        if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
-        else dump_json(text).decode()
-    )
+    """A YAML scalar that is always text; JSON's quoting is YAML's, too, but for characters that end a line there."""
+    if text.isalpha() and text.casefold() not in {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}:
+        return text
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in dump_json(text).decode())

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InputError, MissingExtra, ScapoError, cause
 from ..io.json_text import dump_json, parse_json
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, weights_hash
+from .base import CHOICES, Completion, OnCompletion, Request, weights_hash, without_secrets
 
 CHUNK = 1 << 18
 """Requests of one Ray dataset."""
@@ -57,7 +57,7 @@ class RayVllmEngine:
         self._ray = ray
         self.identity: Mapping[str, Any] = {
             "engine": "ray", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
-            "extra": dict(extra),
+            "extra": without_secrets(dict(extra)),
         }  # fmt: skip
         self.card: dict[str, Any] = {"ray": ray.__version__, "replicas": replicas}
         own = {"revision": revision, "dtype": dtype, "seed": seed}

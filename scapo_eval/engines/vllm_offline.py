@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import MissingExtra, ScapoError
 from . import images
-from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, weights_hash
+from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, secrets_of, weights_hash, without_secrets
 
 _CHUNK = 256  # requests handed over at once: vLLM schedules among them, and their images are all in memory
 
@@ -47,13 +47,16 @@ class VllmEngine:
         arguments = {"model": model, "revision": revision, "dtype": dtype, "seed": seed, **extra}
         self.identity: Mapping[str, Any] = {
             "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
-            "extra": dict(extra),
+            "extra": without_secrets(dict(extra)),
         }  # fmt: skip
         self.card: dict[str, Any] = {"vllm": vllm.__version__}
         try:
             self._llm = vllm.LLM(**arguments)
         except (OSError, ValueError) as error:
-            raise ScapoError(f"vLLM cannot load {model}: {error}") from None
+            why = str(error)  # which may quote the arguments
+            for secret in secrets_of(extra):
+                why = why.replace(secret, "***")
+            raise ScapoError(f"vLLM cannot load {model}: {why}") from None
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
         """Completes all requests, a chunk at a time; see :class:`~scapo_eval.engines.base.Engine`."""

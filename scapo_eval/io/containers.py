@@ -20,7 +20,7 @@ from ..errors import InputError, MissingExtra
 from .files import STDIN, decoding, display_name, not_utf8, open_bytes, read_bytes
 from .json_text import iter_records, read_json
 from .limits import check_decoded
-from .parquet import MAGIC, open_parquet
+from .parquet import MAGIC, open_parquet, refuse_feather
 from .records import Readable, Records
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
             raise InputError("there are no records", path=name)
         return Rows(name, "records", first_record[1], chain([first_record], records))
     head = first_bytes(path)
+    refuse_feather(head, name)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     container: Container
     if head[:4] == MAGIC:

@@ -15,6 +15,18 @@ from .limits import check_decoded
 
 MAGIC = b"PAR1"
 
+_FEATHER = (b"ARROW1", b"FEA1")
+
+
+def refuse_feather(head: bytes, name: str) -> None:
+    """Refuses a file in Arrow's own format: its reader takes lengths and offsets as the file gives them.
+
+    Raises:
+        InputError: it is one.
+    """
+    if head.startswith(_FEATHER):
+        raise InputError("an Arrow (Feather) file, whose reader trusts what it says; write it as parquet", path=name)
+
 
 _AT_ONCE = 256 * 2**20  # bytes that are decoded at a time, unless a file is damaged on purpose in a way of its own
 _DICTIONARY = 2  # parquet's number of such a page

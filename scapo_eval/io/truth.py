@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import FaultList, InputError
 from .files import STDIN, display_name, is_remote, read_bytes
 from .json_text import iter_records
+from .parquet import refuse_feather
 from .records import Readable, Records
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
@@ -44,6 +45,7 @@ def read_truth(path: Readable) -> TruthColumns:
         raise InputError("the file is empty", path=source)
     if data[:4] == ZIP:
         return read_npz(io.BytesIO(data), source)
+    refuse_feather(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)
     first_line = head.partition(b"\n")[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scapo_eval.cli.cluster import ONE_PROCESS
 from scapo_eval.cli.main import main
 
 Refusal = Callable[..., str]
@@ -82,3 +83,19 @@ def test_judgements_that_are_none(refused: Refusal, verb: str, wanted: str) -> N
     message = refused(verb, write("x.jsonl", MIXED))
     assert message.startswith("scapo-eval: x.jsonl:1: ")
     assert f"none of the 3 records holds {wanted}; they look like own captions (image_id, caption)" in message
+
+
+@pytest.mark.parametrize("verb", ONE_PROCESS)
+def test_verbs_without_an_engine_say_why(refused: Refusal, verb: str) -> None:
+    asked = ("--engine", "ray", "--address", "auto")
+    message = " ".join(refused(verb, write("x.jsonl", MIXED), *asked).split())
+    assert f"Error: {verb} takes no --engine: {ONE_PROCESS[verb]} counted in one process (docs/scale.md#" in message
+
+
+def test_what_belongs_to_an_engine_needs_one(refused: Refusal) -> None:
+    path = write("x.jsonl", MIXED)
+    assert "--address and --on-bad-file belong to --engine" in refused("chair", path, "--truth", "x", "--address", "a")
+    message = refused("hallusionbench", path, "--engine", "ray")
+    assert "--engine needs --questions, and takes no --per-answer" in message
+    message = refused("chair", path, "--truth", "truth.json", "--engine", "ray", "--per-caption", "y.jsonl")
+    assert "--engine takes no --per-caption" in message

@@ -156,6 +156,23 @@ def test_every_verb_says_how_its_intervals_are_drawn(run: ScapoEval, world: Path
     assert json.loads(Path("r.json").read_text())["systems"] == [system]
 
 
+def test_runs_that_were_resampled_in_two_ways_are_compared(run: ScapoEval, world: Path) -> None:
+    """As a run on an engine and one of one process: both are drawn anew, in the one way that is asked for."""
+    scored = ("--truth", "truth.json", "--resamples", 50, "-q", "--json")
+    for name, kind in (("honest", "poisson"), ("doggy", "multinomial")):
+        path = f"{name}.json"
+        code, out, _ = run("score", f"{name}.jsonl", *scored, "--bootstrap", kind, "-o", path)
+        assert (code, "bootstrap:poisson" in json.loads(out)["systems"][0]["signature"]) == (0, kind == "poisson")
+    found = {}
+    for kind in ("poisson", "multinomial"):
+        asked = ("--resamples", 50, "--json", "--bootstrap", kind)
+        code, out, _ = run("compare", "honest.json", "doggy.json", *asked)
+        assert (code, out) == run("score", "honest.jsonl", "doggy.jsonl", *scored, "--bootstrap", kind)[:2]
+        found[kind] = json.loads(out)["comparisons"][0]
+    assert found["poisson"]["difference"] == found["multinomial"]["difference"]
+    assert found["poisson"]["ci_low"] != found["multinomial"]["ci_low"]
+
+
 def test_figures_without_a_value_are_left_out_of_the_table_only(run: ScapoEval, world: Path) -> None:
     write(world / "positive.jsonl", [{**record, "response": "Hm"} for record in ANSWERS["agrees"]])
     _, table, _ = run("yesno", "positive.jsonl", "--width", 120)

@@ -149,7 +149,10 @@ def test_hallusionbench(text_only: str, figures: str, tmp_path: Path) -> None:
     for k, table in enumerate(scattered(rows, 6)):
         pq.write_table(table, tmp_path / f"{k}.parquet")
     assert of_files(tmp_path / "*", made).evidence() == one.evidence()
+    pq.write_table(pa.Table.from_pylist(questions), tmp_path / "questions.parquet")
+    assert counter("hallusionbench", tmp_path / "questions.parquet", text_only=text_only).questions == made.questions
     (tmp_path / "0.parquet").write_bytes(b"PAR1" + bytes(99))
+    (tmp_path / "questions.parquet").unlink()
     left = of_files(tmp_path / "*", made, on_bad_file="skip")
     assert (left.other_counts["bad_files"], left.signature.fields["bad_files"]) == (1, "1")
 

@@ -222,3 +222,11 @@ if __name__ == "__main__":
     source = _sources()
     assert source is not None, "SCAPO_RAY_WHEEL names the wheel"
     RECORD.write_text(json.dumps(signatures(source), indent=1) + "\n")
+
+
+@pytest.mark.usefixtures("ray")
+def test_secret_options_stay_out_of_the_run_card() -> None:
+    from scapo_eval.engines.ray_vllm import RayVllmEngine
+
+    engine = RayVllmEngine("some/model", extra={"hf_token": "t0ken", "max_model_len": 9})
+    assert engine.identity["extra"] == {"hf_token": "***", "max_model_len": 9}

@@ -204,7 +204,7 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     from scapo_eval.errors import ScapoError
 
     pillow.new("RGB", (5, 4)).save(tmp_path / "a.png")
-    engine = VllmEngine("some/model", revision="main", extra={"max_model_len": 64})
+    engine = VllmEngine("some/model", revision="main", extra={"max_model_len": 64, "hf_token": "t0ken"})
     sampling = Sampling(0.5, 0.9, 4, 9, 3, ("x",))
     seen = Request((Turn("system", "be brief"), Turn("user", "look", (str(tmp_path / "a.png"),))), sampling)
     requests = [
@@ -232,6 +232,7 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     assert (given.stop, given.structured_outputs) == (["x"], None)
     assert named["sampling_params"][-1].structured_outputs.json == {"type": "object"}
     assert engine.identity["revision"] == "main"
+    assert engine.identity["extra"] == {"max_model_len": 64, "hf_token": "***"}
     assert engine.card["sampling"]["top_k"] == 0
     engine.run([Request.of("own", None, Sampling(0.5, top_k=None, repetition_penalty=None))], lambda *_: None)
     own = stand_in.calls[-1][1]["sampling_params"][0]
@@ -243,3 +244,15 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
 
 if __name__ == "__main__":
     RECORD.write_text(json.dumps(signatures(_from_wheel(Path(sys.argv[1]))), indent=1) + "\n")
+
+
+def test_secret_options_stay_out_of_messages(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scapo_eval.engines.vllm_offline import VllmEngine
+    from scapo_eval.errors import ScapoError
+
+    def refuse(**arguments: Any) -> None:
+        raise ValueError(f"not valid: {arguments}")
+
+    monkeypatch.setattr(stand_in, "LLM", refuse)
+    with pytest.raises(ScapoError, match=r"'hf_token': '\*\*\*'"):
+        VllmEngine("some/model", extra={"hf_token": "t0ken"})

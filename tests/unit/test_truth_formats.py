@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError, InputErrors, PresenceOracle, ScapoError, Vocabulary
+from scapo_eval.io.containers import open_rows
 from scapo_eval.io.truth_table import read_open_images
 from scapo_eval.metrics.chair import Reference, Synonyms
 from scapo_eval.metrics.chair.truth import joined_truth
@@ -276,6 +277,14 @@ def test_frames_say_what_tables_say(load: Any) -> None:
 )
 def test_table_faults(load: Any, table: str, said: str) -> None:
     assert said in refusal(load, table)
+
+
+def test_arrow_s_own_files_are_refused_for_parquet(tmp_path: Path) -> None:
+    feather = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(__import__("pyarrow").table({"id": ["1"], "label": ["yes"]}), tmp_path / "x.feather")
+    for read in (PresenceOracle.load, open_rows):
+        with pytest.raises(InputError, match=r"x\.feather: an Arrow \(Feather\) file, .*; write it as parquet"):
+            read(tmp_path / "x.feather")
 
 
 def test_frame_faults_name_the_row() -> None:

@@ -112,6 +112,17 @@ def test_mine_and_build_make_a_vocabulary_that_loads(tmp_path: Path) -> None:
     assert "6 captions" in draft.read_text()
 
 
+@pytest.mark.parametrize(
+    "phrase", ["traffic\u0085light", "traffic\u2028light", "traffic: light", "no", "0x_", "2001-99-99"]
+)
+def test_build_reads_what_it_writes(tmp_path: Path, phrase: str) -> None:
+    candidates, draft = tmp_path / "c.jsonl", tmp_path / "d.yaml"
+    candidates.write_text(json.dumps({"phrase": phrase, "captions": 8, "forms": {phrase: 8}, "examples": []}) + "\n")
+    built = CliRunner().invoke(cli, ["vocab", "build", str(candidates), "-o", str(draft)])
+    assert built.exit_code == 0, built.output
+    assert Vocabulary.load(draft).labels == (phrase,)
+
+
 def test_fingerprint_ignores_comments_order_and_reviewed(tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text("name: x\nlabels:\n  dog: [dog, dogs]  # yes\n  cat: [cat]\nignore: [hot dog, cat walk]\n")
