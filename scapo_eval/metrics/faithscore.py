@@ -209,8 +209,7 @@ def faithscore_run(
     rows = np.zeros((len(run), len(metric_set.columns)), dtype=np.int64)
     given, held = [facts.facts for facts in run], [facts.verified for facts in run]
     shares = [(2 * SHARE_UNIT * k + n) // (2 * n) if n else 0 for n, k in zip(given, held, strict=True)]
-    for column, values in enumerate((1, np.sign(given), given, held, shares)):
-        rows[:, column] = values
+    rows[:, :width] = np.array([np.ones(len(run), np.int64), np.sign(given), given, held, shares], dtype=np.int64).T
     place = {setting: width * number for number, setting in enumerate(settings, 1)}
     for k, facts in enumerate(run):
         if facts.setting:
