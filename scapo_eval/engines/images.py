@@ -13,6 +13,8 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import InputError, MissingExtra, ScapoError
@@ -29,6 +31,9 @@ _FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM
 """Pillow knows more, of which EPS starts another program (Ghostscript) with what the file says."""
 
 _STRIP = 2**22  # pixels that are computed at a time, where that takes several times their memory
+
+_LARGE, _LARGE_FROM = threading.Lock(), 2**24
+"""Pictures of more pixels are decoded one at a time: each takes up to 600 MiB until it is RGB."""
 
 _EXIF_ORIENTATION = 0x0112
 _PASSED_ON = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
@@ -103,7 +108,7 @@ def file_bytes(path: str) -> bytes:
 def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
     """The upright RGB picture, and the file's MIME type if its bytes show just that to any reader."""
     try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise MissingExtra("http", "reading images") from None
     Image.init()
@@ -114,16 +119,8 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
             image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
             if image.width * image.height > MAX_PIXELS:
                 raise ImageFault(f"{path}: {image.width} x {image.height} pixels are too many")
-            image.load()
-            plain = (
-                image.mode in ("RGB", "L")
-                and not getattr(image, "is_animated", False)
-                and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
-                and "transparency" not in image.info
-            )
-            as_is = _PASSED_ON.get(image.format or "") if plain else None
-            ImageOps.exif_transpose(image, in_place=True)
-            return _rgb(image), as_is
+            with _LARGE if image.width * image.height > _LARGE_FROM else nullcontext():
+                return _decoded(image)
     except ImageFault:
         raise
     except UnidentifiedImageError:
@@ -134,6 +131,22 @@ def _decode(data: bytes, path: str) -> tuple[Image, str | None]:
         raise ImageFault(f"{path}: damaged image, or too large for the memory") from None
     except Exception as error:  # Pillow's decoders do not document what they raise on damage
         raise ImageFault(f"{path}: damaged image ({str(error) or type(error).__name__})") from None
+
+
+def _decoded(image: Image) -> tuple[Image, str | None]:
+    """What :func:`_decode` gives, of a picture whose pixels have not been read."""
+    from PIL import ImageOps
+
+    image.load()
+    plain = (
+        image.mode in ("RGB", "L")
+        and not getattr(image, "is_animated", False)
+        and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
+        and "transparency" not in image.info
+    )
+    as_is = _PASSED_ON.get(image.format or "") if plain else None
+    ImageOps.exif_transpose(image, in_place=True)
+    return _rgb(image), as_is
 
 
 def _rgb(image: Image) -> Image:
@@ -178,23 +191,34 @@ def _strips(image: Image) -> Iterator[Image]:
 
 
 class Cache(Generic[Value]):
-    """Keeps the last few values of a function of a path, for all threads: benchmarks ask about an image many times."""
+    """Keeps the last few values of a function of a path, for all threads: benchmarks ask about an image many times.
+
+    Threads that ask for one path at the same time wait for one value; an error is not kept.
+    """
 
     def __init__(self, function: Callable[[str], Value], size: int) -> None:
         self._function = function
         self._size = size
-        self._values: OrderedDict[str, Value] = OrderedDict()
+        self._values: OrderedDict[str, Future[Value]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, path: str) -> Value:
         """The value, computed anew if it is not among the last ``size`` ones."""
         with self._lock:
-            if path in self._values:
+            known = self._values.get(path)
+            if known is not None:
                 self._values.move_to_end(path)
-                return self._values[path]
-        value = self._function(path)
-        with self._lock:
-            self._values[path] = value
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
-        return value
+            else:
+                made: Future[Value] = Future()
+                self._values[path] = made
+                while len(self._values) > self._size:
+                    self._values.popitem(last=False)
+        if known is not None:
+            return known.result()
+        try:
+            made.set_result(self._function(path))
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(path, None)
+            made.set_exception(error)
+        return made.result()

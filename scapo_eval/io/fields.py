@@ -73,8 +73,11 @@ IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "imag
 
 def find_image(*records: Record) -> str | None:
     """The first image id or name under any of the usual keys."""
-    found = (image_of(record[key]) for record in records for key in IMAGE_KEYS if key in record)
-    return next((image for image in found if image is not None), None)
+    for record in records:
+        for key in IMAGE_KEYS:
+            if key in record and (image := image_of(record[key])) is not None:
+                return image
+    return None
 
 
 def image_id_in(*records: Record, fallback: str | None = None) -> str:

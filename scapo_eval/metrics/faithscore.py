@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import lcm
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -98,13 +99,12 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
 
 
 def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:
-    if {"faithscore", "num_samples"} <= set(record):
+    if "faithscore" in record and "num_samples" in record:
         raise ValueError("only FaithScore's mean; the facts of each answer are needed (its fact_scores)")
-    listed_under = next((key for key in _LISTS if key in record), None)
-    verdicts = next((record[key] for key in _VERDICTS if key in record), None)
+    verdicts = _first(record, _VERDICTS)
     if verdicts is None:
         raise ValueError(f"missing key 'verified' (found: {', '.join(record)})")
-    listed = verdicts if listed_under is None else record[listed_under]
+    listed = _first(record, _LISTS, verdicts)
     facts, verified = _number_of(listed, "facts"), _number_verified(verdicts, listed)
     if verified > facts:
         raise ValueError(f"{verified} verified of {facts} facts")
@@ -117,6 +117,13 @@ def _facts(record: Record, line: int, identity: str | None, setting: str | None)
         verified=verified,
         setting=_setting_name(given or setting),
     )
+
+
+def _first(record: Record, keys: Sequence[str], otherwise: Any = None) -> Any:
+    for key in keys:
+        if key in record:
+            return record[key]
+    return otherwise
 
 
 def _number_of(value: object, what: str) -> int:
@@ -132,12 +139,15 @@ def _number_verified(verdicts: object, facts: object) -> int:
     """Verdicts are a count, one 0/1 per fact, or the list of the facts that hold."""
     if not isinstance(verdicts, list):
         return _number_of(verdicts, "verified")
-    if all(isinstance(verdict, (int, float)) and verdict in (0, 1) for verdict in verdicts):
+    kinds = set(map(type, verdicts))
+    if kinds <= {int, float, bool} and verdicts.count(0) + verdicts.count(1) == len(verdicts):
         if isinstance(facts, list) and len(facts) != len(verdicts):
             raise ValueError(f"{len(verdicts)} verdicts on {len(facts)} facts")
         return int(sum(verdicts))
-    if isinstance(facts, list) and all(isinstance(verdict, str) and verdict in facts for verdict in verdicts):
-        return len(verdicts)
+    if isinstance(facts, list) and kinds <= {str}:
+        known = {fact for fact in facts if isinstance(fact, str)}
+        if known.issuperset(verdicts):
+            return len(verdicts)
     raise ValueError("'verified' must be a count, a list of 0 and 1, or a list of some of the facts")
 
 
@@ -197,17 +207,18 @@ def faithscore_run(
     metric_set = faithscore_metrics(settings)
     width = len(_FACT_COLUMNS)
     rows = np.zeros((len(run), len(metric_set.columns)), dtype=np.int64)
-    for row, facts in zip(rows, run, strict=True):
-        share = (2 * SHARE_UNIT * facts.verified + facts.facts) // (2 * facts.facts) if facts.facts else 0
-        values = (1, int(facts.facts > 0), facts.facts, facts.verified, share)
-        row[:width] = values
+    given, held = [facts.facts for facts in run], [facts.verified for facts in run]
+    shares = [(2 * SHARE_UNIT * k + n) // (2 * n) if n else 0 for n, k in zip(given, held, strict=True)]
+    rows[:, :width] = np.array([np.ones(len(run), np.int64), np.sign(given), given, held, shares], dtype=np.int64).T
+    place = {setting: width * number for number, setting in enumerate(settings, 1)}
+    for k, facts in enumerate(run):
         if facts.setting:
-            start = width * (1 + settings.index(facts.setting))
-            row[start : start + width] = values
+            start = place[facts.setting]
+            rows[k, start : start + width] = rows[k, :width]
     builder = CountBuilder(metric_set.columns)
     builder.add((facts.image or f"{name} {k}" for k, facts in enumerate(run, 1)), rows)
-    empty = sum(not facts.facts for facts in run)
-    official = sum(facts.verified / facts.facts for facts in run if facts.facts) / len(run)
+    empty = given.count(0)
+    official = sum(k / n for n, k in zip(given, held, strict=True) if n) / len(run)
     notes = (f"{empty} answers without facts; the official script takes their share as 0",) if empty else ()
     return Run(
         name=name,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,3 +131,50 @@ def test_the_cache_is_bounded() -> None:
     cache = images.Cache(lambda path: calls.append(path) or path.upper(), 2)
     assert [cache(name) for name in "abacab"] == list("ABACAB")
     assert calls == ["a", "b", "c", "b"]
+
+
+def test_what_several_threads_ask_for_is_made_once() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    asked: list[str] = []
+    waiting = threading.Event()
+
+    def slow(path: str) -> str:
+        asked.append(path)
+        waiting.wait(0.2)
+        if path == "bad":
+            raise images.ImageFault("bad")
+        return path.upper()
+
+    cache = images.Cache(slow, 2)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(cache, ["a"] * 8)) == ["A"] * 8
+    assert asked == ["a"]
+    for _ in range(2):  # an error is not kept
+        with pytest.raises(images.ImageFault):
+            cache("bad")
+    assert asked == ["a", "bad", "bad"]
+
+
+def test_large_pictures_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    monkeypatch.setattr(images, "_LARGE_FROM", 50)
+    real, inside, most = images._rgb, [0], [0]
+
+    def watched(image: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.02)
+        try:
+            return real(image)
+        finally:
+            inside[0] -= 1
+
+    monkeypatch.setattr(images, "_rgb", watched)
+    paths = [str(tmp_path / f"{k}.png") for k in range(4)]
+    for path in paths:
+        Image.new("L", (10, 10)).save(path)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(images.load, paths))
+    assert most == [1]

@@ -191,7 +191,14 @@ def test_mmhal_verb(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypat
         ({"facts": [], "verified": []}, 0, 0),
         ({"atomic_facts": ["a", "b"], "fs_list": [0, 1], "faith_score": 0.5}, 2, 1),
         ({"fact_scores": [1, 1, 0]}, 3, 2),
+        ({"facts": ["a", ["b"], 1], "verified": ["a"]}, 3, 1),
+        (
+            {"facts": [f"{k}" for k in range(10**5)], "verified": [f"{k}" for k in range(10**5)]},
+            10**5,
+            10**5,
+        ),  # a search takes minutes
     ],
+    ids=range(9),
 )
 def test_facts_of_every_shape(tmp_path: Path, record: dict[str, Any], facts: int, verified: int) -> None:
     (found,) = read_facts(lines(tmp_path / "f.jsonl", [record]))
