@@ -1374,7 +1374,7 @@ def _train(file: str) -> None:
     SubsentenceReward(vocabulary, oracle, settings.credit.reward_config())
     sources = data.read_prompts(settings.data.train, settings.data.images, oracle)
     data.check_pictures(sources)
-    data.indices_of_step(0, len(sources), settings.data.prompts_per_step, settings.run.seed)
+    data.indices_of_step(0, len(sources), settings.data.prompts_per_step, settings.run.seed, source=settings.data.train)
 
 
 def _preference(file: str) -> None:
@@ -1384,7 +1384,7 @@ def _preference(file: str) -> None:
     settings = config.load(file)
     pairs = data.read_pairs(settings.data.train, settings.data.images)
     data.check_pictures([pair.source for pair in pairs])
-    data.indices_of_step(0, len(pairs), settings.data.prompts_per_step, settings.run.seed)
+    data.indices_of_step(0, len(pairs), settings.data.prompts_per_step, settings.run.seed, source=settings.data.train)
     for pair in pairs[:5]:
         for picture in pair.source.pictures:
             with contextlib.suppress(ImageFault):  # the pair is left out

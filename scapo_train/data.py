@@ -283,14 +283,21 @@ def _part(part: Any, where: str) -> dict[str, str]:
     raise InputError(f"{where}: a part must be {forms}, its file named in 'images'")
 
 
-def indices_of_step(step: int, size: int, per_step: int, seed: int) -> list[int]:
+def indices_of_step(step: int, size: int, per_step: int, seed: int, *, source: str | None = None) -> list[int]:
     """The prompts of a step: each epoch is a permutation of its own, the rest that fills no step is left out.
+
+    Args:
+        step: number of the step, from 0.
+        size: number of prompts.
+        per_step: number of prompts in a step.
+        seed: of the permutations.
+        source: file of the prompts, for the message.
 
     Raises:
         InputError: there are fewer prompts than a step takes.
     """
     if size < per_step:
-        raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}")
+        raise InputError(f"{size} prompts, but data.prompts_per_step is {per_step}", path=source)
     epoch, place = divmod(step, size // per_step)
     order = np.random.default_rng([seed, epoch]).permutation(size)
     return list(order[place * per_step : (place + 1) * per_step].tolist())

@@ -69,7 +69,7 @@ class Loop(ABC):
         check_pictures(sources)
         data = config.data
         self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
-        indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed)
+        indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed, source=data.train)
 
         self.processor = processor_of(config.model)
         self.tokenizer = getattr(self.processor, "tokenizer", self.processor)

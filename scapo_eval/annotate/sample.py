@@ -20,7 +20,12 @@ CARD_SUFFIX = ".card.json"
 
 
 def sample(
-    pool: Sequence[ImageFile], n: int, *, seed: int = 0, exclude: frozenset[str] = frozenset()
+    pool: Sequence[ImageFile],
+    n: int,
+    *,
+    seed: int = 0,
+    exclude: frozenset[str] = frozenset(),
+    source: str | None = None,
 ) -> list[ImageFile]:
     """Draws ``n`` images without those to be excluded.
 
@@ -32,6 +37,7 @@ def sample(
         n: number of images to draw.
         seed: seed of the draw.
         exclude: canonical ids of the images to leave out.
+        source: where the pool is from, for the message.
 
     Raises:
         InputError: the pool has too few images.
@@ -41,7 +47,7 @@ def sample(
         reason = (
             f"cannot draw {n:,} images: the pool has {len(pool):,}, of which {len(pool) - len(left):,} are excluded"
         )
-        raise InputError(reason)
+        raise InputError(reason, path=source)
     return sorted(left, key=lambda picture: _rank(seed, picture.image_id))[:n]
 
 
@@ -67,7 +73,7 @@ def write_sample(
     """
     kept_out = {source: image_ids(source) for source in exclude}
     everything = frozenset().union(*kept_out.values())
-    drawn = sample(pool, n, seed=seed, exclude=everything)
+    drawn = sample(pool, n, seed=seed, exclude=everything, source=", ".join(sources))
     in_pool = {picture.image_id for picture in pool}
     with atomic_write(output) as stream:
         for picture in drawn:

@@ -273,5 +273,6 @@ def facts(
             references=known,
             prompts=texts,
             sampling=settings.sampling,
+            source=captions,
         )
     return finish(tally, "descriptions judged", output, settings, again=AGAIN)

@@ -265,6 +265,7 @@ def judge_facts(
     references: Mapping[str, Sequence[str]] | None = None,
     prompts: Prompts | None = None,
     sampling: Sampling | None = None,
+    source: str | None = None,
 ) -> Tally:
     """Has the claims of every description verified and compared, and writes what ``scapo-eval facts`` reads.
 
@@ -281,6 +282,7 @@ def judge_facts(
         references: canonical image id -> reference claims; None: neither matches nor answers are asked for.
         prompts: the prompts.
         sampling: sampling settings of both; None takes the defaults.
+        source: file of the descriptions, for messages.
 
     Raises:
         InputError: claims are to be verified against references that no description has.
@@ -288,7 +290,7 @@ def judge_facts(
     prompts, sampling, started = prompts or Prompts(), sampling or Sampling(), now()
     cases = [_Case(each, _references_of(each, references), None, {}, {}) for each in answers]
     if references is not None and cases and not session.share and not any(case.references for case in cases):
-        raise InputError("none of the descriptions' images has reference claims")
+        raise InputError("none of the descriptions' images has reference claims", path=source)
 
     def ask(step: str, asked: list[_Case], wanted: list[Request], read: list[Callable[[str], Any]]) -> None:
         by = verifier if step == "verify" else session

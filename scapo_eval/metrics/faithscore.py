@@ -82,7 +82,8 @@ def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = war
     seen: dict[tuple[str | None, str], int] = {}
     for line, record in judged_records(path, "fact_scores", warn):
         try:
-            identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
+            key = "id" if "id" in record else "question_id"
+            identity = id_in(record, key) if key in record else None
             facts = _facts(record, line, identity, setting)
         except UNFIT as error:
             faults.add(InputError(unfit(error), path=name, line=line))

@@ -290,7 +290,8 @@ def test_what_users_get_wrong(cli: Cli, start: Start, tmp_path: Path) -> None:
     strangers.write_text('{"image_id": 99, "caption": "A dog."}\n')
     assert "rollouts of the images of" in cli("annotate", "mine", run, strangers, code=2).stderr
     assert (
-        "cannot draw 5 images" in cli("annotate", "sample", folder, "-n", 5, "-o", tmp_path / "s.jsonl", code=2).stderr
+        f"{folder}: cannot draw 5 images"
+        in cli("annotate", "sample", folder, "-n", 5, "-o", tmp_path / "s.jsonl", code=2).stderr
     )
     prompt = tmp_path / "coarse.txt"
     prompt.write_text("Entity: {object}\nDo not count a subtype.")

@@ -56,7 +56,7 @@ def test_settings_and_files_that_are_wrong(lab: Any, refused: Callable[..., str]
     assert "data.oracle is not set" in refused("data.oracle=")
     assert "/nowhere.jsonl: file not found" in refused("data.train=/nowhere.jsonl")
     assert "/nowhere.json: file not found" in refused("data.oracle=/nowhere.json")
-    assert "12 prompts, but data.prompts_per_step is 13" in refused("data.prompts_per_step=13")
+    assert "train.jsonl: 12 prompts, but data.prompts_per_step is 13" in refused("data.prompts_per_step=13")
     (tmp_path / "file").write_text("")
     assert "cannot be created" in refused(f"run.output={tmp_path / 'file' / 'run'}")
 

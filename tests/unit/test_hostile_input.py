@@ -645,6 +645,31 @@ def test_an_interrupt_of_the_first_imports_is_no_traceback(
     assert (done.returncode, done.stderr.split(";")[0].strip()) == (130, said)
 
 
+def test_descriptions_without_any_reference_are_named(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"image_id": 9, "caption": "A dog."}\n')
+    (tmp_path / "r.jsonl").write_text('{"image_id": 1, "claims": ["A cat."]}\n')
+    arguments = [
+        "judge",
+        "facts",
+        "c.jsonl",
+        "--references",
+        "r.jsonl",
+        "-o",
+        "o.jsonl",
+        "--model",
+        "m",
+        "--tries",
+        "1",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "from scapo_eval.cli.start import run; run()", *arguments],
+        capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    said = "scapo-eval: c.jsonl: none of the descriptions' images has reference claims\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 # --- pictures -------------------------------------------------------------------------------------------------------
 
 
