@@ -7,7 +7,7 @@ protocol says which, and a run is checked against it; ``protocols/*.json`` are s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -95,6 +95,7 @@ class Protocol:
         publications: who reports it.
         source: where all this was read.
         note: what else one should know.
+        path: the file it was read from, for messages; None for a shipped one.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Protocol:
     publications: tuple[str, ...]
     source: str | None
     note: str | None
+    path: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.identity}: {self.title}")
@@ -128,7 +130,7 @@ class Protocol:
             return cls._of(shipped[str(name)].read_bytes(), str(name))
         if not Path(name).is_file():
             raise InputError(f"unknown protocol '{name}' (known: {', '.join(shipped)}; or a file)")
-        return cls._of(read_bytes(name), display_name(name))
+        return replace(cls._of(read_bytes(name), display_name(name)), path=display_name(name))
 
     @classmethod
     def _of(cls, data: bytes, source: str) -> Protocol:
@@ -174,7 +176,9 @@ class Protocol:
 
     def to_dict(self) -> dict[str, Any]:
         """The protocol as its file holds it, with the hash of the image ids."""
-        return {**asdict(self), "image_ids_hash": self.images_hash}
+        held = asdict(self) | {"image_ids_hash": self.images_hash}
+        del held["path"]
+        return held
 
     def differences(self, sample: Sample) -> list[str]:
         """What a sample has otherwise, one phrase each; empty where it follows the protocol as far as is known."""
@@ -224,12 +228,14 @@ class Protocol:
         """
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
-            raise InputError(f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}")
+            reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
+            raise InputError(reason, path=self.path)
         records = run.n_records if self.counted is None else run.counts.get(self.counted)
         if records is None:
             raise InputError(
                 f"the protocol '{self.name}' counts {self.counted!r}, which {run.metric_set.name} does not count: "
-                f"{', '.join(run.counts)}"
+                f"{', '.join(run.counts)}",
+                path=self.path,
             )
         asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))

@@ -117,7 +117,9 @@ def test_a_mismatch_is_named_and_one_can_go_on(
     for verb in ("score", "chair", "objhal"):
         done = run(verb, path, *quick)
         wanted = (
-            "is one of capscore, chair, not of objhal" if verb == "objhal" else f"'mine': {message} (--off-protocol"
+            f"{mine}: the protocol 'mine' is one of capscore, chair, not of objhal"
+            if verb == "objhal"
+            else f"'mine': {message} (--off-protocol"
         )
         assert wanted in str(done.exception), verb
     done = run("score", path, *quick, "--off-protocol", "-o", results)
