@@ -50,6 +50,12 @@ MIXED_PAGES = (
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
 
 
+def follow(page: Any, name: str) -> None:
+    """Goes to another page by its link, and waits until it is drawn: the browser tells of a new address later."""
+    page.get_by_role("link", name=name).click()
+    page.locator("nav a[aria-current]", has_text=name).wait_for()
+
+
 class Reader:
     """A page of a report, with everything that must not happen on it written down."""
 
@@ -193,7 +199,7 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
     page.get_by_role("button", name=f"captions of {REAL[1]}").click()
     page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith(REAL[1])
-    page.get_by_role("link", name="Scores").click()
+    follow(page, "Scores")
     assert page.locator(".score-table tr", has_text="baseline").inner_text().startswith(REAL[2])
     page.get_by_role("button", name="Hal. Rate ↓").click()
     rows = page.locator(".score-table tbody th bdi")
@@ -203,7 +209,7 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
     assert rows.all_inner_texts() == [REAL[2], REAL[0]]
     again = reader.open(page.url.split("#")[1])
     assert again.locator(".score-table tbody th bdi").all_inner_texts() == [REAL[2], REAL[0]]
-    again.get_by_role("link", name="Frontier").click()
+    follow(again, "Frontier")
     label = again.locator("#frontier svg.chart").get_attribute("aria-label")
     assert REAL[1] not in label
     kept = f"#page=frontier&baseline={REAL[2]}&without={REAL[1]}"
@@ -372,11 +378,11 @@ def test_systems_are_toggled_and_the_address_keeps_it_on_every_page(reader: Read
     assert page.locator("#detail .caption h4 bdi").all_inner_texts() == [REAL[0], REAL[2]]
     reader.open(page.url.split("#")[1])
     assert page.locator("#detail .caption").count() == 2
-    page.get_by_role("link", name="Guards").click()
+    follow(page, "Guards")
     assert page.locator("#guards tbody tr:visible").count() == 2
     page.get_by_role("button", name="words per caption").click()
     assert "sort=-4" in page.url
-    page.get_by_role("link", name="Captions").click()
+    follow(page, "Captions")
     assert "order=file" in page.url
     assert page.locator("#detail .caption").count() == 2
 
