@@ -14,12 +14,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..config import Lora
-from ..lora import add_adapters
-from ..model import policy_of
-from .general import Alive, Peaks, without_data
+from .general import Alive, Peaks, as_trained, with_gradients, without_data
 from .job import Pass
 from .memory import Memory
-from .shapes import build, model_config
+from .shapes import model_config
 
 
 class _Alive(Alive):
@@ -51,23 +49,13 @@ def block_peaks(path: str, tokens: int, dtype: str, *, autocast: bool, lora: Lor
     text = config.get_text_config(decoder=True)
     text.num_hidden_layers = 1
     number = getattr(torch, dtype)
-    trained = torch.float32 if autocast else number
-    vlm = build(config, path, dtype=number if lora.rank else trained)
-    language_model = policy_of(vlm, [], 1.0).language_model
-    if lora.rank:
-        add_adapters(vlm, language_model, lora, 0)
-        for parameter in vlm.parameters():
-            parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
+    _, language_model = as_trained(config, path, number, autocast, lora)
     block = language_model.layers[0].mlp
     with FakeTensorMode():
         without_data(block)
-        known = [*block.parameters(), *block.buffers()]
-        for parameter in block.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-                known.append(parameter.grad)
-        inputs = torch.zeros(1, tokens, text.hidden_size, dtype=number if lora.rank else trained, requires_grad=True)
-        known.append(inputs)
+        given = number if lora.rank or not autocast else torch.float32
+        inputs = torch.zeros(1, tokens, text.hidden_size, dtype=given, requires_grad=True)
+        known = [*with_gradients(block), inputs]
 
         def run() -> Any:
             with torch.autocast("cpu", number, enabled=autocast):

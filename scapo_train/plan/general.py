@@ -83,29 +83,20 @@ def _peaks(
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:layers]
     number = getattr(torch, dtype)
-    trained = torch.float32 if autocast else number
-    vlm = build(config, path, dtype=number if lora.rank else trained)
-    language_model = policy_of(vlm, [], 1.0).language_model
-    if lora.rank:
-        add_adapters(vlm, language_model, lora, 0)
-        for parameter in vlm.parameters():  # sharded ones are computed with in the dtype of the computation
-            parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
+    given = number if lora.rank or not autocast else torch.float32
+    vlm, language_model = as_trained(config, path, number, autocast, lora)
     with FakeTensorMode():
         without_data(language_model)
         if checkpointing:
             keep_inputs_only(vlm)
-        known = [*language_model.parameters(), *language_model.buffers()]
-        for parameter in language_model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-                known.append(parameter.grad)
+        known = with_gradients(language_model)
         mask: Any = torch.ones(sequences, 1, tokens, tokens, dtype=torch.bool)
         if getattr(text, "layer_types", None):
             mask = dict.fromkeys(text.layer_types, mask)
         shape = (sequences, tokens, text.hidden_size)
 
         def hidden() -> Tensor:
-            embeds = torch.zeros(shape, dtype=number if lora.rank else trained, requires_grad=not lora.rank)
+            embeds = torch.zeros(shape, dtype=given, requires_grad=not lora.rank)
             with torch.autocast("cpu", number, enabled=autocast):
                 found = language_model(inputs_embeds=embeds, attention_mask=mask, use_cache=False)
             return found.last_hidden_state
@@ -122,6 +113,36 @@ def _peaks(
             language_model.eval()
             hidden()
         return Peaks(forward, kept, backward, alive.peak)
+
+
+def as_trained(config: Any, path: str, number: torch.dtype, autocast: bool, lora: Lora) -> tuple[Any, Any]:
+    """A model and its decoder without weights, with adapters where there are any, in the formats of a training run.
+
+    Args:
+        config: of transformers.
+        path: see :func:`~.shapes.model_config`.
+        number: number format of the computation.
+        autocast: whether weights that are trained are float32, and are cast.
+        lora: adapters.
+    """
+    trained = torch.float32 if autocast else number
+    vlm = build(config, path, dtype=number if lora.rank else trained)
+    language_model = policy_of(vlm, [], 1.0).language_model
+    if lora.rank:
+        add_adapters(vlm, language_model, lora, 0)
+        for parameter in vlm.parameters():  # sharded ones are computed with in the dtype of the computation
+            parameter.data = parameter.data.to(trained if parameter.requires_grad else number)
+    return vlm, language_model
+
+
+def with_gradients(module: nn.Module) -> list[Tensor]:
+    """A module's tensors, with the gradients that those which are trained have from now on."""
+    known = [*module.parameters(), *module.buffers()]
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+            known.append(parameter.grad)
+    return known
 
 
 def without_data(module: nn.Module) -> None:
