@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from .columns import MentionColumns
 from .context import QUOTE_REACH, colors, may_modify, noun_behind
 from .text import fold
 from .types import Use
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, tokenize_alias
 
 Claims = Literal["all", "asserted", "certain", "visual"]
 """Which mentions count."""
@@ -62,6 +62,8 @@ REACH = 70
 PHRASE_REACH = 40
 """The same where the scope is a noun phrase."""
 
+_BASE, _NOWHERE = 32, np.iinfo(np.int64).max  # bits of a place before its caption's index; behind all places
+
 _BACK_REACH = 40  # characters from a mention within which "is not visible" is looked for
 
 
@@ -79,13 +81,13 @@ class SpecialWords:
         colors: label id -> folded aliases that color what follows them.
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
-        kinds: (labels,) which of the three a label is in, as bits.
+        watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 
     colors: Mapping[int, frozenset[str]]
     kin: Mapping[int, frozenset[str]]
     kin_of: frozenset[int]
-    kinds: NDArray[np.uint8]
+    watch: Mapping[str, int]
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> SpecialWords:
@@ -97,22 +99,16 @@ class SpecialWords:
                 owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
             return {label: frozenset(words) for label, words in owned.items()}
 
-        colors, kin = by_label(vocabulary.heads), by_label(vocabulary.kin)
+        watch = {tokenize_alias(alias)[0]: _SPECIAL for alias in (*vocabulary.heads, *vocabulary.kin)}
         kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
-        kinds = np.zeros(len(vocabulary.labels), dtype=np.uint8)
-        for bit, labels in ((_COLORS, colors), (_KIN, kin), (_KIN_OF, kin_of)):
-            kinds[list(labels)] |= bit
-        return cls(colors, kin, kin_of, kinds)
+        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of, watch)
 
 
-_COLORS, _KIN, _KIN_OF = 1, 2, 4
-
-_Row: TypeAlias = tuple[int, int, int, int, int]
-"""A mention: its row, the index of its caption, start, end, label id."""
+_Row: TypeAlias = tuple[int, int, int, int]
+"""A mention: index of its caption, its row, start, end."""
 
 _Scope: TypeAlias = tuple[int, int, int, int, int]
-"""A cue before a mention: index of the caption, end of the cue, row of the mention, first row of the next caption,
-which cue."""
+"""A cue before a mention: index of the caption, end of the cue, start and row of the mention, which cue."""
 
 _Back: TypeAlias = tuple[int, int, int, int]
 """A cue behind a mention: index of the caption, start of the cue, row of the mention, which cue."""
@@ -143,42 +139,40 @@ def find_uses(
     """
     if not uses or not len(mentions.start):
         return np.zeros(len(mentions.start), dtype=np.uint8)
-    caption = mentions.caption
-    starts, ends = mentions.start.data, mentions.end.data  # a memoryview gives plain integers, without a list of all
-
-    def rows(chosen: NDArray[np.bool_]) -> Iterator[_Row]:
-        at = np.flatnonzero(chosen)
-        columns = (at, caption[at], mentions.start[at], mentions.end[at], mentions.label_id[at])
-        return zip(*(column.tolist() for column in columns), strict=True)
+    caption, which = mentions.caption, cues.label_id
+    starts, ends, indptr = mentions.start.data, mentions.end.data, mentions.indptr.data  # give plain integers
+    base, owner = caption << _BASE, cues.caption << _BASE
+    place = np.append(base + mentions.start, _NOWHERE)
+    begin = cues.start - _BEGINS_BEFORE[which]
+    following = np.searchsorted(place, owner + begin)
 
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
-        for k in quoting:
-            first, stop = mentions.indptr[k : k + 2].tolist()
-            found.append(_in_quotes(texts[k], starts, first, stop))
+        found += [_in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
     if "modifier" in uses:
-        found.append(_by_form(texts, rows(look & ~_listed(mentions))))
-        kinds = words.kinds[mentions.label_id]
-        found.append(_coloring(texts, rows(kinds & _COLORS > 0), words))
-        herd = np.zeros(len(texts), dtype=bool)  # captions that name one of the animals
-        herd[caption[kinds & _KIN_OF > 0]] = True
-        found.append(_of_animals(texts, rows((kinds & _KIN > 0) & herd[caption]), words))
-
-    which, owner = cues.label_id, cues.caption
-    begin = np.maximum(cues.start - 2 * (which == _T), 0)
-    following = np.searchsorted(caption << 32 | mentions.start, owner << 32 | begin)
-    stop = mentions.indptr[owner + 1]
-    start, reach = np.append(mentions.start, (0, 0)), cues.end + _REACHES[which]
-    near = (following < stop) & (start[following] >= cues.end) & (start[following] <= reach)
-    stop = np.where(start[following + 1] > reach, following + 1, stop)
-    columns = (column[near].tolist() for column in (owner, cues.end, following, stop, which))
-    found.append(_in_scope(texts, starts, ends, zip(*columns, strict=True)))
-    before = np.maximum(following - 1, 0)
-    near = (begin - mentions.end[before] < _BACK_REACH) & _REACHES_BACK[which]
-    near &= following > mentions.indptr[owner]
-    columns = (column[near].tolist() for column in (owner, begin, before, which))
-    found.append(_behind(texts, starts, ends, zip(*columns, strict=True)))
+        row = look.nonzero()[0]
+        row = row[~_listed(mentions, row, place, base + mentions.end)]
+        found.append(_by_form(texts, _rows(caption[row], row, mentions.start[row], mentions.end[row])))
+        row = following[which == _SPECIAL]
+        row = row[row < len(caption)]
+        special = _rows(caption[row], row, mentions.start[row], mentions.end[row])
+        found.append(_of_color_or_kin(texts, starts, ends, mentions.label_id.data, indptr, special, words))
+    gap = place[following] - owner - cues.end
+    near = ((gap >= 0) & (gap <= _REACHES[which])).nonzero()[0]
+    row = following[near]
+    scopes = _rows(caption[row], cues.end[near], mentions.start[row], row, which[near])
+    found.append(_in_scope(texts, starts, ends, indptr, scopes))
+    back = _REACHES_BACK[which].nonzero()[0]
+    row, begin = following[back] - 1, begin[back]
+    near = ((row >= 0) & (owner[back] + begin - base[row] - mentions.end[row] < _BACK_REACH)).nonzero()[0]
+    row = row[near]
+    found.append(_behind(texts, starts, ends, _rows(caption[row], begin[near], row, which[back[near]])))
     return np.frombuffer(_highest(len(starts), found), dtype=np.uint8)
+
+
+def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
+    """The rows of columns, as plain integers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def find_uses_of(
@@ -199,31 +193,32 @@ def find_uses_of(
     """
     if not uses or not mentions:
         return bytearray(len(mentions))
-    starts, ends = [mention[0] for mention in mentions], [mention[1] for mention in mentions]
+    starts, ends, labels = ([mention[k] for mention in mentions] for k in range(3))
     n = len(starts)
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
         found.append(_in_quotes(text, starts, 0, n))
     if "modifier" in uses:
-        rows = [(row, 0, *mention) for row, mention in enumerate(mentions)]
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
         listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
         if not starts[0] and 1 in beside:
             listed.add(0)
-        found.append(_by_form([text], [row for row in rows if row[0] not in listed]))
-        if words:
-            found.append(_coloring([text], [row for row in rows if row[4] in words.colors], words))
-            if any(label in words.kin_of for _, _, label in mentions):
-                found.append(_of_animals([text], [row for row in rows if row[4] in words.kin], words))
-    scopes, backward = list[_Scope](), list[_Back]()
+        found.append(_by_form([text], [(0, row, starts[row], ends[row]) for row in range(n) if row not in listed]))
+    special, scopes, backward = list[_Row](), list[_Scope](), list[_Back]()
     for start, end, cue in cues:
-        begin = max(start - 2 * (cue == _T), 0)
+        begin = start - 2 * (cue == _T)
         following = bisect_left(starts, begin)
-        if following < n and 0 <= starts[following] - end <= _SCOPES[cue][1]:
-            scopes.append((0, end, following, n, cue))
+        if cue == _SPECIAL:
+            if following < n:
+                special.append((0, following, starts[following], ends[following]))
+            continue
+        if following < n and 0 <= starts[following] - end <= _SCOPES[cue].reach:
+            scopes.append((0, end, starts[following], following, cue))
         if following and _REACHES_BACK[cue] and begin - ends[following - 1] < _BACK_REACH:
             backward.append((0, begin, following - 1, cue))
-    found.append(_in_scope([text], starts, ends, scopes))
+    if words:
+        found.append(_of_color_or_kin([text], starts, ends, labels, [0, n], special, words))
+    found.append(_in_scope([text], starts, ends, [0, n], scopes))
     found.append(_behind([text], starts, ends, backward))
     return _highest(n, found)
 
@@ -266,7 +261,7 @@ def _in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Itera
 
 def _by_form(texts: Sequence[str], rows: Iterable[_Row]) -> Iterator[tuple[int, int]]:
     """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
-    for row, k, start, end, _ in rows:
+    for k, row, start, end in rows:
         text = texts[k]
         surface = text[start:end]
         if end - start > 3 and surface[1].isupper() and surface.isupper():
@@ -277,36 +272,52 @@ def _by_form(texts: Sequence[str], rows: Iterable[_Row]) -> Iterator[tuple[int, 
                 yield row, _COMPARED if noun == "like" else _MODIFIES
 
 
-def _listed(mentions: MentionColumns) -> NDArray[np.bool_]:
-    """(mentions,) whether mentions make a list without commas: three side by side, or two that begin a text.
+def _listed(
+    mentions: MentionColumns, row: NDArray[np.int64], place: NDArray[np.int64], until: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(rows,) whether mentions are in a list without commas: three side by side, or two that begin a text.
 
     In such a list nothing modifies.
+
+    Args:
+        mentions: of captions.
+        row: which of them.
+        place: (mentions + 1,) where each begins among all captions, and a place behind all.
+        until: (mentions,) where each ends.
     """
-    beside = np.zeros(len(mentions.start) + 1, dtype=bool)  # at k: mention k is right behind mention k - 1
-    beside[1:-1] = mentions.start[1:] == mentions.end[:-1] + 1
-    beside[mentions.indptr] = False
-    triple = np.append(beside[:-1] & beside[1:], False)  # at k: both neighbors of mention k
-    listed: NDArray[np.bool_] = triple[:-1] | np.append(triple[1:-1], False) | np.append(False, triple[:-2])
-    listed |= (mentions.start == 0) & beside[1:]
+    # whether the mention k rows on stands right behind the one before it
+    before, own, behind, further = (
+        place.take(row + k, mode="clip") == until.take(row + k - 1, mode="clip") + 1 for k in (-1, 0, 1, 2)
+    )
+    listed: NDArray[np.bool_] = (own & (before | behind)) | (behind & further)
+    listed |= behind & (mentions.start[row] == 0)
     return listed
 
 
-def _coloring(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
-    """Of mentions by labels that have colors, those that are one."""
-    for row, k, start, end, label in rows:
-        if fold(texts[k][start:end]) in words.colors[label] and colors(texts[k], start, end):
+def _of_color_or_kin(
+    texts: Sequence[str],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    labels: Sequence[int],
+    indptr: Sequence[int],
+    rows: Iterable[_Row],
+    words: SpecialWords,
+) -> Iterator[tuple[int, int]]:
+    """Of mentions that may be a special word, those that are a color, or mean an animal: nobody else is named."""
+    is_animal: dict[tuple[int, int], bool] = {}
+    for k, row, start, end in rows:
+        text, label = texts[k], labels[row]
+        surface = fold(text[start:end])
+        if surface in words.colors.get(label, ()) and colors(text, start, end):
             yield row, _MODIFIES
-
-
-def _of_animals(texts: Sequence[str], rows: Iterable[_Row], words: SpecialWords) -> Iterator[tuple[int, int]]:
-    """Of mentions by labels that have kin, in captions with one of their animals, those that mean one."""
-    others, kin = set[tuple[int, int]](), list[tuple[int, int, int]]()
-    for row, k, start, end, label in rows:
-        if fold(texts[k][start:end]) in words.kin[label]:
-            kin.append((row, k, label))
-        else:
-            others.add((k, label))
-    return ((row, _MODIFIES) for row, k, label in kin if (k, label) not in others)
+        if surface in words.kin.get(label, ()):
+            if (k, label) not in is_animal:
+                named = range(indptr[k], indptr[k + 1])
+                is_animal[k, label] = any(labels[one] in words.kin_of for one in named) and all(
+                    labels[one] != label or fold(text[starts[one] : ends[one]]) in words.kin[label] for one in named
+                )
+            if is_animal[k, label]:
+                yield row, _MODIFIES
 
 
 def _behind(
@@ -328,63 +339,72 @@ def _behind(
 
 
 def _in_scope(
-    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], scopes: Iterable[_Scope]
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], indptr: Sequence[int], scopes: Iterable[_Scope]
 ) -> Iterator[tuple[int, int]]:
-    """The mentions in the scope of a cue before them, and what the cue makes of them."""
-    for k, end, row, stop, cue in scopes:
-        text = texts[k]
-        tail = text[end : starts[row]]
+    """The mentions in the scope of a cue before them, and what the cue makes of them.
+
+    Args:
+        texts: captions.
+        starts, ends: of their mentions.
+        indptr: the first row of each caption, and the end of all.
+        scopes: cues with the first mention behind them.
+    """
+    for k, end, start, row, cue in scopes:
+        tail = texts[k][end:start]
         if "." in tail:
             continue
-        use, reach, kind, states, length, may_be_definite, not_behind, then = _SCOPES[cue]
-        if may_be_definite:
-            if row + 1 == stop and not kind.after and tail.endswith(_DEFINITE_BEHIND) and tail.count(" ") > 2:
-                continue  # "possibly checking his phone", and no more
-        elif text.startswith(_DEFINITE_BEHIND, end):
+        rule = _SCOPES[cue]
+        state = rule.states.get(tail) or _remember(rule, tail)
+        if state == "over":  # most often
             continue
-        if not_behind and text[max(0, end - length - 8) : end - length].rstrip().endswith(not_behind):
+        text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
+        begin = end - rule.length
+        if rule.not_behind and text[max(0, begin - 8) : begin].rstrip().endswith(rule.not_behind):
             continue
         if cue == _T and text[max(0, end - 3) : end].lower() not in _N_T:
             continue
-        while True:
-            state = states.get(tail) or _remember(kind, states, tail)
-            if state == "over" or (state == "listed" and not _LIST_GOES_ON.match(text, ends[row])):
+        while state != "listed" or _LIST_GOES_ON.match(text, ends[row]):
+            if state != "definite" and (rule.then is None or rule.then.match(text, ends[row])):
+                yield row, rule.use
+            if row + 1 == stop or starts[row + 1] > latest:
                 break
-            if state != "definite" and (then is None or then.match(text, ends[row])):
-                yield row, use
-            row += 1
-            if row == stop or starts[row] - end > reach:
-                break
-            step = text[ends[row - 1] : starts[row]]
+            step = text[ends[row] : starts[row + 1]]
             if "." in step:
                 break
+            row += 1
             tail += _MENTION + step
+            state = rule.states.get(tail) or _remember(rule, tail)
+            if state == "over":
+                break
 
 
 _MENTION = "\0"  # in place of each mention behind a cue
 _State = Literal["over", "inside", "listed", "definite"]
 
 
-def _remember(kind: _Kind, states: dict[str, _State], tail: str) -> _State:
+def _remember(rule: _Rule, tail: str) -> _State:
     """The state of a scope, kept: the same phrases recur between cues and mentions."""
-    if len(states) >= _REMEMBERED:
-        states.clear()
-    state = states[tail] = _scope_state(kind, tail)
+    if len(rule.states) >= _REMEMBERED:
+        rule.states.clear()
+    state = rule.states[tail] = _scope_state(rule, tail)
     return state
 
 
-def _scope_state(kind: _Kind, tail: str) -> _State:
+def _scope_state(rule: _Rule, tail: str) -> _State:
     """Whether a mention is in the scope of a cue, from the text between the two.
 
     Args:
-        kind: of the cue.
+        rule: of the cue.
         tail: what stands behind the cue word, with _MENTION for each mention.
 
     Returns:
         "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
         list; "definite": taken for granted, while the scope goes on.
     """
-    after, ends, is_phrase, first = kind
+    _, _, _, may_be_definite, after, ends, is_phrase, _, _, _ = rule
+    first = int(may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
+    if not first and tail.startswith(_DEFINITE_BEHIND):
+        return "over"
     scope = tail.lower()
     if after:
         begins = after(scope)
@@ -393,6 +413,8 @@ def _scope_state(kind: _Kind, tail: str) -> _State:
         if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
             return "definite"
         scope = scope[begins.end() :]
+    if scope.endswith(_DEFINITE_BEHIND) and scope.count(" ") > 2 * first and not _MARK.search(scope):
+        return "over" if is_phrase and not first else "definite"  # or over, as the next mention will find
     if is_phrase and "ing " in scope:
         return "over"
     words = scope.split()
@@ -609,15 +631,15 @@ _CONTEXT = {
 _CUES = {**_NEGATIONS, **_HEDGES, **_CONTEXT}
 _ROW = {word: row for row, word in enumerate(_CUES)}
 _T = _ROW["t"]  # "n't" is watched as its "t"
+_SPECIAL = len(_CUES)  # in place of a cue: the first word of a special alias
 _NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
     USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
 )
 _DENIES_OR_GUESSES = ("negated", "hedged")
-_REACHES = np.array([PHRASE_REACH if cue.is_phrase else REACH for cue in _CUES.values()])
+_BEGINS_BEFORE = np.array([*(2 * (word == "t") for word in _CUES), 0])
 _OF_A_KIND = "typically commonly usually often frequently generally known must should".split()
-_REACHES_BACK = np.array(
-    [word in {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND} for word in _CUES]
-)
+_BACK = {"not", "t", "cannot", "nowhere", "absent", "missing", *_OF_A_KIND}
+_REACHES_BACK = np.array([*(word in _BACK for word in _CUES), False])
 
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
@@ -675,43 +697,49 @@ _ENDS_NOUN_PHRASE = frozenset(
 _REMEMBERED = 1 << 12  # states of one kind of cue
 
 
-class _Kind(NamedTuple):
-    """What the words behind a cue are held against; many cues are of one kind.
+class _Rule(NamedTuple):
+    """A cue word as the loop over scopes wants it.
 
     Attributes:
+        use: place in USES.
+        reach: characters behind the word within which a mention in its scope begins.
+        states: what the cue has met, shared by its words.
+        may_be_definite: "possibly checking his phone": what is taken for granted may stand behind the first word.
         after: the match function of the cue's.
         ends: words that end the scope.
-        is_phrase: of the cue.
-        first: the first word behind it that may be the article of a thing that is taken for granted.
+        is_phrase, not_behind, then: of the cue.
+        length: of the word.
     """
-
-    after: Callable[[str], re.Match[str] | None] | None
-    ends: frozenset[str]
-    is_phrase: bool
-    first: int
-
-
-class _Rule(NamedTuple):
-    """A cue word as the loop over scopes wants it: places in USES, characters, what its kind has met, and the cue's."""
 
     use: int
     reach: int
-    kind: _Kind
     states: dict[str, _State]
-    length: int
     may_be_definite: bool
+    after: Callable[[str], re.Match[str] | None] | None
+    ends: frozenset[str]
+    is_phrase: bool
     not_behind: tuple[str, ...]
     then: re.Pattern[str] | None
+    length: int
 
 
 def _rules() -> Iterator[_Rule]:
     states: dict[_Cue, dict[str, _State]] = {}
-    for (word, cue), reach in zip(_CUES.items(), _REACHES.tolist(), strict=True):
+    for word, cue in _CUES.items():
         may_be_definite = cue.use in _DENIES_OR_GUESSES
-        ends = _PHRASE_ENDS if cue.is_phrase else _ENDS
-        kind = _Kind(cue.after.match if cue.after else None, ends, cue.is_phrase, int(may_be_definite))
-        known = states.setdefault(cue, {})
-        yield _Rule(USES.index(cue.use), reach, kind, known, len(word), may_be_definite, cue.not_behind, cue.then)
+        yield _Rule(
+            USES.index(cue.use),
+            PHRASE_REACH if cue.is_phrase else REACH,
+            states.setdefault(cue, {}),
+            may_be_definite,
+            cue.after.match if cue.after else None,
+            _PHRASE_ENDS if cue.is_phrase else _ENDS,
+            cue.is_phrase,
+            cue.not_behind,
+            cue.then,
+            len(word),
+        )
 
 
 _SCOPES = list(_rules())
+_REACHES = np.array([*(rule.reach for rule in _SCOPES), -1])

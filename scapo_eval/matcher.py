@@ -7,7 +7,7 @@ obvious search. What a caption does with a mention, and which mentions count, ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -75,7 +75,7 @@ class AliasMatcher:
 
     def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
         """Start, end and label id of the mentions of one caption, and what it does with each, as positions in USES."""
-        matches, cues = self._trie.matches_and_watched(text, cue_words(uses))
+        matches, cues = self._trie.matches_and_watched(text, _watch(uses, self._words))
         mentions = [match for match in matches if match[2] != IGNORED]
         return mentions, find_uses_of(text, mentions, cues, uses, self._words)
 
@@ -140,5 +140,9 @@ class _Identity:
 @lru_cache(maxsize=8)
 def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
     """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
-    trie = AliasTrie(key.vocabulary)
-    return trie, BatchMatcher(trie, cue_words(uses), look="modifier" in uses), SpecialWords.of(key.vocabulary)
+    trie, words = AliasTrie(key.vocabulary), SpecialWords.of(key.vocabulary)
+    return trie, BatchMatcher(trie, _watch(uses, words), look="modifier" in uses), words
+
+
+def _watch(uses: tuple[Use, ...], words: SpecialWords) -> Mapping[str, int]:
+    return {**cue_words(uses), **words.watch} if "modifier" in uses else cue_words(uses)

@@ -315,7 +315,8 @@ class _TrieTables:
 
     def find(self, texts: Sequence[str]) -> Found:
         """The mentions and the watched words of ASCII captions."""
-        byte = np.frombuffer(_SEPARATOR.join([_BORDER, *texts, _BORDER]).encode("ascii"), dtype=np.uint8)
+        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
+        byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
         # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
         # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
         np.empty(8 * len(byte), dtype=np.uint8)
@@ -330,34 +331,46 @@ class _TrieTables:
         begin, phrases = self._begins(text.slot)
         word = self._lookup(text, begin)
         first, last, label = self._walk(text, begin, word, phrases)
+        start, end = starts[first], ends[last]
         watch = self._watch[word]
         at = (watch >= 0).nonzero()[0]
         return Found(
-            self._columns(offsets, starts[first], ends[last], label),
+            self._columns(offsets, start, end, label),
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
-            self._look(text, first, last) if self._closed.size else np.ones(len(first), dtype=bool),
-            self._quoting(byte, offsets, starts[first]) if self._closed.size else [],
+            self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
+            self._quoting(joined, offsets, start) if self._closed.size else [],
         )
 
     @staticmethod
-    def _quoting(byte: NDArray[np.uint8], offsets: Ints, start: Ints) -> list[int]:
+    def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
         """The captions in which a mention stands between two near quotation marks."""
-        marks = (byte == ord('"')).nonzero()[0]
+        found = []
+        mark = joined.find('"')
+        while mark >= 0:
+            found.append(mark)
+            mark = joined.find('"', mark + 1)
+        marks = np.array(found, dtype=np.int64)
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
         owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
-    def _look(self, text: _Words, first: Ints, last: Ints) -> NDArray[np.bool_]:
-        """(mentions,) bool: a word that may be a noun stands behind, or the second letter is a capital."""
-        look: NDArray[np.bool_] = _in_range(text.byte[text.starts[first] + 1], "A", "Z")
-        end, following = text.ends[last], last + 1
-        is_close = text.starts[np.minimum(following, len(text.starts) - 1)] == end + 1
-        between = text.byte[end]
-        look |= is_close & (between == ord("-"))
-        rows = (is_close & (between == ord(" "))).nonzero()[0]
+    def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
+        """(mentions,) bool: a word that may be a noun stands behind, or the last letter is no small one.
+
+        Args:
+            text: the words of the batch.
+            end: of the mentions in it.
+            following: the word behind each.
+        """
+        around = text.eight_bytes[end - 1].view(np.uint8).reshape(-1, 8)
+        gap, behind = around[:, 1], around[:, 2]
+        is_close = _in_range(behind | 0x20, "a", "z") | _in_range(behind, "0", "9") | (behind == ord("_"))
+        look: NDArray[np.bool_] = ~_in_range(around[:, 0], "a", "z") | (is_close & (gap == ord("-")))
+        rows = (is_close & (gap == ord(" "))).nonzero()[0]
         following = following[rows]
-        head, slot = text.head[following], text.slot[following]
+        head = text.head[following]
+        slot = _hash(head)
         closed = self._closed[0][slot] == head
         longer = (closed & (head >= _FULL)).nonzero()[0]
         closed[longer] = self._closed[1][slot[longer]] == self._tails(text, following[longer])
