@@ -140,17 +140,19 @@ MORE = {
 
 
 STRUCK = """
-    adjusting ads adult aircrafts another_figure arch arches artwork artwork_piece badge bank bay bonnet bow
-    breakfast brick bricks bull business businesses butter cab cage candles cardinal carvings central_figure clay
-    clock_face clock_faces cloth collar color condensation condiment condiments cones console costume cover crest
-    crust diamond diamond_ring document dough drawing dryer emblem equipment fabric fan figures filling flip flock
-    freight_cars garnish gates gear gift grain greens grill groom heels herd hook human humans ice iguana ipod kiwi
-    label labels ladder lens light_source liquid log logo logos logs machine magnets mask moon net notepad occupants
-    one_ski packaging paper papers pen peoples pitch plain pointer port portrait ports racetrack radiator railway
-    rain ramp ramps red_light robe roll school screen seashells seeds sheeps sleeve sleeves smoke solitary_figure
-    splash splashes stable stem stems step steps_up slide sticker stickers stone straw sugar sun sunlight tarp team
-    terminal tile tiles tool tools tower_clock traffic_cone traffic_cones trash treat treats tunnel video_game
-    viewers watches wildebeest window_frame window_sill windowsill with_several_cars wood
+    adjusting ads adult aircrafts another_figure arch arches artwork artwork_piece badge bank bay bonnet
+    bow breakfast brick bricks bull business businesses butter cab cage candles cardinal carvings central_figure
+    clay clock_face clock_faces cloth collar color condensation condiment condiments cones console costume cover
+    crest crust diamond diamond_ring discs document dough drawing dryer emblem equipment fabric fan figures filling
+    five_figures flip flock four_figures freight_cars garnish gates gear gift glass_of glasses_of grain greens grill
+    groom heels herd hook human humans ice iguana ipod kiwi label labels ladder lens light_source liquid log logo
+    logos logs machine magnets main_characters mask moon net notepad occupants one_ski packaging paper papers pen
+    peoples pitch plain pointer port portrait ports racetrack radiator railway rain ramp ramps red_light robe roll
+    school screen seashells seeds sheeps six_figures sleeve sleeves slide smoke solitary_figure splash splashes
+    stable stem stems step steps_up sticker stickers stone straw sugar sun sunlight tarp team terminal third_figure
+    three_additional_figures three_figures three_more_figures tile tiles tool tools tower_clock traffic_cone
+    traffic_cones trash treat treats tunnel two_figures two_more_figures two_other_figures video_game viewers
+    watches wildebeest window_frame window_sill windowsill with_several_cars wood
 """
 """Words of the pool that would say something else too often: materials, adjectives, verbs, sizes, light, parts, printed
 things, people by number; and what a definition leaves out (rain is no `water`, a ramp no `stairs`)."""

@@ -562,8 +562,8 @@ _USERS = _cue("purpose", rf"\s+by\s+{_SOME}", is_phrase=True)
 _TO_NOBODY_HERE = _cue("purpose", r"(?=\s+(?:\w+\s+)?$)")
 _WHERE = _cue(
     "generic",
-    r"(?=\s+(?!two\b|three\b|four\b|several\b|many\b|some\b)(?:\w+\s+)?$)",
-    then=r"""\s+(?:can|could|may|might|would|must|often|usually|were|have|had|gather|come|go|meet|relax|cross|choose|eat
+    r"(?=\s+(?!another\b|two\b|three\b|four\b|several\b|many\b|some\b)(?:\w+\s+)?$)",
+    then=r"""\s+(?:(?:can|could)(?!\s+(?:also\s+)?be\s+seen\b)|may|might|would|must|often|usually|were|have|had|gather|come|go|meet|relax|cross|choose|eat
         |shop|live|grow|retain|wait|enjoy|are\s+(?:often|usually|typically|commonly|kept|allowed|expected|able|likely))\b
     """,
 )
@@ -575,7 +575,12 @@ _LETTING = _cue(
     then=r"\s+(?:to|keep|find|get|see|reach|cross|stay|feel|navigate|enjoy|move|access)\b",
 )
 _OPEN = r"\s+(?:[\w\0]+\s+){0,2}"  # "common (sight on) farms": the mention may be one of the words
-_OFTEN = _cue("generic", rf"{_OPEN}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b|(?P<open>{_OPEN}$)")
+# not "commonly known as a frisbee", which names what is there
+_OFTEN = _cue(
+    "generic",
+    rf"""(?!\s+(?:known|called|referred)\b)
+    (?:{_OPEN}(?:in|on|at|by|with|for|as|to|during|near|of|among)\b|(?P<open>{_OPEN}$))""",
+)
 
 _CONTEXT = {
     "for": _FOR,

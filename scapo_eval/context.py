@@ -18,35 +18,36 @@ FUNCTION_WORDS = frozenset(
     """
     a ablaze able about above absent accompany across add adjacent adorn afloat after again against ahead ajar alert
     alike alive all allow almost aloft alone along alongside already also although altogether always am amid amidst
-    amiss among amongst an and another any apart apparent appear approach are aren around as aside asleep astride at
-    ate atop attach available await awake aware away back backward backwards barefoot barely be became because
-    become been before began begin begun beheld behind being belong below beneath bent beside besides between beyond
-    bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can cannot capable
-    capture catch caught choose chose chosen clad cling close closer closest clung come complement complete consist
-    contain contrast contribute convey could create cut dealt deep depict despite did didn display do does doesn
-    doing dominate done down downstairs downward downwards drank draw drawn draws drew drive driven drove dry dug
-    during e each eat eaten eight either else empty engage enhance enjoy enough etc even ever every evident evoke
-    except extend exude fallen familiar far fast feature fed feel fell felt few fill find first five flew flown
-    flung follow for forth forward found four frame from frozen full further g gather gave gaze get gets give given
-    go goes gone got grew grow grown had half hang hard has hasn have having he held hence her here hers herself hid
-    hidden high higher him himself his hit hold how however hung hurt i identical if in include indeed indicate
-    indoors inside instead intact interact into is isn it it's its itself just keep kept kneel knelt knew know known
-    laid lain large larger last later lay lead lean leap leapt led left left-hand lend lent less let lie like line
-    lit long look lost love low lower made make many may maybe me meanwhile meet mere merge met midair might mine
-    more moreover most mostly much must my near nearby nearer nearest neither never next nine no none nor not now
-    obvious occupy of off offer often on once one only onto open opposite or other our ours out outdoors outside
-    outward over overall overhead overlook own paid partial past per perhaps present prominent provide provided put
-    quite ran rather reach read ready reflect relevant remain reminiscent resemble responsible right right-hand rode
-    round run same sat saw say see seem seen seldom sell send sent separate serve set seven several shall share she
-    shone shook shot should showcase shown shows shut sideways similar since sit six slept slid slim slung small
-    smaller so sold some sometimes somewhat somewhere soon spent split spread sprung spun stand still stood straight
-    strewn strung stuck such suggest suitable surround swam sway swept swung take taken tall taller taught ten tend
-    than that that's the their theirs them themselves then there there's thereby therefore these they this those
-    though three threw through throughout thrown thus till to today together told too took tore torn toward towards
-    tread twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon
-    upright upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went
-    were weren wet what when where whereas whether which while who who's whom whose why wide will with within
-    without woke wore worn worth would woven wrapt yet you your yours
+    amiss among amongst ample an and another any apart apparent appear approach are aren around as aside asleep
+    astride at ate atop attach available await awake aware away back backward backwards barefoot barely be became
+    because become been before began begin begun beheld behind being belong below beneath bent beside besides
+    between beyond bitten blew blown both bought bound bring broke broken brought built burnt but buy by came can
+    cannot capable capture catch caught choose chose chosen clad cling close closer closest clung come complement
+    complete consist contain contrast contribute convey could create cut dealt deep demonstrate depict despite did
+    didn display do does doesn doing dominate done down downstairs downward downwards drank draw drawn draws drew
+    drive driven drove dry dug during e each eager earlier eat eaten eight either else empty engage enhance enjoy
+    enough etc even ever every everyone evident evoke except extend exude fallen familiar far fast feature fed feel
+    fell felt few fill find first five flew flown flung fly follow for forth forward found four frame from frozen
+    full further g gather gave gaze get gets give given go goes gone got grew grow grown had half hang hard has hasn
+    have having he held hence her here hers herself hid hidden high higher him himself his hit hold how however hung
+    hurt i identical if in include indeed indicate indoors inside instead intact interact into is isn it it's its
+    itself just keep kept kneel knelt knew know known laid lain large larger last later lay lead lean leap leapt led
+    left left-hand lend lent less let lie like line lit long look lost love low lower made maintain make many may
+    maybe me meanwhile meet mere merge met mid midair might mine more moreover most mostly much must my near nearby
+    nearer nearest neither never next nine no nobody none nor not now observe obvious occupy of off offer often on
+    once one only onto open opposite or other our ours out outdoors outside outward over overall overhead overlook
+    own paid partial past per perform perhaps play present prominent provide provided put quite ran rather reach
+    read ready reflect relevant remain reminiscent resemble responsible right right-hand rode round run same sat saw
+    say see seem seen seldom sell send sent separate serve set seven several shall share she shone shook shot should
+    showcase shown shows shut sideways similar since sit six slept slid slim slung small smaller so soar sold some
+    sometimes somewhat somewhere soon spent split spread sprung spun stand still stood straight strewn strung stuck
+    such suggest suitable surround swam sway swept swung take taken tall taller taught ten tend than that that's the
+    their theirs them themselves then there there's thereby therefore these they this those though three threw
+    through throughout thrown thus till to today together told too took tore torn toward towards traverse tread
+    twice two typical unaware under underneath understood undone unique unless unlike unseen until up upon upright
+    upside upstairs upward upwards us usually versus very via visible vs wait was wasn we wear well went were weren
+    wet what when where whereas whether which while who who's whom whose why wide will with within without woke wore
+    worn worth would woven wrapt yet you your yours
     """.split()
 )
 
@@ -62,8 +63,8 @@ _NOUNS = frozenset(
     crossing crossings cubs cups curtains cushions cutters dealers dealerships decals decorating decorations deer
     depots designs dishes displays docks documents dogs drawings dress dresses drinks ducks elements elephants
     emblems engines enthusiasts events exhibits express family fans feed feeders feeding fencing fields figures
-    figurines fishing fitness flags flooring flowers fly foods foxes fruits games gas gates giraffes glass gloves
-    goats goods graphics grounds groves handlers harness hats helmets hoods hooks horses houses housing icons
+    figurines fishing fitness flags flooring flowers foods foxes fruits games gas gates giraffes glass gloves goats
+    goods graphics grounds groves handlers harness hats helmets hoods hooks horses houses housing icons
     illustrations images ingredients items jackets jelly jerseys juices kits kittens lambs lamps landing landings
     lanes laws leagues leaves legends lens lessons lettering letters lids lighting lights lily liners lines lining
     lions logos loss lots lovers magazines markets marking markings masks mass matches mats mattress menus mess
@@ -71,14 +72,14 @@ _NOUNS = frozenset(
     painting paintings pants parents parking parks parties parts pass patches paths patterns paving people phones
     photos pictures pieces pigs pillows pins piping plants plates platforms plating players posters pots press
     princess prints process products programs props puppies racers racing racks railing railings rails ramps red
-    rentals repairs restaurants riders rides rights ring rings roads robes roofing rooms routes rugs rules sails
-    sales sauces sculptures seating seed seeds series services setting settings shades shapes shed sheds sheep
-    shelters shelves shirts shoes shops shorts siding signs silhouettes skirts sled sleds sleeves socks sounds
-    species sports spots squares stables stalls stars stations statues stickers sticks stores straps streets string
-    strings stripes styles suits supplies supply surfaces swing swings symbols systems tables tags tanks tapes taps
-    targets teams tennis tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels
-    toys traditions trailers training trees trips trucks trunks tubes uniforms users vehicles vendors vests virus
-    waitress walls weed wheels wilderness windows wing wings wiring words workers works yards zebras zones
+    rentals repairs restaurants riders rights ring rings roads robes roofing rooms routes rugs rules sails sales
+    sauces sculptures seating seed seeds series services setting settings shades shapes shed sheds sheep shelters
+    shelves shirts shoes shops shorts siding signs silhouettes skirts sled sleds sleeves socks sounds species sports
+    spots squares stables stalls stars stations statues stickers sticks stores straps streets string strings stripes
+    styles suits supplies supply surfaces swing symbols systems tables tags tanks tapes taps targets teams tennis
+    tents terminals themes tickets ties tigers tiles times toppers tops toss tournaments towels toys traditions
+    trailers training trees trips trucks trunks tubes uniforms users vehicles vendors vests virus waitress walls
+    weed wheels wilderness windows wing wings wiring words workers yards zebras zones
     """.split()
 )
 
@@ -96,25 +97,25 @@ PRESUPPOSING = frozenset(
     exterior eye eyes facade face faces feather feathers feet fender filled fin finger fingers fins flanked flash
     flesh floor floret florets foliage foot footage formation formations frame frames fringed front fronts fur
     fuselage garden gear grill grille ground grounds group groups hair half halves hand handle handlebar handlebars
-    handles hands head headboard headlight headlights heads height helmet herd hindquarters hood hoods hoof hooves
-    horn horns hub hull illustration infield interior interiors item items jaw juice key keyboard keyboards keys
-    knob knobs label labels lace laces laden landscape landscapes layer layers layout leaf leaves ledge leg legs
-    length lens lid lids light lights limb limbs line lined linens lining load location locations mane manes mast
-    mattress member members mirror mirrors mounted mouth muzzle neck necks nose noses nostrils nozzle oars object
-    objects occupants outfield pair pairs pane panel panels part parts path paths pathway paw paws peak peaks pedal
-    pedals peel peels petals piece pieces pillow pillows pitch placement plate player players point pool portion
-    portions position positions post posts presence propeller propellers pulled quarter quarters rail railing
-    railings range ranges rear reflection reflections rim rims rind road roads roof roofs row rows runway runways
-    saddle sail sails scales scene scenery scenes screen screens seam seat seats section sections seeds segment
-    segments setting settings setup shaded shadow shadows shape sheet sheets shelf shell shelves shoulder shoulders
-    side sides sidewalk silhouette silhouettes sill size sizes skin slice slices slicked slope slopes snout space
-    spaces speaker speakers species spine spines spoke spokes spot spots spout stack stacks stalk stalks stall
-    stalls stem stems step steps strap straps streaked street streets strewn string strings stripe stripes studded
-    surf surface surfaces surroundings tablecloth tail tails tank tap tarmac teeth temperature terrain texture
-    thatched themed-up tile tiles tip tips tire tires toes tooth top topped topping toppings tops touchpad tower
-    towers track tracks trailer tray trim trimmed trio trunk trunks tusk tusks type types underside upholstery
-    vanity varieties variety vibe view views wall walls water wedge wedges weight wheel wheels whiskers width window
-    windows windshield windshields wing wings yolk
+    handles hands head headboard headlight headlights heads heap heaps height helmet herd hindquarters hood hoods
+    hoof hooves horn horns hub hull illustration infield interior interiors item items jaw juice key keyboard
+    keyboards keys knob knobs label labels lace laces laden landscape landscapes layer layers layout leaf leaves
+    ledge leg legs length lens lid lids light lights limb limbs line lined linens lining load location locations
+    mane manes mast mattress member members mirror mirrors mounted mouth muzzle neck necks nose noses nostrils
+    nozzle oars object objects occupants outfield pair pairs pane panel panels part parts patch patches path paths
+    pathway paw paws peak peaks pedal pedals peel peels petals piece pieces pile piles pillow pillows pitch
+    placement plate player players point pool portion portions position positions post posts presence propeller
+    propellers pulled quarter quarters rail railing railings range ranges rear reflection reflections rim rims rind
+    road roads roof roofs row rows runway runways saddle sail sails scales scene scenery scenes screen screens seam
+    seat seats section sections seeds segment segments setting settings setup shaded shadow shadows shape sheet
+    sheets shelf shell shelves shoulder shoulders side sides sidewalk silhouette silhouettes sill size sizes skin
+    slice slices slicked slope slopes snout space spaces speaker speakers species spine spines spoke spokes spot
+    spots spout stack stacks stalk stalks stall stalls stem stems step steps strap straps streaked street streets
+    strewn string strings stripe stripes studded surf surface surfaces surroundings tablecloth tail tails tank tap
+    tarmac teeth temperature terrain texture thatched themed-up tile tiles tip tips tire tires toes tooth top topped
+    topping toppings tops touchpad tower towers track tracks trailer tray trim trimmed trio trunk trunks tusk tusks
+    type types underside upholstery vanity varieties variety vibe view views wall walls water wedge wedges weight
+    wheel wheels whiskers width window windows windshield windshields wing wings yolk
     """.split()
 ) - frozenset("camera lens tower trailer track tracks juice lights line".split())
 
@@ -150,7 +151,7 @@ QUOTE_REACH = 80
 """Characters between two quotation marks; more than that is no sign."""
 
 _BEHIND = re.compile(r"([ \u00a0\u202f\-\u2010\u2011])([^\W\d_]+)")
-_NUMBER_OF = frozenset("people men women children mice geese feet teeth cattle sheep police folk".split())
+_NUMBER_OF = frozenset("of people men women children mice geese feet teeth cattle sheep police folk".split())
 
 
 def noun_behind(text: str, end: int) -> str:

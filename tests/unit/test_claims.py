@@ -160,6 +160,10 @@ def test_hedges(text: str, left: list[str]) -> None:
         ("The bond between people and dogs.", [("people", "generic"), ("dogs", "generic")]),
         ("The bond between the man and dogs.", [("man", "claim"), ("dogs", "claim")]),
         ("Zero people; a dog.", [("people", "negated"), ("dog", "claim")]),
+        ("A pet, commonly known as a dog.", [("dog", "claim")]),
+        ("A lake where another person can sit.", [("lake", "claim"), ("person", "claim")]),
+        ("A lake where birds can be seen.", [("lake", "claim"), ("birds", "claim")]),
+        ("They watch the dog play and the man rides a bus.", [(s, "claim") for s in ("dog", "man", "bus")]),
     ],
 )
 def test_uses(text: str, expected: list[tuple[str, str]]) -> None:
