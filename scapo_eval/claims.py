@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect, bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -364,7 +364,7 @@ def _in_scope(
         if cue == _T and text[max(0, end - 3) : end].lower() not in _N_T:
             continue
         while state != "listed" or _LIST_GOES_ON.match(text, ends[row]):
-            if state != "definite" and (rule.then is None or rule.then.match(text, ends[row])):
+            if state != "definite" and (not rule.then or _pattern(rule.then).match(text, ends[row])):
                 yield row, rule.use
             if row + 1 == stop or starts[row + 1] > latest:
                 break
@@ -407,7 +407,7 @@ def _scope_state(rule: _Rule, tail: str) -> _State:
         return "over"
     scope = tail.lower()
     if after:
-        begins = after(scope)
+        begins = _pattern(after).match(scope)
         if not begins:
             return "over"
         if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
@@ -463,24 +463,27 @@ class _Cue(NamedTuple):
 
     Attributes:
         use: of the mentions in its scope.
-        after: what must follow the word, up to where its scope begins; None for anything.
+        after: what must follow the word, up to where its scope begins; empty for anything.
         is_phrase: the scope is a noun phrase only: "appears to be a bakery with a man in it" guesses at the bakery.
         not_behind: words behind which it is no cue: "except for".
-        then: what must follow a mention in its scope, if anything: "where people can sit".
+        then: what must follow a mention in its scope, whatever its case: "where people can sit"; empty for anything.
     """
 
     use: Use
-    after: re.Pattern[str] | None
+    after: str
     is_phrase: bool = False
     not_behind: tuple[str, ...] = ()
-    then: re.Pattern[str] | None = None
+    then: str = ""
 
 
 def _cue(use: Use, after: str, *, is_phrase: bool = False, not_behind: str = "", then: str = "") -> _Cue:
-    then_pattern = re.compile(then, re.VERBOSE | re.IGNORECASE) if then else None
-    return _Cue(
-        use, re.compile(after, re.VERBOSE) if after else None, is_phrase, tuple(not_behind.split()), then_pattern
-    )
+    return _Cue(use, after, is_phrase, tuple(not_behind.split()), f"(?i){then}" if then else "")
+
+
+@cache
+def _pattern(expression: str) -> re.Pattern[str]:
+    """Compiled when its cue is first met: all would take as long as everything else when this module is imported."""
+    return re.compile(expression, re.VERBOSE)
 
 
 _BE = _any("is are was were am be been being")
@@ -710,9 +713,8 @@ class _Rule(NamedTuple):
         reach: characters behind the word within which a mention in its scope begins.
         states: what the cue has met, shared by its words.
         may_be_definite: "possibly checking his phone": what is taken for granted may stand behind the first word.
-        after: the match function of the cue's.
         ends: words that end the scope.
-        is_phrase, not_behind, then: of the cue.
+        after, is_phrase, not_behind, then: of the cue.
         length: of the word.
     """
 
@@ -720,11 +722,11 @@ class _Rule(NamedTuple):
     reach: int
     states: dict[str, _State]
     may_be_definite: bool
-    after: Callable[[str], re.Match[str] | None] | None
+    after: str
     ends: frozenset[str]
     is_phrase: bool
     not_behind: tuple[str, ...]
-    then: re.Pattern[str] | None
+    then: str
     length: int
 
 
@@ -737,7 +739,7 @@ def _rules() -> Iterator[_Rule]:
             PHRASE_REACH if cue.is_phrase else REACH,
             states.setdefault(cue, {}),
             may_be_definite,
-            cue.after.match if cue.after else None,
+            cue.after,
             _PHRASE_ENDS if cue.is_phrase else _ENDS,
             cue.is_phrase,
             cue.not_behind,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .columns import MentionColumns
 from .context import CLOSED_WORDS, QUOTE_REACH
-from .text import GAP, HYPHENS, fold, is_unspaced, join_of, word_spans
+from .text import HYPHENS, fold, is_unspaced, join_of, word_spans
 from .trie import NO_END, AliasTrie
 
 BATCH = 1024
@@ -46,10 +46,10 @@ class _ToAscii:
     """
 
     def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
-        words = {*trie.roots, *watch, *(part for _, join, word in trie.edges for part in (join, word))}
-        self._kept = {character for word in words for character in word if not character.isascii()}
-        self._quotes = any('"' in word for word in words)
-        self._keeps_words = any("_" in word or not word.isascii() for word in words)
+        characters = set("".join((*trie.words, *trie.joins, *watch)))
+        self._kept = {character for character in characters if not character.isascii()}
+        self._quotes = '"' in characters
+        self._keeps_words = "_" in characters or bool(self._kept)
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
 
@@ -239,72 +239,62 @@ class _TrieTables:
     _PREFIXES = 1 << 18  # entries of the prefix filter
 
     def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
-        words = sorted({*trie.roots, *(word for _, _, word in trie.edges), *watch})
-        words = [word for word in words if word.isascii()]
-        ids = {word: k for k, word in enumerate(words, 1)}
-        raw = [b"", *(word.encode() for word in words)]
+        ids = {word: k for k, word in enumerate(dict.fromkeys((*trie.words, *watch)), 1)}  # the trie's words as there
+        raw = [b"", *(word.encode() for word in ids)]
         self._long = {k: word for k, word in enumerate(raw) if len(word) > 16}
-        self._length = np.array([len(word) for word in raw], dtype=np.int64)
-        self._head, self._tail = self._ends(raw)
+        self._length = np.fromiter(map(len, raw), dtype=np.int64)
         self._mask = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
+        self._head, self._tail = self._ends(raw)
         slots = _hash(self._head)
         self._by_head = _HashTable(slots)
+
+        self._label = trie.labels
+        nodes = len(trie.labels)
+        self._inner = np.bincount(trie.before[1:], minlength=nodes) > 0
+        first, second, third = (np.flatnonzero(trie.depth == k) for k in (1, 2, 3))
+        self._root = np.full(len(raw), -1)
+        self._root[trie.word[first]] = first
+        self._alone = np.where(self._root < 0, NO_END, self._label[self._root])
+        self._joins = trie.joins
+        self._join_of_byte = np.array([self._joins.get(join_of(chr(c)), -1) for c in range(128)], dtype=np.int64)
+        begins = {join[0] for join in self._joins if len(join) > 1}
+        self._begins_long_join = np.array([chr(c).isspace() or chr(c) in begins for c in range(128)])
+        edges = np.flatnonzero(trie.depth > 1)
+        self._edge_keys = np.append(-1, self._edge(trie.before, trie.join, trie.word)[edges])
+        self._edge_targets = np.append(-1, edges)
+        self._by_edge = _HashTable(_hash(self._edge_keys))
 
         # Filters of the beginnings of aliases, by hash: of one word, two, three. So "in the", which begins aliases and
         # occurs everywhere, is looked up only where an alias may go on behind it.
         self._one = np.zeros(_SLOTS, dtype=np.uint8)
         self._two = np.full(self._PREFIXES, _ALONE, dtype=np.uint8)
         self._three = np.zeros(self._PREFIXES, dtype=bool)
-        slot_of = dict(zip(words, slots[1:].tolist(), strict=True))
-        prefixes = {node: (1, slot_of[word]) for word, node in trie.roots.items() if word in ids}
-        for node, (_, slot) in prefixes.items():
-            ends, goes_on = trie.labels[node] != NO_END, node in trie.inner
-            self._one[slot] |= _ALONE * ends | (_PHRASE | _LONGER) * goes_on
-        for (node, _, word), target in trie.edges.items():
-            length, before = prefixes.get(node, (3, 0))
-            if length == 3 or word not in ids:
-                continue
-            prefix = self._prefix_hash(before, slot_of[word])
-            prefixes[target] = length + 1, prefix
-            if length == 2:
-                self._two[before] |= _LONGER
-                self._three[prefix] = True
-            elif trie.labels[target] != NO_END:
-                self._two[prefix] |= _PHRASE
-        self._one[slots[[ids[word] for word in watch if word in ids]]] |= _ALONE
+        prefix = slots[trie.word]
+        for level in (second, third):
+            prefix[level] = self._prefix_hash(prefix[trie.before[level]], slots[trie.word[level]])
+        ends = self._label != NO_END
+        watched = [ids[word] for word in watch]
+        self._one[slots[watched]] = _ALONE
+        self._one[prefix[first][ends[first]]] |= _ALONE
+        self._one[prefix[first][self._inner[first]]] |= _PHRASE | _LONGER
+        self._two[prefix[second][ends[second]]] |= _PHRASE
+        self._two[prefix[trie.before[third]]] |= _LONGER
+        self._three[prefix[third]] = True
 
         # words that no noun phrase goes on with, by slot: a clash leaves one out, which costs a closer look only
         self._closed = np.zeros((2, _SLOTS if look else 0), dtype=np.uint64)
         if look:
             head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
             self._closed[:, _hash(head)] = head, tail
-        self._watch = np.array([-1, *(watch.get(word, -1) for word in words)], dtype=np.int64)
+        self._watch = np.full(len(raw), -1)
+        self._watch[watched] = list(watch.values())
 
-        self._label = np.array(trie.labels, dtype=np.int64)
-        self._root = np.array([-1, *(trie.roots.get(word, -1) for word in words)], dtype=np.int64)
-        self._alone = np.where(self._root < 0, NO_END, self._label[self._root])
-        self._inner = np.zeros(len(trie.labels), dtype=bool)
-        self._inner[list(trie.inner)] = True
-        self._joins = {join: k for k, join in enumerate(sorted({GAP} | {join for _, join, _ in trie.edges}))}
-        self._join_of_byte = np.array([self._joins.get(join_of(chr(c)), -1) for c in range(128)], dtype=np.int64)
-        begins = {join[0] for join in self._joins if len(join) > 1}
-        self._begins_long_join = np.array([chr(c).isspace() or chr(c) in begins for c in range(128)])
-        edges = [
-            (self._edge(node, self._joins[join], ids[word]), target)
-            for (node, join, word), target in trie.edges.items()
-            if word in ids
-        ]
-        self._edge_keys = np.array([-1, *(key for key, _ in edges)], dtype=np.int64)
-        self._edge_targets = np.array([-1, *(target for _, target in edges)], dtype=np.int64)
-        self._by_edge = _HashTable(_hash(self._edge_keys))
-
-    @staticmethod
-    def _ends(words: Sequence[bytes]) -> tuple[Ints, Ints]:
+    def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
         """First and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its first."""
-        one_case = [bytes(byte | 0x20 for byte in word) for word in words]
-        head = [int.from_bytes(word[:8], "little") for word in one_case]
-        tail = [int.from_bytes(word[-8:], "little") for word in one_case]
-        return np.array(head, dtype=np.uint64), np.array(tail, dtype=np.uint64)
+        one_case = _ONE_CASE & self._mask[np.minimum(np.fromiter(map(len, words), dtype=np.int64), 8)]
+        head = np.array([word[:8] for word in words], dtype="S8").view("<u8")
+        tail = np.array([word[-8:] for word in words], dtype="S8").view("<u8")
+        return head | one_case, tail | one_case
 
     def _prefix_hash(self, before: Any, slot: Any) -> Any:
         """Hash of a prefix that goes on with the word in a slot; that of one word is its slot."""

@@ -40,6 +40,7 @@ LIMIT_OF_LIST = 50 * LIMIT
 """Phrases that a list of templates may stand for."""
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
+_SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,9 @@ def expand(template: str, lists: Mapping[str, Sequence[str]]) -> list[str]:
             break
     if size > LIMIT:
         raise InputError(f"template {short_repr(template)} stands for {size:,} phrases; at most {LIMIT:,}")
-    return list(dict.fromkeys(" ".join("".join(choice).split()) for choice in product(*options)))
+    even = [[_SPACES.sub(" ", option) for option in part] for part in options]
+    phrases = ("".join(choice).strip() for choice in product(*even))
+    return list(dict.fromkeys(" ".join(phrase.split()) if "  " in phrase else phrase for phrase in phrases))
 
 
 def text_of(key: str, value: object) -> str:

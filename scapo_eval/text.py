@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import chain, pairwise
 
 GAP = " "
 """The join that any run of white space or one hyphen satisfies."""
@@ -60,7 +61,7 @@ _UNSPACED = (
     "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana, marks
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-_UNSPACED_LETTER = re.compile(f"(?=\\w)[{_UNSPACED}]")
+_UNSPACED_LETTER = f"(?=\\w)[{_UNSPACED}]"
 
 _PLAIN = {0x2018: "'", 0x2019: "'", 0x2010: "-", 0x2011: "-"}
 _SPACES = re.compile(r"\s+")
@@ -72,10 +73,11 @@ def _word_pattern() -> re.Pattern[str]:
     blocks = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # where Unicode keeps its marks
     marks = "".join(chr(c) for block in blocks for c in block if unicodedata.category(chr(c))[0] == "M")
     run = f"(?:[^\\W{_UNSPACED}]+|(?![\\x00-\u02ff])[{marks}])+"  # the look-ahead spares ASCII the long class
-    return re.compile(f"{run}|{_UNSPACED_LETTER.pattern}[{marks}]*")
+    return re.compile(f"{run}|{_UNSPACED_LETTER}[{marks}]*")
 
 
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
+_ASCII_PARTS = re.compile(r"(\w+)", re.ASCII)
 
 
 def fold(word: str) -> str:
@@ -87,7 +89,7 @@ def fold(word: str) -> str:
 
 def is_unspaced(text: str) -> bool:
     """Whether a text begins with a letter or digit of a script that is written without spaces."""
-    return _UNSPACED_LETTER.match(text) is not None
+    return re.match(_UNSPACED_LETTER, text) is not None
 
 
 def is_unspaced_mark(text: str) -> bool:
@@ -106,6 +108,14 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     """``(start, end)`` of every word of an NFC text."""
     pattern = _ASCII_WORD if text.isascii() else _word_pattern()
     return [match.span() for match in pattern.finditer(text)]
+
+
+def word_parts(text: str) -> list[str]:
+    """What stands before, between and behind the words of an NFC text, and in turn with it the words."""
+    if text.isascii():
+        return _ASCII_PARTS.split(text)
+    borders = (0, *chain.from_iterable(word_spans(text)), len(text))
+    return [text[start:end] for start, end in pairwise(borders)]
 
 
 def nfc_with_map(text: str) -> tuple[str, list[int], list[int]] | None:

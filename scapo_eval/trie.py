@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from .text import fold, join_of, nfc_with_map, word_spans
-from .vocabulary import Vocabulary, tokenize_alias
+import numpy as np
+
+from .text import GAP, fold, join_of, nfc_with_map, word_spans
+from .vocabulary import PART, Vocabulary, alias_path
 
 NO_END = -1
 """In place of a label id: no alias ends at this node."""
@@ -23,39 +25,57 @@ IGNORED = -2
 class AliasTrie:
     """Aliases and ignore phrases as paths of words.
 
+    Node 0 is the beginning, and one edge leads to every other node.
+
     Args:
         vocabulary: labels, aliases and ignore phrases.
 
     Attributes:
-        roots: first word of an alias -> its node.
-        edges: (node, join, next word) -> node; an edge into a node comes before the edges out of it.
-        labels: node -> id of the label whose alias ends there, IGNORED or NO_END.
-        inner: nodes that have edges.
+        words: word -> its number, from 1; 0 stands for any other word.
+        joins: join -> its number, from 0.
+        labels: (nodes,) id of the label whose alias ends at a node, IGNORED or NO_END.
+        before, join, word: (nodes,) where the edge to a node begins, and by which join and word it leads there; the
+            first of no meaning.
+        depth: (nodes,) words on the way to a node.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.roots: dict[str, int] = {}
-        self.edges: dict[tuple[int, str, str], int] = {}
-        self.labels: list[int] = []
-        for alias, label in (*vocabulary.aliases.items(), *vocabulary.compounds.items()):
-            self._add(tokenize_alias(alias), vocabulary.label_ids[label])
-        for phrase in vocabulary.ignore:
-            self._add(tokenize_alias(phrase), IGNORED)
-        self.inner = {node for node, _, _ in self.edges}
+        named = {**vocabulary.aliases, **vocabulary.compounds}
+        paths = [f"{GAP}{PART}{alias_path(phrase)}" for phrase in (*named, *vocabulary.ignore)]
+        ends = [vocabulary.label_ids[label] for label in named.values()] + [IGNORED] * len(vocabulary.ignore)
+        steps = PART.join(paths).split(PART)  # a join and a word in turn
+        self.joins = {join: k for k, join in enumerate(dict.fromkeys((GAP, *steps[0::2])))}
+        self.words = {word: k for k, word in enumerate(dict.fromkeys(steps[1::2]), 1)}
+        # an edge is known by one number; there is one more join than there are, for any other
+        self._of_join = len(self.words) + 1
+        self._of_node = (len(self.joins) + 1) * self._of_join
+        joins = np.fromiter(map(self.joins.__getitem__, steps[0::2]), dtype=np.int64)
+        words = np.fromiter(map(self.words.__getitem__, steps[1::2]), dtype=np.int64)
+        lengths = np.array([path.count(PART) for path in paths], dtype=np.int64) // 2 + 1
+        step = np.cumsum(lengths) - lengths
+        node = np.zeros(len(paths), dtype=np.int64)  # that each path has reached
+        keys = [np.zeros(1, dtype=np.int64)]  # of the edges to the nodes of each depth
+        rest = np.arange(len(paths))
+        while len(rest):
+            at = step[rest] + len(keys) - 1
+            key = node[rest] * self._of_node + joins[at] * self._of_join + words[at]
+            key, to = np.unique(key, return_inverse=True)
+            node[rest] = sum(map(len, keys)) + to
+            keys.append(key)
+            rest = rest[lengths[rest] >= len(keys)]
+        self.depth = np.repeat(np.arange(len(keys)), [len(key) for key in keys])
+        key = np.concatenate(keys)
+        self.before, key_in_node = np.divmod(key, self._of_node)
+        self.join, self.word = np.divmod(key_in_node, self._of_join)
+        self.labels = np.full(len(key), NO_END, dtype=np.int64)
+        self.labels[node] = ends
 
-    def _add(self, parts: tuple[str, ...], label: int) -> None:
-        if parts[0] not in self.roots:
-            self.roots[parts[0]] = self._new_node()
-        node = self.roots[parts[0]]
-        for join, word in zip(parts[1::2], parts[2::2], strict=True):
-            if (node, join, word) not in self.edges:
-                self.edges[node, join, word] = self._new_node()
-            node = self.edges[node, join, word]
-        self.labels[node] = label
-
-    def _new_node(self) -> int:
-        self.labels.append(NO_END)
-        return len(self.labels) - 1
+        # the same for the walk over one text
+        self._next = dict(zip(key.tolist(), range(len(key)), strict=True))
+        names = [*self.words]
+        self._roots = {names[self.word[node] - 1]: node for node in np.flatnonzero(self.depth == 1).tolist()}
+        self._label = self.labels.tolist()
+        self._inner = np.bincount(self.before[1:], minlength=len(key)).astype(bool).tobytes()
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """``(start, end, label id or IGNORED)`` of every match in text order."""
@@ -70,22 +90,24 @@ class AliasTrie:
 
     def _matches(self, text: _Words) -> list[tuple[int, int, int]]:
         words, spans = text.words, text.spans
+        numbers, joins, label, next_node = self.words, self.joins, self._label, self._next.get
+        of_node, of_join = self._of_node, self._of_join
         found: list[tuple[int, int, int]] = []
         free = 0  # the first word behind the matches so far
-        for first in [k for k, word in enumerate(words) if word in self.roots]:
+        for first in [k for k, word in enumerate(words) if word in self._roots]:
             if first < free:
                 continue
             longest = NO_END
             last = first
-            node: int | None = self.roots[words[first]]
+            node: int | None = self._roots[words[first]]
             while node is not None:
-                if self.labels[node] != NO_END:
-                    longest, free = self.labels[node], last + 1
-                if node not in self.inner or last + 1 == len(words):
-                    break
-                join = join_of(text.body[spans[last][1] : spans[last + 1][0]])
-                node = self.edges.get((node, join, words[last + 1]))
+                if label[node] != NO_END:
+                    longest, free = label[node], last + 1
                 last += 1
+                if not self._inner[node] or last == len(words) or words[last] not in numbers:
+                    break
+                join = joins.get(join_of(text.body[spans[last - 1][1] : spans[last][0]]), len(joins))
+                node = next_node(node * of_node + join * of_join + numbers[words[last]])
             if longest != NO_END:
                 found.append((*text.original(first, free - 1), longest))
         return found

@@ -19,7 +19,7 @@ from .io.yaml_text import load_yaml
 from .reprs import fields_in_short, one_line
 from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
 from .signature import digest
-from .text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_spans
+from .text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
 
 SUFFIX = ".yaml"
 
@@ -182,14 +182,17 @@ class Vocabulary:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
-        aliases = sorted({f"{'|'.join(tokenize_alias(alias))}\t{label}" for alias, label in self.aliases.items()})
-        ignore = sorted({"|".join(tokenize_alias(phrase)) for phrase in self.ignore})
-        lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *ignore]
+
+        def path(alias: str) -> str:
+            return alias_path(alias).replace(PART, "|")
+
+        aliases = sorted({f"{path(alias)}\t{label}" for alias, label in self.aliases.items()})
+        lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *sorted(set(map(path, self.ignore)))]
         if self.compounds:
-            lines += ["compounds", *sorted(f"{'|'.join(tokenize_alias(p))}\t{to}" for p, to in self.compounds.items())]
+            lines += ["compounds", *sorted(f"{path(phrase)}\t{label}" for phrase, label in self.compounds.items())]
         for name, listed in (("heads", self.heads), ("kin", self.kin), ("kin_of", self.kin_of)):
             if listed:
-                lines += [name, *sorted({"|".join(tokenize_alias(alias)) for alias in listed})]
+                lines += [name, *sorted(set(map(path, listed)))]
         return digest(lines)
 
     @property
@@ -255,46 +258,59 @@ def _shared_rules(name: str) -> bytes:
     return bytes((shipped_folder("vocab") / name).read_bytes())
 
 
-_PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+PART = "\0"
+"""Between the parts of an alias in one text; no part holds it."""
+
+_GAP_OF_PATH = f"{PART}{GAP}{PART}"
+# small letters, digits and single spaces, as nine in ten aliases are: read in a tenth of the time
+_is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmatch
 
 
-@lru_cache(maxsize=1 << 15)
 def tokenize_alias(alias: str) -> tuple[str, ...]:
     """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
 
     Raises:
         ValueError: it is empty, does not begin and end with a word character, or holds control characters.
     """
-    if len(alias) < 200 and _PLAIN.fullmatch(alias):  # nine in ten; the rest says the same, at a tenth of the speed
-        first, *others = alias.split(" ")
-        return (first, *(part for word in others for part in (GAP, word)))
+    return tuple(alias_path(alias).split(PART))
+
+
+@lru_cache(maxsize=1 << 15)
+def alias_path(alias: str) -> str:
+    """What :func:`tokenize_alias` says in one text, with PART between its parts; errors as there."""
+    if _is_plain(alias):
+        return alias.replace(" ", _GAP_OF_PATH)
     text = unicodedata.normalize("NFC", alias).strip()
-    spans = word_spans(text)
+    parts = word_parts(text)
     if not text:
         raise ValueError("is empty")
-    if not spans or spans[0][0] != 0 or spans[-1][1] != len(text):
+    if parts[0] or parts[-1] or len(parts) < 3:
         raise ValueError("must begin and end with a letter or digit")
-    if len(spans) > MAX_WORDS:
-        raise ValueError(f"has {len(spans):,} words; at most {MAX_WORDS}")
+    if len(parts) // 2 > MAX_WORDS:
+        raise ValueError(f"has {len(parts) // 2:,} words; at most {MAX_WORDS}")
     if is_unspaced_mark(text):
         raise ValueError("begins with a mark that belongs to the letter before it, so it can match nothing")
-    parts = [fold(text[slice(*spans[0])])]
-    for (_, left), (start, end) in zip(spans, spans[1:], strict=False):
-        between = text[left:start]
-        # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
-        join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
-        if not join.isprintable():
-            raise ValueError("holds a character that cannot be seen")
-        parts.append(join)
-        parts.append(fold(text[start:end]))
-    return tuple(parts)
+    parts[1::2] = map(fold, parts[1::2])
+    parts[2:-1:2] = map(_join_in_alias, parts[2:-1:2])
+    return PART.join(parts[1:-1])
+
+
+@lru_cache(maxsize=1 << 10)
+def _join_in_alias(between: str) -> str:
+    """The join between two words of an alias; ValueError for what cannot be seen."""
+    # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
+    join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
+    if not join.isprintable():
+        raise ValueError("holds a character that cannot be seen")
+    return join
 
 
 def _conflicts(
     table: Mapping[str, Sequence[str]], ignore: Sequence[str], special: Mapping[str, Sequence[str]]
 ) -> list[str]:
     faults: list[str] = []
-    owners: dict[tuple[str, ...], dict[str, str]] = {}
+    owners: dict[str, tuple[str, str]] = {}  # path of an alias -> its first label, and the alias
+    shared: dict[str, dict[str, str]] = {}  # the same of those with several labels: label -> alias
     for label, aliases in table.items():
         if not label.strip():
             faults.append("a label is empty")
@@ -302,21 +318,27 @@ def _conflicts(
             faults.append(f"label '{label}' has no alias (the label itself counts only if it is listed)")
         for alias in aliases:
             try:
-                owners.setdefault(tokenize_alias(alias), {}).setdefault(label, alias)
+                path = alias_path(alias)
             except ValueError as error:
                 faults.append(f"label '{label}': alias {short_repr(alias)} {error}")
-    for by_label in owners.values():
-        if len(by_label) > 1:
-            where = " and ".join(f"'{label}'" for label in by_label)
-            faults.append(f"alias '{next(iter(by_label.values()))}' belongs to {where}")
+                continue
+            owner, first = owners.setdefault(path, (label, alias))
+            if owner != label:
+                shared.setdefault(path, {owner: first}).setdefault(label, alias)
+    for path in owners if shared else ():
+        if path in shared:
+            where = " and ".join(f"'{label}'" for label in shared[path])
+            faults.append(f"alias '{owners[path][1]}' belongs to {where}")
     for phrase in ignore:
         try:
-            owned = owners.get(tokenize_alias(phrase))
+            path = alias_path(phrase)
         except ValueError as error:
             faults.append(f"ignore phrase {short_repr(phrase)} {error}")
             continue
-        for label, alias in (owned or {}).items():
-            faults.append(f"alias '{alias}' of '{label}' is also the ignore phrase '{phrase}'")
+        if path in owners:
+            label, first = owners[path]
+            for owner, alias in shared.get(path, {label: first}).items():
+                faults.append(f"alias '{alias}' of '{owner}' is also the ignore phrase '{phrase}'")
     named = {alias for aliases in table.values() for alias in aliases}
     for key, listed in special.items():
         faults += [f"'{key}' lists '{alias}', which is not an alias" for alias in listed if alias not in named]
@@ -363,7 +385,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
         compounds = {phrase: label for phrase, label in named if label is not None and phrase not in ignore}
         others = [phrase for rule in shared if not rule.names for phrase in rule.phrases]
         others += [phrase for phrase, label in named if label is None]
-        ignore |= dict.fromkeys(phrase for phrase in _effective(others, aliases) if phrase not in compounds)
+        ignore |= dict.fromkeys(phrase for phrase in _effective(others, by_words) if phrase not in compounds)
         return Vocabulary.from_mapping(
             table,
             ignore=ignore,
@@ -404,49 +426,64 @@ def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, lis
         raise InputError(error.reason, path=name) from None
 
 
-def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
-    """The shared phrases that matter to a vocabulary: those that hold an alias and are none."""
-    words = {_words_of(alias) for alias in aliases} - {()}
-    firsts = {inside[0] for inside in words}
-    longest = max(map(len, words), default=0)
+def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
+    """The shared phrases that matter to a vocabulary: those that hold an alias and are none.
+
+    Malformed ones, too, which are named later.
+    """
+    alone: set[str] = set()
+    sizes: dict[str, set[int]] = {}  # first word of an alias of several -> numbers of words
+    for words in labels:
+        first, gap, _ = words.partition(" ")
+        if gap:
+            sizes.setdefault(first, set()).add(words.count(" ") + 1)
+        else:
+            alone.add(first)
     for phrase in phrases:
-        inside = _words_of(phrase)
-        n = len(inside)
-        begins = [k for k in range(n) if inside[k] in firsts]
-        if not inside or (
-            inside not in words
-            and any(inside[k : k + length] in words for k in begins for length in range(1, min(longest, n - k) + 1))
+        words = _words_of(phrase)
+        if words in labels:
+            continue
+        inside = words.split(" ")
+        if (
+            not words
+            or not alone.isdisjoint(inside)
+            or any(
+                " ".join(inside[k : k + n]) in labels
+                for k, word in enumerate(inside)
+                if word in sizes
+                for n in sizes[word]
+            )
         ):
             yield phrase
 
 
-def _labels_of_words(aliases: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Words of an alias -> its label."""
-    return {_words_of(alias): label for alias, label in aliases.items()}
+def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
+    """Words of an alias -> its label; those of malformed ones, which are named later, are left out."""
+    labels = {_words_of(alias): label for alias, label in aliases.items()}
+    labels.pop("", None)
+    return labels
 
 
-def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[tuple[str, ...], str]) -> Iterator[tuple[str, str | None]]:
+def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
     """The phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
 
     That is the label of the longest alias with which a phrase ends, or begins.
     """
-    edges = {"first": {words[0] for words in labels if words}, "last": {words[-1] for words in labels if words}}
     for rule in rules:
         for phrase in rule.phrases if rule.names else ():
-            words = _words_of(phrase)
-            if words in labels:
+            rest = _words_of(phrase)
+            if rest in labels:
                 continue
-            last, n = rule.names == "last", len(words)
-            if n > 1 and words[-last] in edges[rule.names]:
-                parts = (words[k:] if last else words[: n - k] for k in range(1, n))
-                yield phrase, next((labels[part] for part in parts if part in labels), None)
-            else:
-                yield phrase, None
+            while rest and rest not in labels:
+                rest = rest.partition(" ")[2] if rule.names == "last" else rest.rpartition(" ")[0]
+            yield phrase, labels.get(rest)
 
 
-def _words_of(alias: str) -> tuple[str, ...]:
-    """The words of an alias; none for a malformed one, which is named later."""
+def _words_of(alias: str) -> str:
+    """The words of an alias, whatever joins them; none for a malformed one, which is named later."""
+    if _is_plain(alias):
+        return alias
     try:
-        return tokenize_alias(alias)[::2]
+        return " ".join(tokenize_alias(alias)[::2])
     except ValueError:
-        return ()
+        return ""

@@ -12,11 +12,9 @@ import io
 import os
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -396,6 +394,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             with open(target, "wb") as stream:
                 yield stream
             return
+        import tempfile
+
         descriptor, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.", suffix=".part")
         with os.fdopen(descriptor, "wb") as stream:
             with _compressed(stream, target.suffix) as sink:
@@ -476,5 +476,10 @@ def input_size(path: str) -> int | None:
 
 def shipped_folder(name: str) -> Any:
     """A folder of data that comes with the project: inside the installed package, beside it in a checkout."""
-    packaged = resources.files("scapo_eval") / name
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / name
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    from importlib import resources
+
+    return resources.files("scapo_eval") / name  # in a zip file

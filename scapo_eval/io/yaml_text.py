@@ -16,6 +16,7 @@ MAX_DEPTH = 20
 """Levels of lists and mappings."""
 
 _STANDARD = "tag:yaml.org,2002:"
+_TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
 
 
 def load_yaml(data: bytes, name: str) -> Any:
@@ -56,25 +57,25 @@ def _document(events: Any, resolver: Any, name: str) -> Any:
     open_: list[_Node] = [_Node(root)]
     documents = 0
     for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise refuse("a second document begins", event)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:  # that of an alias is what it stands for
             raise refuse("anchors and aliases (&name, *name) are not read; write the text out", event)
-        if (tag := getattr(event, "tag", None)) not in (None, "!", f"{_STANDARD}str"):
-            raise refuse(f"tags such as {short_repr(str(tag).replace(_STANDARD, '!!'))} are not read", event)
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.ScalarEvent):
-            open_[-1].add(_scalar(event, resolver), line, name)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+            if event.tag not in _TAGS_OF_TEXT:
+                raise refuse(f"tags such as {short_repr(str(event.tag).replace(_STANDARD, '!!'))} are not read", event)
+            if isinstance(event, yaml.ScalarEvent):
+                open_[-1].add(_scalar(event, resolver), event, name)
+                continue
             node = _Node({} if isinstance(event, yaml.MappingStartEvent) else [])
-            open_[-1].add(node.value, line, name)
+            open_[-1].add(node.value, event, name)
             open_.append(node)
             if len(open_) > MAX_DEPTH:
                 raise refuse(f"nested more than {MAX_DEPTH} levels deep", event)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+        elif isinstance(event, yaml.CollectionEndEvent):
             open_.pop()
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise refuse("a second document begins", event)
     return root[0] if root else None
 
 
@@ -87,7 +88,7 @@ class _Node:
         self._key: Any = None
         self._has_key = False
 
-    def add(self, value: Any, line: int, name: str) -> None:
+    def add(self, value: Any, event: Any, name: str) -> None:
         """Takes an element, or a key and then its value; InputError for a key that cannot be one."""
         if isinstance(self.value, list):
             self.value.append(value)
@@ -95,6 +96,7 @@ class _Node:
             self.value[self._key] = value
             self._has_key = False
         else:
+            line = event.start_mark.line + 1
             if isinstance(value, (list, dict)):
                 raise InputError(f"a key must be text, not {short_repr(value)}", path=name, line=line)
             if value in self._lines:
@@ -106,11 +108,12 @@ class _Node:
 
 def _scalar(event: Any, resolver: Any) -> Any:
     """A scalar's value: text where it is quoted; plain, what YAML 1.1 takes it for, dates being text."""
+    text: str = event.value
+    if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
+        return text
     import yaml
 
-    text: str = event.value
-    kind = resolver.resolve(yaml.ScalarNode, text, event.implicit) if event.tag is None else f"{_STANDARD}str"
-    kind = kind.removeprefix(_STANDARD)
+    kind = resolver.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_STANDARD)
     if kind == "null":
         return None
     if kind == "bool":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import CLAIMS, LEFT_OUT, Claims, clear_cache
+from scapo_eval.claims import _CUES, CLAIMS, LEFT_OUT, Claims, _pattern, clear_cache
 from scapo_eval.context import CLOSED_WORDS, noun_behind
 from scapo_eval.errors import InputError
 
@@ -294,3 +295,8 @@ def test_reward_by_claims() -> None:
         assert ("claims:asserted" in reward.signature) == (claims == "asserted")
     with pytest.raises(InputError, match="claims must be one of"):
         RewardConfig(claims="none")  # type: ignore[arg-type]
+
+
+def test_the_expressions_of_all_cues_can_be_compiled() -> None:
+    for cue in _CUES.values():  # else one that cannot would fail in the first caption that holds its cue
+        assert _pattern(cue.after).flags & _pattern(cue.then).flags & re.VERBOSE

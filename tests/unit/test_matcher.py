@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputErrors, Mention, Vocabulary
+from scapo_eval.claims import Claims
 from scapo_eval.context import noun_behind
 from scapo_eval.matcher_batch import BatchMatcher
 from scapo_eval.text import nfc_with_map
@@ -502,6 +504,17 @@ def test_every_conflict_is_listed() -> None:
         ("'-'", "must begin and end"),
     ):
         assert sum(all(word in reason for word in words) for reason in reasons) == 1, (words, reasons)
+
+
+@pytest.mark.parametrize("claims", ["all", "visual"])
+@pytest.mark.parametrize(("ignore", "ignored"), [((), []), (("red house",), [(2, 11)])])
+def test_a_vocabulary_without_aliases_finds_nothing(
+    claims: Claims, ignore: tuple[str, ...], ignored: list[Any]
+) -> None:
+    matcher = AliasMatcher(Vocabulary.from_mapping({}, ignore=ignore), claims)
+    assert matcher.find("A red house") == []
+    assert matcher.find_ignored("A red house") == ignored
+    assert not len(matcher.find_batch(["A red house", "an été", ""]).start)
 
 
 def test_a_label_is_an_alias_only_if_listed() -> None:

@@ -143,6 +143,16 @@ def test_a_compound_has_to_name_a_label() -> None:
         Vocabulary.from_mapping({"dog": ["dog"]}, compounds={"dog house": "house"})
 
 
+def test_a_malformed_alias_hides_no_malformed_compound() -> None:
+    kit = COMPOUNDS.replace("ball: [ball,", "ball: ['-ball',").replace("brick wall", "brick wall-")
+    with pytest.raises(InputErrors) as faults:
+        Vocabulary.parse(kit.encode(), "kit.yaml")
+    assert [fault.reason for fault in faults.value.errors] == [
+        "label 'ball': alias '-ball' must begin and end with a letter or digit",
+        "ignore phrase 'brick wall-' must begin and end with a letter or digit",
+    ]
+
+
 def test_a_head_is_a_modifier_where_a_noun_follows(folder: Path) -> None:
     matcher = AliasMatcher(Vocabulary.load(folder / "pets.yaml"), "visual")
     text = "An orange is by an orange cat in an orange hat."
