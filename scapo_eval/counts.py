@@ -52,6 +52,11 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
     return ordered[starts], np.add.reduceat(rows[order], starts, axis=0) if len(starts) else rows
 
 
+def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
+    """Counts as the smallest type of integers that holds them, for the way between processes."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
 class CountBuilder:
     """Adds rows of records up per image; memory grows with images, not with records."""
 
