@@ -103,8 +103,10 @@ class CountBuilder:
     def table(self) -> CountTable:
         """The table so far, images sorted by id."""
         given = np.flatnonzero(self._given)
-        self.add([self._known[k] for k in given.tolist()], self._sums[given])
-        self._sums, self._given = self._sums[:0], self._given[:0]
-        ids = sorted(self._index)
-        order = np.fromiter((self._index[image] for image in ids), dtype=np.int64, count=len(ids))
-        return CountTable(self.columns, tuple(ids), self._rows[order])
+        ids, rows = [self._known[k] for k in given.tolist()], self._sums
+        if self._index:
+            self.add(ids, rows[given])
+            self._sums, self._given = self._sums[:0], self._given[:0]
+            ids, rows, given = list(self._index), self._rows, np.arange(len(self._index))
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        return CountTable(self.columns, tuple(map(ids.__getitem__, order)), rows[given[order]])
