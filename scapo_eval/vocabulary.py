@@ -266,8 +266,7 @@ def tokenize_alias(alias: str) -> tuple[str, ...]:
         ValueError: it is empty, does not begin and end with a word character, or holds control characters.
     """
     if len(alias) < 200 and _PLAIN.fullmatch(alias):  # nine in ten; the rest says the same, at a tenth of the speed
-        first, *others = alias.split(" ")
-        return (first, *(part for word in others for part in (GAP, word)))
+        return tuple(alias.replace(" ", f"\n{GAP}\n").split("\n"))
     text = unicodedata.normalize("NFC", alias).strip()
     spans = word_spans(text)
     if not text:
