@@ -356,11 +356,13 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
     if head is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
     if head[1].lstrip()[:1] != b"[":
-        if (spans := line_spans(path, head[1], BLOCK_BYTES)) is not None:
-            yield from (Block(name, span) for span in spans)
-            return
-        yield Block(name, head[1], blank=head[0] - 1)
-        yield from (Block(name, data) for _, data in blocks)
+        spans = line_spans(path, head[1], BLOCK_BYTES)
+        first = next(spans, None)
+        if first is not None:
+            yield from (Block(name, span) for span in chain([first], spans))
+        else:
+            yield Block(name, head[1], blank=head[0] - 1)
+            yield from (Block(name, data) for _, data in blocks)
         return
     blocks = chain([head], blocks)
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)

@@ -349,13 +349,15 @@ class Span:
     """Whole lines of a plain file, read where and when they are needed.
 
     Attributes:
-        path: the file.
+        name: display name of the file.
+        path: itself, not a link to it: ``/dev/stdin`` is another file in another process.
         identity: its device and inode.
         begin: where the lines begin.
         size: their bytes.
         left: bytes of the file behind them.
     """
 
+    name: str
     path: str
     identity: tuple[int, int]
     begin: int
@@ -368,18 +370,20 @@ class Span:
         Raises:
             InputError: the file cannot be read, or is another than it was, or shorter.
         """
-        with open_bytes(self.path) as stream:
-            if _file_identity(stream) != self.identity:
-                raise InputError("was replaced while it was read", path=self.path)
-            stream.seek(self.begin)
-            data = stream.read(self.size)
-        if len(data) < self.size:
-            raise InputError("was cut off while it was read", path=self.path)
+        try:
+            with open(self.path, "rb") as stream:
+                same = _file_identity(stream) == self.identity
+                stream.seek(self.begin)
+                data = stream.read(self.size)
+        except OSError as error:
+            raise InputError(_os_reason(error), path=self.name) from None
+        if not same or len(data) < self.size:
+            raise InputError(f"was {'cut off' if same else 'replaced'} while it was read", path=self.name)
         return data
 
 
-def line_spans(path: str | Path, start: bytes, size: int) -> Iterator[Span] | None:
-    """The spans of a plain file, of which only the places between them are read.
+def line_spans(path: str | Path, start: bytes, size: int) -> Iterator[Span]:
+    """The spans of a plain file, of which only the places between them are read; none of anything else.
 
     Args:
         path: the file.
@@ -387,28 +391,24 @@ def line_spans(path: str | Path, start: bytes, size: int) -> Iterator[Span] | No
             a gzip or a pipe, has no spans.
         size: bytes of a span, about; at most MAX_LINE.
 
-    Returns:
-        None where there are none; of the spans InputError comes at a line longer than MAX_LINE.
+    Raises:
+        InputError: a line longer than MAX_LINE, or it can no longer be read.
     """
-    if str(path) == STDIN or not Path(path).is_file():
-        return None
-    with open(path, "rb") as stream:
+    name, itself = str(path), os.path.realpath(path)
+    if name == STDIN or not os.path.isfile(itself):
+        return
+    with open_bytes(path) as stream:
+        if not isinstance(stream.raw, io.FileIO):  # type: ignore[attr-defined]
+            return
         found = stream.read(len(start) + len(_BOM))
         begin = next((k for k in (0, len(_BOM)) if found[k : k + len(start)] == start), None)
-        if begin is None or os.fstat(stream.fileno()).st_size < begin + len(start):  # /proc says 0 bytes
-            return None
-    return _line_spans(str(path), begin, size)
-
-
-def _line_spans(path: str, begin: int, size: int) -> Iterator[Span]:
-    with open_bytes(path) as stream:
-        identity, whole = _file_identity(stream), os.fstat(stream.fileno()).st_size
-        while begin < whole:
+        identity, whole = _file_identity(stream), os.fstat(stream.fileno()).st_size  # of a file in /proc 0
+        while begin is not None and begin < whole:
             stream.seek(begin + size - 1)
             end = min(begin + size - 1 + len(stream.readline(MAX_LINE)), whole)
             if end - begin > MAX_LINE:
-                _refuse_long_line(stream, path, begin, end)
-            yield Span(path, identity, begin, end - begin, whole - end)
+                _refuse_long_line(stream, name, begin, end)
+            yield Span(name, itself, identity, begin, end - begin, whole - end)
             begin = end
 
 
@@ -417,14 +417,14 @@ def _file_identity(stream: BinaryIO) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _refuse_long_line(stream: BinaryIO, path: str, begin: int, end: int) -> None:
+def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None:
     stream.seek(begin)
     lines = stream.read(end - begin).split(b"\n")
     found = next((k for k, line in enumerate(lines) if len(line) > MAX_LINE), None)
     if found is not None:
         stream.seek(0)
         before = sum(stream.read(min(2**20, begin - k)).count(b"\n") for k in range(0, begin, 2**20))
-        raise _long_line(path, before + found + 1)
+        raise _long_line(name, before + found + 1)
 
 
 def _long_line(name: str, number: int) -> InputError:

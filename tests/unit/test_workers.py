@@ -149,12 +149,28 @@ def test_spans_are_whole_lines(lines: list[bytes], size: int, ended: bool) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c"
         path.write_bytes(data)
-        spans = list(line_spans(path, data[:3], size) or ())
+        spans = list(line_spans(path, data[:3], size))
         parts = [span.read() for span in spans]
         assert b"".join(parts) == data
         assert all(part.endswith(b"\n") and size <= len(part) <= size + 40 for part in parts[:-1])
         assert [span.left for span in spans] == [len(data) - span.begin - span.size for span in spans]
-        assert list(line_spans(path, b"other", size) or ()) == []
+        assert list(line_spans(path, b"other", size)) == []
+
+
+def test_a_link_to_standard_input_is_the_same_file_in_every_process(captions: Path, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/stdin"):
+        pytest.skip("the system has no /dev/stdin")
+    (tmp_path / "truth.json").write_text(json.dumps({k: [LABELS[k % 4]] for k in range(50)}))
+    found = []
+    for workers in "1", "2":
+        command = ["scapo-eval", "/dev/stdin", "--truth", str(tmp_path / "truth.json"), "--json"]
+        with captions.open("rb") as stream:
+            done = subprocess.run(
+                [*command, "--skip-bad", "-q", "--workers", workers], stdin=stream, capture_output=True, check=True
+            )
+        found.append(json.loads(done.stdout)["systems"])
+    assert found[0] == found[1]
+    assert found[0][0]["counts"]["captions"] == 15_996
 
 
 def test_a_task_holds_many_blocks_and_few_at_the_end(captions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
