@@ -54,7 +54,8 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
 
 def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
     """Counts as the smallest type of integers that holds them, for the way between processes."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
 
 
 class CountBuilder:

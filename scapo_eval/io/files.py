@@ -405,7 +405,7 @@ def line_spans(path: str | Path, start: bytes, size: int) -> Iterator[Span]:
         identity, whole = _file_identity(stream), os.fstat(stream.fileno()).st_size  # of a file in /proc 0
         while begin is not None and begin < whole:
             stream.seek(begin + size - 1)
-            end = min(begin + size - 1 + len(stream.readline(MAX_LINE)), whole)
+            end = min(begin + size - 1 + len(stream.readline(MAX_LINE + 1)), whole)
             if end - begin > MAX_LINE:
                 _refuse_long_line(stream, name, begin, end)
             yield Span(name, itself, identity, begin, end - begin, whole - end)

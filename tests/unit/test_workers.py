@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from scapo_eval import (
     Vocabulary,
     scoring,
 )
+from scapo_eval.counts import in_few_bytes
 from scapo_eval.errors import FaultList
 from scapo_eval.io import captions as caption_files
 from scapo_eval.io import files
@@ -155,6 +157,39 @@ def test_spans_are_whole_lines(lines: list[bytes], size: int, ended: bool) -> No
         assert all(part.endswith(b"\n") and size <= len(part) <= size + 40 for part in parts[:-1])
         assert [span.left for span in spans] == [len(data) - span.begin - span.size for span in spans]
         assert list(line_spans(path, b"other", size)) == []
+
+
+def test_spans_and_streams_refuse_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(read: Callable[[], Iterable[bytes]]) -> bytes | str:
+        try:
+            return b"".join(read())
+        except InputError as error:
+            return str(error)
+
+    monkeypatch.setattr(files, "MAX_LINE", 50)
+    path, refused = tmp_path / "c", 0
+    for before, length, ended in product(range(45), (49, 50, 51, 52, 70, 120), (True, False)):
+        data = b"start\n" + b"a" * before + b"\n" + b"b" * length + b"\nc" * ended
+        path.write_bytes(gzip.compress(data))
+        stream = outcome(lambda: (part for _, part in files.iter_line_blocks(path, 20)))
+        path.write_bytes(data)
+        spans = outcome(lambda: (span.read() for span in line_spans(path, b"start", 20)))
+        assert spans == stream
+        assert spans == (data if length <= 50 else f"{path}:3: a line of more than 0 MiB is not a valid record")
+        refused += spans != data
+    assert refused == 45 * 4 * 2
+
+
+def test_counts_travel_in_few_bytes() -> None:
+    for numbers, kind in (
+        ([], "uint8"),
+        ([0, 255], "uint8"),
+        ([256], "uint16"),
+        ([-1, 200], "int16"),
+        ([2**40], "uint64"),
+    ):
+        small = in_few_bytes(np.array(numbers, dtype=np.int64))
+        assert (small.tolist(), small.dtype) == (numbers, np.dtype(kind))
 
 
 def test_a_link_to_standard_input_is_the_same_file_in_every_process(captions: Path, tmp_path: Path) -> None:
