@@ -142,6 +142,11 @@ class Scorer(ABC):
             rows: per truth, (n,) row of each caption's image.
         """
 
+    def prepare(self) -> None:
+        """Makes what is made once, which processes that are forked then share."""
+        for truth in self.truths:
+            _ = truth.oracle.index
+
     def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
         """Counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
         rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
@@ -406,6 +411,7 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
 
     from .processes import process_pool
 
+    work.scorer.prepare()
     tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
     pending: deque[tuple[list[int], Future[list[Outcome]]]] = deque()
     with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:

@@ -181,6 +181,11 @@ class CaptionScorer(Scorer):
         """One matcher per truth."""
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
 
+    def prepare(self) -> None:
+        """See :class:`~scapo_eval.scoring.Scorer`."""
+        super().prepare()
+        _ = self.matchers
+
     @property
     def columns(self) -> tuple[str, ...]:
         """See :class:`~scapo_eval.scoring.Scorer`."""
