@@ -407,20 +407,19 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
             yield block.size, work(block)
         return
     from collections import deque
-    from concurrent.futures import Future
 
     from .processes import process_pool
 
     work.scorer.prepare()
     tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
-    pending: deque[tuple[list[int], Future[list[Outcome]]]] = deque()
     with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
-        for task in tasks:
-            pending.append(([block.size for block in task], pool.submit(_score_blocks, task)))
-            if len(pending) > 2 * workers:  # bounded: a fast reader must not fill the memory
-                sizes, future = pending.popleft()
-                yield from zip(sizes, future.result(), strict=True)
-        for sizes, future in pending:
+        submitted = (([block.size for block in task], pool.submit(_score_blocks, task)) for task in tasks)
+        pending = deque(islice(submitted, 2 * workers))  # bounded: a fast reader must not fill the memory
+        for truth in work.scorer.truths:  # what the signature says of them, found while the workers begin
+            _ = truth.identity, truth.vocabulary.identity
+        while pending:
+            sizes, future = pending.popleft()
+            pending.extend(islice(submitted, 1))
             yield from zip(sizes, future.result(), strict=True)
 
 
