@@ -406,15 +406,26 @@ def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, lis
 def _effective(phrases: Iterable[str], aliases: Iterable[str]) -> Iterator[str]:
     """The shared phrases that matter to a vocabulary: those that hold an alias and are none."""
     words = {_words_of(alias) for alias in aliases} - {()}
-    firsts = {inside[0] for inside in words}
+    alone = {inside[0] for inside in words if len(inside) == 1}
+    firsts = {inside[0] for inside in words if len(inside) > 1}
     longest = max(map(len, words), default=0)
     for phrase in phrases:
         inside = _words_of(phrase)
         n = len(inside)
-        begins = [k for k in range(n) if inside[k] in firsts]
-        if not inside or (
-            inside not in words
-            and any(inside[k : k + length] in words for k in begins for length in range(1, min(longest, n - k) + 1))
+        if (
+            not inside
+            or (
+                inside not in words
+                and (
+                    not alone.isdisjoint(inside)  # most of them, at little cost
+                    or any(
+                        inside[k : k + length] in words
+                        for k in range(n)
+                        if inside[k] in firsts
+                        for length in range(2, min(longest, n - k) + 1)
+                    )
+                )
+            )
         ):
             yield phrase
 
