@@ -19,7 +19,7 @@ from pathlib import Path
 from chair_plain import PlainChair, Tokenize
 
 from scapo_eval.errors import FaultList, ScapoError
-from scapo_eval.io.captions import Captions, caption_blocks
+from scapo_eval.io.captions import Captions, caption_blocks, parsed
 from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
 from scapo_eval.metrics.chair.tokens import tokens
 from scapo_eval.oracle import PresenceOracle, Truth
@@ -82,10 +82,8 @@ def load_captions(paths: list[Path]) -> Captions:
         sys.exit("give caption files, --truth and --synonyms: ../shared is not there")
     joined = Captions()
     for path in paths:
-        for block in caption_blocks(path):
-            parsed = block.parse(FaultList())
-            for name in Captions.__slots__:
-                getattr(joined, name).extend(getattr(parsed, name))
+        for part in parsed(caption_blocks(path), FaultList()):
+            joined.extend(part)
     return joined
 
 

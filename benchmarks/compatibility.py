@@ -66,7 +66,8 @@ def reason(said: str) -> str:
 
 def direct() -> set[str]:
     """Packages that pyproject.toml names."""
-    return set(re.findall(r'"([A-Za-z][\w-]*)[<>=]{2}', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")))
+    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    return set(re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[<>=]{2}', text))
 
 
 def resolve(*chosen: str) -> dict[str, Any]:
@@ -143,9 +144,9 @@ def page(record: dict[str, Any]) -> str:
     for name in (*EXTRAS, *TOGETHER):
         if name and (answers := record["resolve"].get(name)):
             extras.append([f"`[{name}]`", *(_resolved(name, answers[python]) for python in PYTHONS)])
-    heavy = ["torch", "transformers", "vllm", "trl", "verl"]
+    heavy = ["torch", "transformers", "vllm", "trl", "verl", "ray"]
     chosen = [["extras, Python 3.12", "", *heavy]]
-    for name in ("hf", "train", "vllm", "train,vllm", "ray-llm", "trl", "verl"):
+    for name in ("hf", "train", "vllm", "train,vllm", "ray", "ray-llm", "trl", "verl"):
         chosen += [[f"`[{name}]`", k, *versions(v, heavy)] for k, v in record["resolve"][name]["3.12"].items()]
     failures = sorted(
         {

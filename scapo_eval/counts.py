@@ -52,6 +52,12 @@ def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArra
     return ordered[starts], np.add.reduceat(rows[order], starts, axis=0) if len(starts) else rows
 
 
+def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
+    """Counts as the smallest type of integers that holds them, for the way between processes."""
+    extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
+
+
 class CountBuilder:
     """Adds rows of records up per image; memory grows with images, not with records."""
 
@@ -98,8 +104,10 @@ class CountBuilder:
     def table(self) -> CountTable:
         """The table so far, images sorted by id."""
         given = np.flatnonzero(self._given)
-        self.add([self._known[k] for k in given.tolist()], self._sums[given])
-        self._sums, self._given = self._sums[:0], self._given[:0]
-        ids = sorted(self._index)
-        order = np.fromiter((self._index[image] for image in ids), dtype=np.int64, count=len(ids))
-        return CountTable(self.columns, tuple(ids), self._rows[order])
+        ids, rows = [self._known[k] for k in given.tolist()], self._sums
+        if self._index:
+            self.add(ids, rows[given])
+            self._sums, self._given = self._sums[:0], self._given[:0]
+            ids, rows, given = list(self._index), self._rows, np.arange(len(self._index))
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        return CountTable(self.columns, tuple(map(ids.__getitem__, order)), rows[given[order]])

@@ -37,6 +37,12 @@ class InputError(ScapoError):
         place = ":".join(str(part) for part in (self.path and in_short(self.path), line) if part is not None)
         super().__init__(f"{place}: {self.reason}" if place else self.reason)
 
+    def behind(self, lines: int) -> InputError:
+        """The same fault behind so many lines."""
+        if not lines or self.line is None:
+            return self
+        return type(self)(self.reason, path=self.path, line=self.line + lines)
+
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[()]]:
         return partial(type(self), self.reason, path=self.path, line=self.line), ()
 

@@ -218,10 +218,12 @@ class PresenceOracle(TruthColumns):
             labels: names of the columns.
         """
         column = np.array([*columns, -1], dtype=np.int64)
-        states = np.full((len(self.image_ids), len(labels)), 0 if self.world == "open-axis" else -1, dtype=np.int8)
+        unlisted = np.full(len(labels), 0 if self.world == "open-axis" else -1, dtype=np.int8)
         if self.absent is None:
-            states[:, column[column >= 0]] = 0
-        else:
+            unlisted[column[column >= 0]] = 0
+        states = np.empty((len(self.image_ids), len(labels)), dtype=np.int8)
+        states[:] = unlisted
+        if self.absent is not None:
             target = column[self.absent[:, 1]]
             rows, ids = self.absent[target >= 0, 0], self.absent[target >= 0, 1]
             absent = np.zeros(states.shape, dtype=np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -46,6 +47,7 @@ def _begin(initializer: Callable[..., None] | None, *given: Any) -> None:
     parent = parent_process()
     if parent is not None:
         Thread(target=_end_with, args=(parent,), daemon=True).start()
+    gc.freeze()  # what it has inherited is no garbage: to look for some there would copy every page of it
     if initializer is not None:
         initializer(*given)
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..errors import FaultList, InputError
 from ..inference.sources import image_ids
-from ..io.captions import caption_blocks
+from ..io.captions import caption_blocks, parsed
 from ..io.json_text import dump_json
 from ..io.truth_table import read_open_images
 from ..metrics.chair import PROFILES
@@ -288,9 +288,8 @@ def check(truth: str, vocabulary: str, captions: tuple[str, ...], any_fingerprin
     for path in captions:
         faults = FaultList()
         missing: dict[str, int] = {}
-        for block in caption_blocks(path, on_error=faults.add):
-            parsed = block.parse(faults)
-            for image, number in zip(parsed.image_ids, parsed.numbers, strict=True):
+        for part in parsed(caption_blocks(path, on_error=faults.add), faults):
+            for image, number in zip(part.image_ids, part.numbers, strict=True):
                 if image not in fitted.oracle.index:
                     missing.setdefault(image, number)
         faults.raise_if_any()

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..claims import CLAIMS, Claims
 from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
-from ..io.captions import Captions, caption_blocks
+from ..io.captions import Captions, caption_blocks, parsed
 from ..io.files import display_name
 from ..io.json_text import dump_json
 from ..metrics.capscore import CaptionScorer, worst_captions
@@ -116,11 +116,9 @@ def _worst_of(
 def _captions_of(path: str, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
-    for block in caption_blocks(path, on_error=lambda _: None, warn=lambda _: None):
-        parsed = block.parse(FaultList(lambda _: None))
-        for k in np.flatnonzero([i == image for i in parsed.image_ids]).tolist():
-            for field in Captions.__slots__:
-                getattr(mine, field).append(getattr(parsed, field)[k])
+    blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)
+    for part in parsed(blocks, FaultList(lambda _: None)):
+        mine.extend(part.only(np.array([i == image for i in part.image_ids])))
     return mine
 
 

@@ -296,11 +296,12 @@ class Counter(Counted[Result]):
         while True:
             try:
                 block = next(blocks, None)
+                outcome = None if block is None else work(block)
             except (InputError, InputErrors) as error:  # of a file that breaks off nothing counts
                 return self.table([("bad_file", packed(first_of(error, source)), 1)])
-            if block is None:
+            if outcome is None:
                 return self._of_sums(sums)
-            sums.add(work(block))
+            sums.add(outcome)
 
     def _of_sums(self, sums: Sums) -> Any:
         rows = [("total", name.encode(), n) for name, n in sums.totals.items()]

@@ -7,6 +7,7 @@ truth are put into the object store once, and each worker process makes its matc
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -71,7 +72,7 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None: ``RAY_ADDRESS``, a cluster that runs on this
             machine, or a new one.
-        quiet: no progress and no log of Ray.
+        quiet: no progress, no log and no announcements of Ray.
 
     Raises:
         ScapoError: no cluster is reached.
@@ -81,9 +82,12 @@ def connected(address: str | None = None, *, quiet: bool = False) -> Iterator[No
         logging.getLogger("ray.data").setLevel(level)
         ray.data.DataContext.get_current().enable_progress_bars = False
     try:
-        ray.init(
-            address, logging_level=level, log_to_driver=not quiet, include_dashboard=False if not address else None
-        )
+        with warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore", FutureWarning)  # of what Ray will change
+            ray.init(
+                address, logging_level=level, log_to_driver=not quiet, include_dashboard=False if not address else None
+            )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ScapoError(f"no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
     try:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..reprs import fields_in_short
 from .captions_foreign import captions_of as foreign_captions_of
 from .containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
 from .fields import mixed_models, split_by_import
-from .files import display_name, is_stream, iter_line_blocks, split_lines
+from .files import Span, display_name, is_stream, iter_line_blocks, line_spans, split_lines
 from .formats import Source, kind_of, layout_of, open_source, wrong_kind
 from .json_text import dump_json, json_fault, json_type, parse_array, parse_json
 from .parquet import open_parquet
@@ -54,49 +54,37 @@ _FAULTY: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some lines of a file, unparsed and in one piece, which travels between processes at little cost.
+    """Some lines of a file, unparsed: in one piece, or as their place in it, which costs other processes nothing.
 
     Attributes:
         name: the file's display name.
-        first: 1-based number of the first line, or of the first element of a JSON array.
-        data: the lines, or the elements written as lines.
-        place: path and offset of the lines in a plain file, which is all that travels then; None: nowhere else.
+        lines: the lines, or the elements of a JSON array written as lines; or where they stand in a plain file.
+        blank: how many blank lines there are before them, which no block holds.
     """
 
     name: str
-    first: int
-    data: bytes
-    place: tuple[str, int] | None = None
+    lines: bytes | Span
+    blank: int = 0
 
     __repr__ = fields_in_short
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.place is None:
-            return Block, (self.name, self.first, self.data)
-        return _block_at, (self.name, self.first, *self.place, len(self.data))
 
     @property
     def size(self) -> int:
         """Raw bytes."""
-        return len(self.data)
+        return self.lines.size if isinstance(self.lines, Span) else len(self.lines)
 
     def parse(self, faults: FaultList) -> Captions:
-        """Parses and checks the records; faulty ones go to ``faults`` and are left out."""
-        numbers, lines = split_lines(self.first, self.data)
+        """Parses and checks the records, numbered from the block's first line; faulty ones go to ``faults``."""
+        data = self.lines.read() if isinstance(self.lines, Span) else self.lines
+        numbers, lines = split_lines(1 + self.blank, data)
         try:
-            return _parsed(self.data, numbers, lines)
+            captions = _parsed(data, numbers, lines)
         except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
             records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
-        return captions_of(self.name, zip(numbers, records, strict=True), faults)
-
-
-def _block_at(name: str, first: int, path: str, offset: int, size: int) -> Block:
-    with open(path, "rb") as stream:
-        stream.seek(offset)
-        data = stream.read(size)
-    if len(data) < size:
-        raise InputError("was cut off while it was read", path=name)
-    return Block(name, first, data)
+            captions = captions_of(self.name, zip(numbers, records, strict=True), faults)
+        count = len(numbers) if isinstance(numbers, range) else data.count(b"\n") + (data[-1:] != b"\n")
+        captions.lines = self.blank + count
+        return captions
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +122,7 @@ class Captions:
         ids: the explicit ``id`` of each, None where there is none.
         objects: inline truth of each, None where there is none.
         models: who wrote each, None where the record does not say.
+        lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -142,13 +131,29 @@ class Captions:
     ids: list[Any] = field(default_factory=list)
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
+    lines: int = 0
 
     __repr__ = fields_in_short
 
     def only(self, mask: NDArray[np.bool_]) -> Captions:
         """The captions where the mask is True."""
         keep = np.flatnonzero(mask).tolist()
-        return Captions(*([values[k] for k in keep] for values in map(self.__getattribute__, self.__slots__)))
+        kept = Captions(lines=self.lines)
+        for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
+            values.extend(all_of_them[k] for k in keep)
+        return kept
+
+    def extend(self, more: Captions) -> None:
+        """Appends captions of the same file."""
+        for values, further in zip(self._columns(), more._columns(), strict=True):
+            values.extend(further)
+
+    def behind(self, lines: int) -> Captions:
+        """The captions as they are numbered behind so many lines."""
+        return replace(self, numbers=[number + lines for number in self.numbers]) if lines else self
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self.image_ids, self.captions, self.numbers, self.ids, self.objects, self.models
 
     def for_checks(self) -> Captions:
         """Only what :class:`FileChecks` looks at."""
@@ -250,9 +255,12 @@ def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[A
             first += batch.num_rows
 
 
+AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
+
+
 def caption_blocks(
     path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
-) -> Iterator[Block | RecordBlock | ArrowBlock | ParsedBlock]:
+) -> Iterator[AnyBlock]:
     """The captions of a file in any understood layout, in blocks and in its order.
 
     Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
@@ -347,26 +355,20 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
-    blocks = chain([head], blocks)
     if head[1].lstrip()[:1] != b"[":
-        offset = _offset(path, *head)
-        for first, data in blocks:
-            yield Block(name, first, data, None if offset is None else (str(path), offset))
-            offset = None if offset is None else offset + len(data)
+        spans = line_spans(path, head[1], BLOCK_BYTES)
+        first = next(spans, None)
+        if first is not None:
+            yield from (Block(name, span) for span in chain([first], spans))
+        else:
+            yield Block(name, head[1], blank=head[0] - 1)
+            yield from (Block(name, data) for _, data in blocks)
         return
+    blocks = chain([head], blocks)
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)
     values = parse_array(name, lines)
     for k in range(0, len(values), ARRAY_BLOCK):
-        yield Block(name, k + 1, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
-
-
-def _offset(path: str | Path, first: int, data: bytes) -> int | None:
-    """Where the first lines stand in a plain file, behind a byte-order mark; None where they do not, as in a gzip."""
-    if first != 1 or not Path(path).is_file():
-        return None
-    with open(path, "rb") as stream:
-        start = stream.read(len(data) + 3)
-    return next((offset for offset in (0, 3) if start[offset : offset + len(data)] == data), None)
+        yield Block(name, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -382,7 +384,7 @@ class _Record(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Record).decode
 
 
-def _parsed(data: bytes, numbers: list[int], lines: list[bytes]) -> Captions:
+def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
     """A block in which nothing is wrong, in half the time that a look at every record takes.
 
     Raises:
@@ -395,11 +397,28 @@ def _parsed(data: bytes, numbers: list[int], lines: list[bytes]) -> Captions:
     return Captions(
         image_ids=[canonical[record.image_id] for record in records],
         captions=[record.caption for record in records],
-        numbers=numbers,
+        numbers=list(numbers),
         ids=[record.id for record in records],
         objects=[record.objects for record in records],
         models=[record.model if type(record.model) is str else None for record in records],
     )
+
+
+def bytes_behind(block: object) -> int:
+    """Raw bytes of the file behind a block that travels as its place in it; 0 behind any other."""
+    return block.lines.left if isinstance(block, Block) and isinstance(block.lines, Span) else 0
+
+
+def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
+    """The captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left out."""
+    before = 0
+    for block in blocks:
+        found: list[InputError] = []
+        captions = block.parse(FaultList(found.append))
+        for error in found:
+            faults.add(error.behind(before))
+        yield captions.behind(before)
+        before += captions.lines
 
 
 def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
@@ -467,16 +486,16 @@ class FileChecks:
         self._numbers = array("q")
         self._models: dict[str, int] = {}
 
-    def add(self, captions: Captions) -> None:
-        """Takes one block; call in the order of the file."""
+    def add(self, captions: Captions, before: int = 0) -> None:
+        """Takes one block, in front of which there are so many lines; call in the order of the file."""
         for identity, number in zip(captions.ids, captions.numbers, strict=True):
             if identity is not None:
                 state = hashlib.blake2b(repr(identity).encode("utf-8", "surrogatepass"), digest_size=8)
                 self._hashes.append(int.from_bytes(state.digest(), "little", signed=True))
-                self._numbers.append(number)
+                self._numbers.append(before + number)
         for model in dict.fromkeys(captions.models):
             if model is not None and model not in self._models:
-                self._models[model] = captions.numbers[captions.models.index(model)]
+                self._models[model] = before + captions.numbers[captions.models.index(model)]
 
     @property
     def hashes(self) -> NDArray[np.int64]:

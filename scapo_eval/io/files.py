@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -334,17 +335,101 @@ def iter_line_blocks(path: str | Path, size: int) -> Iterator[tuple[int, bytes]]
             data, rest = data[:end], data[end:]
             following = first + data.count(b"\n")
             if data.find(b"\n") > MAX_LINE or len(rest) > MAX_LINE:
-                number = following if len(rest) > MAX_LINE else first
-                raise InputError(
-                    f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number
-                )
+                raise _long_line(name, following if len(rest) > MAX_LINE else first)
             if data:
                 yield first, data
             first = following
             chunk = stream.read(size) if chunk else b""
 
 
-def split_lines(first: int, data: bytes) -> tuple[list[int], list[bytes]]:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole lines of a plain file, read where and when they are needed.
+
+    Attributes:
+        name: display name of the file.
+        path: itself, not a link to it: ``/dev/stdin`` is another file in another process.
+        identity: its device and inode.
+        begin: where the lines begin.
+        size: their bytes.
+        left: bytes of the file behind them.
+    """
+
+    name: str
+    path: str
+    identity: tuple[int, int]
+    begin: int
+    size: int
+    left: int
+
+    def read(self) -> bytes:
+        """The lines.
+
+        Raises:
+            InputError: the file cannot be read, or is another than it was, or shorter.
+        """
+        try:
+            with open(self.path, "rb") as stream:
+                same = _file_identity(stream) == self.identity
+                stream.seek(self.begin)
+                data = stream.read(self.size)
+        except OSError as error:
+            raise InputError(_os_reason(error), path=self.name) from None
+        if not same or len(data) < self.size:
+            raise InputError(f"was {'cut off' if same else 'replaced'} while it was read", path=self.name)
+        return data
+
+
+def line_spans(path: str | Path, start: bytes, size: int) -> Iterator[Span]:
+    """The spans of a plain file, of which only the places between them are read; none of anything else.
+
+    Args:
+        path: the file.
+        start: the lines that it begins with, behind a byte-order mark: whatever does not hold them as they are, such as
+            a gzip or a pipe, has no spans.
+        size: bytes of a span, about; at most MAX_LINE.
+
+    Raises:
+        InputError: a line longer than MAX_LINE, or it can no longer be read.
+    """
+    name, itself = str(path), os.path.realpath(path)
+    if name == STDIN or not os.path.isfile(itself):
+        return
+    with open_bytes(path) as stream:
+        if not isinstance(stream.raw, io.FileIO):  # type: ignore[attr-defined]
+            return
+        found = stream.read(len(start) + len(_BOM))
+        begin = next((k for k in (0, len(_BOM)) if found[k : k + len(start)] == start), None)
+        identity, whole = _file_identity(stream), os.fstat(stream.fileno()).st_size  # of a file in /proc 0
+        while begin is not None and begin < whole:
+            stream.seek(begin + size - 1)
+            end = min(begin + size - 1 + len(stream.readline(MAX_LINE + 1)), whole)
+            if end - begin > MAX_LINE:
+                _refuse_long_line(stream, name, begin, end)
+            yield Span(name, itself, identity, begin, end - begin, whole - end)
+            begin = end
+
+
+def _file_identity(stream: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(stream.fileno())
+    return status.st_dev, status.st_ino
+
+
+def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None:
+    stream.seek(begin)
+    lines = stream.read(end - begin).split(b"\n")
+    found = next((k for k, line in enumerate(lines) if len(line) > MAX_LINE), None)
+    if found is not None:
+        stream.seek(0)
+        before = sum(stream.read(min(2**20, begin - k)).count(b"\n") for k in range(0, begin, 2**20))
+        raise _long_line(name, before + found + 1)
+
+
+def _long_line(name: str, number: int) -> InputError:
+    return InputError(f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number)
+
+
+def split_lines(first: int, data: bytes) -> tuple[Sequence[int], list[bytes]]:
     """The non-blank lines of a block, without line ends.
 
     Args:
@@ -352,14 +437,13 @@ def split_lines(first: int, data: bytes) -> tuple[list[int], list[bytes]]:
         data: the block.
 
     Returns:
-        Their numbers, and the lines.
+        Their numbers, a range where no line is blank, and the lines.
     """
     lines = [line.strip(b" \t\r\n") for line in data.removesuffix(b"\n").split(b"\n")]
-    numbers = list(range(first, first + len(lines)))
-    if b"" in lines:
-        numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
-        lines = [line for line in lines if line]
-    return numbers, lines
+    numbers = range(first, first + len(lines))
+    if b"" not in lines:
+        return numbers, lines
+    return [number for number, line in zip(numbers, lines, strict=True) if line], [line for line in lines if line]
 
 
 def _refuse_foreign_encoding(head: bytes, name: str) -> None:

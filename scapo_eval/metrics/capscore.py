@@ -19,7 +19,7 @@ from ..benchmark import Benchmark
 from ..claims import Claims
 from ..columns import MentionColumns
 from ..errors import FaultList, InputError, InputErrors
-from ..io.captions import Captions, caption_blocks
+from ..io.captions import Captions, caption_blocks, parsed
 from ..io.files import display_name, is_stream
 from ..io.records import Readable, Records
 from ..matcher import AliasMatcher
@@ -180,6 +180,11 @@ class CaptionScorer(Scorer):
     def matchers(self) -> tuple[AliasMatcher, ...]:
         """One matcher per truth."""
         return tuple(AliasMatcher(truth.vocabulary, self.claims) for truth in self.truths)
+
+    def prepare(self) -> None:
+        """See :class:`~scapo_eval.scoring.Scorer`."""
+        super().prepare()
+        _ = self.matchers
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -409,9 +414,8 @@ def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracl
         raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
     faults = FaultList()
     blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
-    parsed = (block.parse(faults) for block in blocks)
     try:
-        return _oracle_of(parsed, source)
+        return _oracle_of(parsed(blocks, faults), source)
     finally:  # a faulty line goes before what it leads to, such as no caption at all
         if not skip_bad:
             faults.raise_if_any()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scapo_eval.errors import FaultList, InputError
-from scapo_eval.io.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks
+from scapo_eval.io.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks, parsed
 
 TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
 RECORDS = [{"image_id": image, "caption": text} for image, text in TEXTS.items()]
@@ -96,9 +96,8 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 def read(path: str | Path, **options: Any) -> Captions:
     faults = FaultList()
     found = Captions()
-    for block in caption_blocks(path, **options):
-        for name in Captions.__slots__:
-            getattr(found, name).extend(getattr(block.parse(faults), name))
+    for part in parsed(caption_blocks(path, **options), faults):
+        found.extend(part)
     faults.raise_if_any()
     return found
 

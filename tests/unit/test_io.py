@@ -18,8 +18,8 @@ import zstandard
 
 from scapo_eval.errors import FaultList, InputError, InputErrors, MissingExtra, ScapoError
 from scapo_eval.io import captions as caption_files
-from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks
-from scapo_eval.io.files import atomic_write, iter_lines, split_lines
+from scapo_eval.io.captions import Captions, FileChecks, captions_of, iter_blocks, parsed
+from scapo_eval.io.files import atomic_write, iter_lines
 from scapo_eval.io.json_text import dump_json, iter_records, read_json
 from scapo_eval.signature import Signature, digest
 
@@ -30,10 +30,8 @@ LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
 def read_captions(path: Path) -> Captions:
     faults = FaultList()
     all_of_them = Captions()
-    for block in iter_blocks(path):
-        part = block.parse(faults)
-        for field in Captions.__slots__:
-            getattr(all_of_them, field).extend(getattr(part, field))
+    for part in parsed(iter_blocks(path), faults):
+        all_of_them.extend(part)
     faults.raise_if_any()
     return all_of_them
 
@@ -117,9 +115,10 @@ def test_blocks_hold_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "c").write_bytes(b"\n".join(dump_json(record) for record in records))
     blocks = list(iter_blocks(tmp_path / "c"))
     assert len(blocks) > 50
-    numbered = [split_lines(block.first, block.data) for block in blocks]
-    assert [number for numbers, _ in numbered for number in numbers] == list(range(1, 501))
-    assert [json.loads(line) for _, lines in numbered for line in lines] == records
+    found = [block.parse(FaultList()) for block in blocks]
+    assert {block.size for block in blocks[:-1]} <= set(range(1000, 1340))
+    assert [part.numbers for part in found] == [list(range(1, part.lines + 1)) for part in found]
+    assert [text for part in found for text in part.captions] == [record["caption"] for record in records]
 
 
 # ---- refused ----

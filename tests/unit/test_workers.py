@@ -8,21 +8,38 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval import (
+    InputError,
+    InputErrors,
+    PresenceOracle,
+    RewardConfig,
+    ScapoError,
+    SubsentenceReward,
+    Vocabulary,
+    scoring,
+)
+from scapo_eval.counts import in_few_bytes
 from scapo_eval.errors import FaultList
+from scapo_eval.io import captions as caption_files
+from scapo_eval.io import files
 from scapo_eval.io.captions import Captions, iter_blocks
+from scapo_eval.io.files import Span, line_spans
 from scapo_eval.io.mapped import Mapped
 from scapo_eval.metrics.capscore import CaptionScorer, score_file
 from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
@@ -99,15 +116,109 @@ def test_blocks_of_plain_files_travel_as_their_place(captions: Path, tmp_path: P
     data = captions.read_bytes()
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else mark + data)
-    blocks = list(iter_blocks(path))
-    sent = [pickle.dumps(block) for block in blocks]
-    assert len(blocks) > 1
-    assert b"".join(pickle.loads(each).data for each in sent) == data
+    sent = [pickle.dumps(block) for block in iter_blocks(path)]
+    lines = [pickle.loads(each).lines for each in sent]
+    assert len(lines) > 1
+    assert b"".join(each.read() if isinstance(each, Span) else each for each in lines) == data
     assert max(map(len, sent)) > 500_000 if name.endswith(".gz") else max(map(len, sent)) < 1000
-    if not name.endswith(".gz"):
-        path.write_bytes(data[:100])
-        with pytest.raises(InputError, match="was cut off while it was read"):
-            pickle.loads(sent[-1])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_changes_while_it_is_read(captions: Path, tmp_path: Path, workers: int) -> None:
+    def cut() -> None:
+        with path.open("r+b") as stream:
+            stream.truncate(100)
+
+    def replace() -> None:
+        (tmp_path / "new").write_bytes(data)
+        (tmp_path / "new").replace(path)
+
+    path, data = tmp_path / "c.jsonl", captions.read_bytes()
+    scorer = CaptionScorer.of(Truth.of(TRUTH, VOCABULARY), None, ScoringOptions())
+    for change, said in (cut, "was cut off"), (replace, "was replaced"), (path.unlink, "file not found"):
+        path.write_bytes(data)
+        blocks = list(iter_blocks(path))
+        change()
+        with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: {said}"):
+            tally(lambda _: blocks, scorer, ScoringOptions(skip_bad=True, workers=workers), source="x")  # noqa: B023
+
+
+@given(
+    st.lists(st.sampled_from([b"", b" \t", b"{}", b"x" * 40, b"y" * 7]), min_size=1), st.integers(1, 60), st.booleans()
+)
+def test_spans_are_whole_lines(lines: list[bytes], size: int, ended: bool) -> None:
+    data = b"\n".join([b"start", *lines]) + b"\n" * ended
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c"
+        path.write_bytes(data)
+        spans = list(line_spans(path, data[:3], size))
+        parts = [span.read() for span in spans]
+        assert b"".join(parts) == data
+        assert all(part.endswith(b"\n") and size <= len(part) <= size + 40 for part in parts[:-1])
+        assert [span.left for span in spans] == [len(data) - span.begin - span.size for span in spans]
+        assert list(line_spans(path, b"other", size)) == []
+
+
+def test_spans_and_streams_refuse_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(read: Callable[[], Iterable[bytes]]) -> bytes | str:
+        try:
+            return b"".join(read())
+        except InputError as error:
+            return str(error)
+
+    monkeypatch.setattr(files, "MAX_LINE", 50)
+    path, refused = tmp_path / "c", 0
+    for before, length, ended in product(range(45), (49, 50, 51, 52, 70, 120), (True, False)):
+        data = b"start\n" + b"a" * before + b"\n" + b"b" * length + b"\nc" * ended
+        path.write_bytes(gzip.compress(data))
+        stream = outcome(lambda: (part for _, part in files.iter_line_blocks(path, 20)))
+        path.write_bytes(data)
+        spans = outcome(lambda: (span.read() for span in line_spans(path, b"start", 20)))
+        assert spans == stream
+        assert spans == (data if length <= 50 else f"{path}:3: a line of more than 0 MiB is not a valid record")
+        refused += spans != data
+    assert refused == 45 * 4 * 2
+
+
+def test_counts_travel_in_few_bytes() -> None:
+    for numbers, kind in (
+        ([], "uint8"),
+        ([0, 255], "uint8"),
+        ([256], "uint16"),
+        ([-1, 200], "int16"),
+        ([2**40], "uint64"),
+    ):
+        small = in_few_bytes(np.array(numbers, dtype=np.int64))
+        assert (small.tolist(), small.dtype) == (numbers, np.dtype(kind))
+
+
+def test_a_link_to_standard_input_is_the_same_file_in_every_process(captions: Path, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/stdin"):
+        pytest.skip("the system has no /dev/stdin")
+    (tmp_path / "truth.json").write_text(json.dumps({k: [LABELS[k % 4]] for k in range(50)}))
+    found = []
+    for workers in "1", "2":
+        command = ["scapo-eval", "/dev/stdin", "--truth", str(tmp_path / "truth.json"), "--json"]
+        with captions.open("rb") as stream:
+            done = subprocess.run(
+                [*command, "--skip-bad", "-q", "--workers", workers], stdin=stream, capture_output=True, check=True
+            )
+        found.append(json.loads(done.stdout)["systems"])
+    assert found[0] == found[1]
+    assert found[0][0]["counts"]["captions"] == 15_996
+
+
+def test_a_task_holds_many_blocks_and_few_at_the_end(captions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caption_files, "BLOCK_BYTES", 8192)
+    blocks = list(iter_blocks(captions))
+    for workers in (2, 4):
+        tasks = list(scoring._tasks(blocks, workers))
+        assert [block for task in tasks for block in task] == blocks
+        sizes = [len(task) for task in tasks]
+        assert sizes == sorted(sizes, reverse=True)
+        assert (sizes[0], sizes[-1]) == (8, 1)
+        assert sizes.count(1) >= 4 * workers
+    assert list(map(len, scoring._tasks([Deadly()] * 3, 2))) == [1, 1, 1]
 
 
 Score = Callable[[Path, ScoringOptions], "list[Run]"]
@@ -134,6 +245,38 @@ def test_faults_are_the_same(score: Score, captions: Path) -> None:
     (message,) = messages[0].splitlines()  # one fault, four times
     assert message.split(":")[1] == "1001"
     assert message.endswith("(4 records, lines 1001-13001)")
+
+
+MESSAGES = {
+    "blank lines": (lambda n: b"\n" if n % 3 else b'{"caption": "x"}\r\n', r"c:1503: missing.*, lines 1503-2400\)"),
+    "not json": (lambda n: b"{\n" if n == 700 else line(n), r"^[^:]*c:700: not valid JSON: .*\Z"),
+    "not utf-8": (lambda n: b"\xff\n" if n == 701 else line(n), r"^[^:]*c:701: not UTF-8 \(byte 0xff at column 1\)"),
+    "unknown image": (lambda n: line(n, image_id=99 if n > 688 else 1), r"c:689: unknown .*'99'.*, lines 689-900\)"),
+    "an id twice": (lambda n: line(n, id=n % 897), r"c:898: the same id appears twice \(lines 1 and 898\)"),
+    "models": (lambda n: line(n, model="a" if n < 555 else "b"), r"c:555: several models in one file \('a', 'b'\)"),
+    "a long line": (lambda n: line(n, x="x" * 5000 * (n == 650)), r"c:650: a line of more than 0 MiB is not a valid"),
+    "nothing": (lambda n: b" \n", r"c: the file holds no record"),
+}  # fmt: skip
+
+
+def line(n: int, **more: Any) -> bytes:
+    return json.dumps({"image_id": n % 50, "caption": "a dog", **more}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_name_the_line_whoever_reads_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caption_files, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE", 4000)
+    make, said = MESSAGES[name]
+    data = b"\n" * 1500 * (name == "blank lines") + b"".join(make(n) for n in range(1, 901))
+    found = set()
+    for pack in (bytes, gzip.compress):  # a gzip is read in this process
+        (tmp_path / "c").write_bytes(pack(data))
+        for workers in (1, 2, 3):
+            with pytest.raises(ScapoError, match=said) as error:
+                scores(tmp_path / "c", ScoringOptions(workers=workers))
+            found.add(str(error.value))
+    assert len(found) == 1
 
 
 def test_rewards_are_the_same(captions: Path) -> None:
