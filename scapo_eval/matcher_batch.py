@@ -184,8 +184,6 @@ def _gather(table: Any, index: Ints) -> Any:
 _ONE_CASE = np.uint64(0x2020202020202020)
 """A bit that letters have in lower case and digits always, for eight bytes: set, it folds a word."""
 
-_BYTES_ONE_CASE = bytes(byte | 0x20 for byte in range(256))
-
 _FULL = 1 << 56
 """Eight bytes of a word, not fewer, make a number from here on."""
 
@@ -303,7 +301,7 @@ class _TrieTables:
     @staticmethod
     def _ends(words: Sequence[bytes]) -> tuple[Ints, Ints]:
         """First and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its first."""
-        one_case = [word.translate(_BYTES_ONE_CASE) for word in words]
+        one_case = [bytes(byte | 0x20 for byte in word) for word in words]
         head = [int.from_bytes(word[:8], "little") for word in one_case]
         tail = [int.from_bytes(word[-8:], "little") for word in one_case]
         return np.array(head, dtype=np.uint64), np.array(tail, dtype=np.uint64)
