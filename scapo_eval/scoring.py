@@ -407,10 +407,12 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
             yield block.size, work(block)
         return
     from collections import deque
+    from multiprocessing import get_start_method
 
     from .processes import process_pool
 
-    work.scorer.prepare()
+    if get_start_method() == "fork":
+        work.scorer.prepare()
     tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
     with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
         submitted = (([block.size for block in task], pool.submit(_score_blocks, task)) for task in tasks)
