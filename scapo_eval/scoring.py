@@ -407,20 +407,22 @@ def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generat
             yield block.size, work(block)
         return
     from collections import deque
+    from multiprocessing import get_start_method
 
     from .processes import process_pool
 
-    work.scorer.prepare()
+    if get_start_method() == "fork":
+        work.scorer.prepare()
     tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
     with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
         submitted = (([block.size for block in task], pool.submit(_score_blocks, task)) for task in tasks)
         pending = deque(islice(submitted, 2 * workers))  # bounded: a fast reader must not fill the memory
-        for truth in work.scorer.truths:  # what the signature says of them, found while the workers begin
-            _ = truth.identity, truth.vocabulary.identity
         while pending:
             sizes, future = pending.popleft()
             pending.extend(islice(submitted, 1))
             yield from zip(sizes, future.result(), strict=True)
+            for truth in work.scorer.truths:  # what the signature says of them, found once, while the workers work
+                _ = truth.identity, truth.vocabulary.identity
 
 
 def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
