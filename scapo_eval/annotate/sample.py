@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def write_sample(
     with atomic_write(output) as stream:
         for picture in drawn:
             path = Path(picture.path)
-            row = {"image_id": picture.image_id, "image": str(path.resolve()) if path.is_file() else picture.name}
+            row = {"image_id": picture.image_id, "image": str(path.resolve()) if os.path.isfile(path) else picture.name}
             stream.write(dump_json(row) + b"\n")
     card = {
         "format": "scapo-sample/1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -94,7 +95,7 @@ def command(
 
     def record(pair: Pair) -> bytes:
         image = folder.find(pair.image_id)
-        if not Path(image).is_file():
+        if not os.path.isfile(image):
             raise InputError(f"image {pair.image_id}: file not found", path=images)
         return dump_json(pair_record(pair, layout, by, image)) + b"\n"
 

@@ -5,9 +5,9 @@ The published scores of SCAPO on AMBER's questions, POPE and PhD are description
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..benchmark import benchmarks
@@ -113,7 +113,7 @@ def _question(record: Mapping[str, Any], folder: ImageFolder) -> AskedQuestion:
     question = record.get("question") or record.get("query") or record.get("text") or prompt
     known |= {"image": image, "question": question}
     path = _located(folder, image)
-    if path is not None and not Path(path).is_file() and isinstance(record.get("image_src"), str):
+    if path is not None and not os.path.isfile(path) and isinstance(record.get("image_src"), str):
         path = folder.find(
             record["image_src"].rsplit("/", 1)[-1]
         )  # MMHal-Bench's files keep their first address's name

@@ -61,7 +61,7 @@ class ImageFolder:
             return str(self._root / name)
         path = Path(name)
         direct = self._root / (path.name if path.is_absolute() or ".." in path.parts else name)
-        if direct.is_file():
+        if os.path.isfile(direct):  # unlike Path.is_file(), False for a name that no file can have
             return str(direct)
         if self._index is None:
             self._index = _index(self._root)

@@ -65,6 +65,8 @@ def test_a_benchmark_s_names_find_their_files(tmp_path: Path) -> None:
     assert Path(folder.find("hash01")) == root / "hash01.jpg"
     for missing in ("8", "twice.png", "CCS_images/9.png", "nobody.jpg"):
         assert not Path(folder.find(missing)).exists()
+    for impossible in ("9" * 5000, "a\0b"):  # a name that no file can have is an item that fails, not the end of all
+        assert folder.find(impossible) == str(root / impossible)
     with pytest.raises(InputError, match="folder not found"):
         ImageFolder(tmp_path / "none")
 
