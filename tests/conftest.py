@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -79,6 +80,7 @@ def peak_of() -> Callable[[Callable[[], object]], float]:
     import torch
 
     def measure(action: Callable[[], object]) -> float:
+        gc.collect()  # what an earlier test left would be given back meanwhile, and be taken off
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
             action()
         events = found.profiler.kineto_results.events()

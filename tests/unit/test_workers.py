@@ -198,7 +198,13 @@ def test_a_link_to_standard_input_is_the_same_file_in_every_process(captions: Pa
     (tmp_path / "truth.json").write_text(json.dumps({k: [LABELS[k % 4]] for k in range(50)}))
     found = []
     for workers in "1", "2":
-        command = ["scapo-eval", "/dev/stdin", "--truth", str(tmp_path / "truth.json"), "--json"]
+        command = [
+            str(Path(sys.executable).with_name("scapo-eval")),
+            "/dev/stdin",
+            "--truth",
+            str(tmp_path / "truth.json"),
+            "--json",
+        ]
         with captions.open("rb") as stream:
             done = subprocess.run(
                 [*command, "--skip-bad", "-q", "--workers", workers], stdin=stream, capture_output=True, check=True
