@@ -401,25 +401,24 @@ def _scope_state(rule: _Rule, tail: str) -> _State:
         "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
         list; "definite": taken for granted, while the scope goes on.
     """
-    _, _, _, may_be_definite, after, ends, is_phrase, _, _, _ = rule
-    first = int(may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
+    first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
     if not first and tail.startswith(_DEFINITE_BEHIND):
         return "over"
     scope = tail.lower()
-    if after:
-        begins = _pattern(after).match(scope)
+    if rule.after:
+        begins = _pattern(rule.after).match(scope)
         if not begins:
             return "over"
         if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
             return "definite"
         scope = scope[begins.end() :]
     if scope.endswith(_DEFINITE_BEHIND) and scope.count(" ") > 2 * first and not _MARK.search(scope):
-        return "over" if is_phrase and not first else "definite"  # or over, as the next mention will find
-    if is_phrase and "ing " in scope:
+        return "over" if rule.is_phrase and not first else "definite"  # or over, as the next mention will find
+    if rule.is_phrase and "ing " in scope:
         return "over"
     words = scope.split()
     tells = not _TELLING.isdisjoint(words)
-    if tells and (not ends.isdisjoint(words) or (not _PAIRS.isdisjoint(words) and _PAIR.search(scope))):
+    if tells and (not rule.ends.isdisjoint(words) or (not _PAIRS.isdisjoint(words) and _PAIR.search(scope))):
         return "over"
     item = None
     if _MARK.search(scope):
@@ -430,7 +429,7 @@ def _scope_state(rule: _Rule, tail: str) -> _State:
     if tells:
         article = _article(words)
         if article >= first:  # "shade for the family and a dog": neither is a purpose
-            return "over" if item or (is_phrase and not first and words[article] in _GRANTED) else "definite"
+            return "over" if item or (rule.is_phrase and not first and words[article] in _GRANTED) else "definite"
     return "listed" if item and not item["last"] else "inside"
 
 
