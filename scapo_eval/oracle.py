@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FaultList, InputError
 from .ids import canonical_image_id
-from .io.records import Readable
+from .io.records import Given, Readable, readable
 from .io.truth import read_truth, write_truth
 from .io.truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .io.truth_table import read_frame
@@ -27,6 +27,10 @@ from .reprs import one_line
 from .signature import digest
 from .types import State
 from .vocabulary import Vocabulary, tokenize_alias
+
+
+TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
+"""A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
 
 
 class PresenceOracle(TruthColumns):
@@ -55,6 +59,15 @@ class PresenceOracle(TruthColumns):
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
         """
         return cls.of_columns(read_truth(path))
+
+    @classmethod
+    def of(cls, given: TruthGiven) -> PresenceOracle:
+        """An oracle as it is, of a mapping, of records, or loaded."""
+        if isinstance(given, PresenceOracle):
+            return given
+        if isinstance(given, Mapping):
+            return cls.from_objects(given, source="truth")
+        return cls.load(readable(given))
 
     @classmethod
     def from_objects(

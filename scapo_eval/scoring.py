@@ -27,6 +27,9 @@ from .reprs import fields_in_short
 from .unfinished import without_unfinished
 
 
+OnUnknownImage = Literal["error", "skip"]
+
+
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
     """How a file is scored, whatever is counted.
@@ -42,7 +45,7 @@ class ScoringOptions:
 
     claims: Claims = "all"
     skip_bad: bool = False
-    on_unknown_image: Literal["error", "skip"] = "error"
+    on_unknown_image: OnUnknownImage = "error"
     any_fingerprint: bool = False
     workers: int | None = None
     drop_unfinished: bool = False
