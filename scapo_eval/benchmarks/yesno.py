@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from ..base.errors import InputError, check_choice
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
@@ -24,7 +25,7 @@ from ..results.benchmark import OnEngine, Option
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .answered import READING, QuestionFiles, evidence
 from .join import (

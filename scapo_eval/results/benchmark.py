@@ -1,7 +1,7 @@
 """What a benchmark is: one record, found by its name, from which everything that several rooms need of it is made.
 
 Its verb on the command line, its function in Python, its names for people and its part of the report come from the
-record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/metrics/NAME`` with its record
+record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/benchmarks/NAME`` with its record
 ``BENCHMARK`` each; those of other packages are entry points of the group ``scapo.benchmarks``, which name a record.
 """
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from ...base.errors import InputError, OptionError, check_choice
+from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.containers import Warn
 from ...files.records import Given
@@ -21,7 +22,7 @@ from ...readers.parsers import Parser, Said
 from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.counts import CountBuilder, CountTable
 from ...results.results import Resampling, Run
-from ...results.signature import Signature, digest
+from ...results.signature import Signature
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..scoring import bad_file_notes
 from ..systems import Systems, drawn
