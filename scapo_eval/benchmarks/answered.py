@@ -1,17 +1,17 @@
-"""What every benchmark of yes/no answers is asked by: whose rule reads them, whose they are, and where evidence goes."""
+"""What benchmarks of yes/no answers share on the command line: whose rule reads them, and where evidence goes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 from ..files.records import Given
 from ..readers.parsers import PARSERS
 from ..results.benchmark import Option
 from .join import Graded
 
-QuestionFiles = Union[Given, Sequence[Union[str, "os.PathLike[str]"]]]
+QuestionFiles = Given | Sequence[str | os.PathLike[str]]
 """Question files (one, or a list of paths), or records."""
 
 READING: Mapping[str, Option] = {

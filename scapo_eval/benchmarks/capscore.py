@@ -58,6 +58,8 @@ COLUMNS = (
 """Per caption: 1; claimed known labels; of these absent, present; labels present in the image; mentions of
 known labels; of these hallucinated; 1 if there is one; claimed labels whose cell is unknown."""
 
+DOPA_VOCABULARY = "dopa160"
+
 INLINE = "inline objects"
 """Source name of the truth that captions carry in ``objects``."""
 
@@ -435,7 +437,7 @@ def _score(
     truth: TruthGiven | None = None,
     vocabulary: Vocabulary | str | Path = "coco80",
     dopa: TruthGiven | None = None,
-    dopa_vocabulary: Vocabulary | str | Path = "dopa160",
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[CaptionScores]:
@@ -457,7 +459,7 @@ def score(
     truth: TruthGiven | None = None,
     vocabulary: Vocabulary | str | Path = "coco80",
     dopa: TruthGiven | None = None,
-    dopa_vocabulary: Vocabulary | str | Path = "dopa160",
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     name: str | None = None,
     claims: Claims = "all",
     workers: int | None = None,

@@ -40,7 +40,6 @@ from .yesno import (
     mean,
     no_recall,
     over,
-    paired,
     recall,
 )
 
@@ -388,7 +387,7 @@ BENCHMARK = YesNoBenchmark(
         **READING,
         **UNPARSED,
     },
-    engine=replace(ANSWERS_ON_ENGINE, needs=("data",), renamed={"data": "questions"}, finished=paired),
+    engine=replace(ANSWERS_ON_ENGINE, needs=("data",), renamed={"data": "questions"}),
     asked="PhD's data.json (all modes)",
     prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),

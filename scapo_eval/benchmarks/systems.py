@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
@@ -25,6 +25,8 @@ Advance = Callable[[int], None]
 
 Reading = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
 """Name of a system, its file, and how much there is to be done, where that is known -> context around scoring it."""
+
+R = TypeVar("R", bound=Run)
 
 Write = Callable[[Iterable[Mapping[str, Any]]], None]
 
@@ -103,7 +105,7 @@ class Systems:
         with atomic_write(path) as stream:
             yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
 
-    def each(self, score: Callable[..., Run], per_caption: str | None = None) -> list[Run]:
+    def each(self, score: Callable[..., R], per_caption: str | None = None) -> list[R]:
         """Scores files of captions one after another, and writes the evidence of the only one.
 
         Args:
@@ -114,7 +116,7 @@ class Systems:
             OptionError: evidence of several files.
         """
         self.alone("--per-caption", per_caption, "caption file")
-        runs: list[Run] = []
+        runs: list[R] = []
         named = self.named()
         with self.evidence(per_caption) as write:
 
@@ -148,7 +150,9 @@ def options_of(record: Benchmark) -> dict[str, Parameter]:
         TypeError: an option is not a parameter by name.
     """
     assert record.score is not None
-    known = signature(record.score).parameters
+    known = {**signature(record.score).parameters}
+    if record.declares is not None:
+        known |= signature(record.declares).parameters
     if unknown := [name for name in record.options if name not in known]:
         raise TypeError(f"options of '{record.name}' that its score does not take: {', '.join(unknown)}")
     return {name: known[name] for name in record.options}

@@ -18,10 +18,10 @@ from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
-from ..files.records import Readable
+from ..files.records import Given, Readable
 from ..readers.parsers import PARSERS, Parser, Said, parser_identity
 from ..readers.parsers import parser as parser_of
-from ..results.benchmark import OnEngine, Option
+from ..results.benchmark import Option
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
@@ -29,7 +29,6 @@ from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .answered import READING, QuestionFiles, evidence
 from .join import (
-    ANSWERS_ON_ENGINE,
     AnsweredBenchmark,
     Graded,
     Index,
@@ -258,7 +257,6 @@ class YesNoBenchmark(AnsweredBenchmark):
     run_of: RunOf = field(init=False)
     metrics_of: Callable[[Sequence[str]], MetricSet]
     read_answers: ReadAnswers
-    engine: OnEngine | None = replace(ANSWERS_ON_ENGINE, finished=lambda runs: paired(runs))
     finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
     group_of: GroupOf = part_of
 
@@ -269,6 +267,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
         object.__setattr__(self, "run_of", self._run_of)
         object.__setattr__(self, "augmented", self._augmented)
+        if self.engine is not None:
+            object.__setattr__(self, "engine", replace(self.engine, finished=paired))
 
     def _run_of(
         self,

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api import sources_of
 from ..base.errors import InputError, InputErrors, check_choice
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..benchmarks.hallusionbench import TextOnly
 from ..benchmarks.join import AnsweredBenchmark, Index, Matches, match
 from ..benchmarks.questions import Question
+from ..benchmarks.systems import sources_of
 from ..benchmarks.yesno import Unparsed
 from ..files.json_text import dump_json, parse_json
 from ..files.records import Given, Readable, Records

@@ -122,6 +122,7 @@ class Benchmark:
         listed: option of question files, of which the shell puts further ones (``--questions a.json b.json``) among
             the FILES.
         options: the options, in the order of the help page.
+        declares: a function whose keyword parameters are options, too, where they are not ``score``'s.
         scoring: whether ``score`` takes ``scoring``, how captions are scored (ScoringOptions).
         captions: whether the files hold captions.
         own_files: options -> files of the benchmark's own data, which no output may replace.
@@ -153,12 +154,13 @@ class Benchmark:
     meanings: Mapping[str, str] = field(default_factory=dict)
     headline: Sequence[str] = ()
     frontiers: Sequence[tuple[str, str, str]] = ()
-    score: Callable[..., list[Run]] | None = None
+    score: Callable[..., Sequence[Run]] | None = None
     files: str = "files"
     metavar: str | None = None
     files_needed: bool = True
     listed: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
+    declares: Callable[..., Any] | None = None
     scoring: bool = False
     captions: bool = False
     own_files: Callable[[Mapping[str, Any]], Iterable[Path]] | None = None
@@ -172,7 +174,7 @@ class Benchmark:
     recognizes: Callable[[Answer], bool] | None = None
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
-    augmented: Callable[..., list[Run]] | None = None
+    augmented: Callable[..., Sequence[Run]] | None = None
     evidence: Any = None
     protocols: Any = None
 
@@ -191,9 +193,14 @@ def _others() -> Mapping[str, EntryPoint]:
     return {each.name: each for each in entry_points(group=GROUP) if each.name not in SUMMARIES}
 
 
+def other_benchmarks() -> list[str]:
+    """Names of the benchmarks of other packages."""
+    return sorted(_others())
+
+
 def benchmark_names() -> list[str]:
     """Shipped benchmarks, then those of other packages."""
-    return [*SUMMARIES, *sorted(_others())]
+    return [*SUMMARIES, *other_benchmarks()]
 
 
 def has_benchmark(name: str) -> bool:
@@ -231,9 +238,9 @@ def find_benchmark(name: str) -> Benchmark | None:
     return benchmark(name) if has_benchmark(name) else None
 
 
-def benchmarks() -> Iterator[Benchmark]:
-    """Every record, in the order of :func:`benchmark_names`; one that cannot be loaded is warned of and left out."""
-    return filter(None, map(_loadable, benchmark_names()))
+def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
+    """The records of these names (None: every one); one that cannot be loaded is warned of and left out."""
+    return filter(None, map(_loadable, benchmark_names() if names is None else names))
 
 
 @cache

@@ -22,11 +22,14 @@ from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..files.records import Readable
+from ..files.records import Given, Readable, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
 from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .truth_table import read_frame
+
+TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
+"""A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
 
 
 class PresenceOracle(TruthColumns):

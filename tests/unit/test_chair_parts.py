@@ -27,7 +27,8 @@ from scapo_eval.benchmarks.chair.singular import (
 from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS, WordReader
 from scapo_eval.benchmarks.chair.tokens import sentence_tokens, split_chunk, tokens
 from scapo_eval.benchmarks.scoring import ScoringOptions
-from scapo_eval.cli.chair import command
+from scapo_eval.cli.verbs import command_of
+from scapo_eval.results.benchmark import benchmark
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.truths.oracle import PresenceOracle
 
