@@ -10,7 +10,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .base import moved
 from .base.version import __version__
+
+moved.install()
 
 _HOME = {
     "AliasMatcher": "matching.matcher",
