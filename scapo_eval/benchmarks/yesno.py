@@ -1,4 +1,4 @@
-"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; other benchmarks build on them.
 
 The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
 denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
@@ -169,7 +169,7 @@ def groups_in(columns: Sequence[str]) -> list[str]:
 
 
 def part_of(question: Question) -> str:
-    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    """The group of a question where its benchmark says nothing else: its category (or mode)."""
     return question.part
 
 
