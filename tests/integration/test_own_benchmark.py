@@ -152,3 +152,27 @@ def test_a_benchmark_is_named_in_few_files(name: str) -> None:
     others = [path for path in files if path.is_file() and path.suffix != ".pyc" and name not in str(path)]
     named = [str(path) for path in others if re.search(name.encode(), path.read_bytes(), re.IGNORECASE)]
     assert len(named) <= FEW[name], sorted(named)
+
+
+def test_protocols_may_come_with_it(installed: Path, user: Path) -> None:
+    package = user / "own-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[scapo.benchmarks]\nown = own:BENCHMARK\n")
+    (user / "own.py").write_text(
+        "from dataclasses import replace\nfrom pathlib import Path\nimport numerals\n"
+        'BENCHMARK = replace(numerals.BENCHMARK, name="own", title="", summary="Own.", verb="", '
+        'options={}, protocols=Path(__file__).parent / "protocols")\n'
+    )
+    (user / "protocols").mkdir()
+    protocol = {"name": "own-40", "title": "Forty captions", "benchmarks": ["own"], "records": [40]}
+    (user / "protocols" / "own-40.json").write_text(json.dumps(protocol))
+    both = Path(f"{user}{os.pathsep}{installed}")
+    assert "own-40" in run(both, user, "protocol", "list")
+    saved = json.loads(run(both, user, "own", EXAMPLES[0], "--protocol", "own-40", "--json"))
+    assert "protocol:own-40@" in saved["systems"][0]["signature"]
+    wrong = {**protocol, "records": [41]}
+    (user / "protocols" / "own-40.json").write_text(json.dumps(wrong))
+    done = python(both, user, "-m", "scapo_eval.cli.main", "own", EXAMPLES[0], "--protocol", "own-40")
+    assert done.returncode == 2
+    assert "own-40" in done.stderr
