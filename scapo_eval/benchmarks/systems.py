@@ -136,8 +136,10 @@ def size_of(source: Readable) -> int | None:
     return None if isinstance(source, Records) else input_size(str(source))
 
 
-def sources_of(given: Given | Sequence[str | os.PathLike[str]]) -> list[Readable]:
-    """One source, or each path of a list of paths."""
+def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
+    """One source, or each path of a list of paths; none of None, or of an option that was not given."""
+    if given is None or (isinstance(given, tuple) and not given):
+        return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
         return [readable(each) for each in given]
     return [readable(given)]  # type: ignore[arg-type]  # a sequence of paths is told apart by its elements alone

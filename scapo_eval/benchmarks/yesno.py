@@ -314,7 +314,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         check_choice("parser", parser, list(PARSERS))
         check_choice("unparsed", unparsed, get_args(Unparsed))
         parse = parser_of(parser, yes=yes, no=no)
-        truth = None if questions is None or questions == () else self.read_questions(sources_of(questions))
+        asked = sources_of(questions)
+        truth = self.read_questions(asked) if asked else None
         answers = {
             name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
             for name, source in systems.named().items()
