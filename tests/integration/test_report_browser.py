@@ -492,7 +492,7 @@ def test_alarms_are_listed_and_marked_in_the_chart_of_their_quantity(reader: Rea
     assert page.locator("#curves .alarm").count() == 1
     assert "step 15: kl" in page.inner_text("#alarms-said")
     chart = page.locator("#curves figure", has_text="KL, nats per token")
-    assert chart.locator(".alarm title").text_content() == "step 15: kl: 0.0015, threshold 0.0014"
+    assert chart.locator(".alarm").get_attribute("title") == "step 15: kl: 0.0015, threshold 0.0014"
 
 
 def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) -> None:
@@ -512,46 +512,111 @@ def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) 
     assert page.locator("#alarms").inner_html() == ""
     headline = page.locator("#curves figure")
     assert headline.locator(".term").all_inner_texts() == ["Hal. Rate, %"]
-    assert headline.locator(".key b").all_inner_texts() == ["25", "45"]  # the mean of two steps, at the last one
-    assert headline.locator("circle.dot").count() == 2 * 12  # the held-out set's, every fifth step
+    values = headline.locator(".key b")
+    named = ["one", "two", "one, held out", "two, held out"]
+    assert headline.locator(".key bdi").all_inner_texts() == named
+    # the mean over the last two steps; what the held-out images gave in step 55, as it was logged
+    assert values.all_inner_texts() == ["25", "45", "65", "65"]
     groups = {each.get_attribute("data-group"): each for each in page.locator("#more details").all()}
     assert list(groups) == ["guards", "Held-out images", "Update", "Others"]
     assert [name for name, each in groups.items() if each.get_attribute("open") is not None] == ["guards"]
-    groups["Held-out images"].locator("summary").click()
-    drawn = groups["Held-out images"].locator("path[stroke-width='2']").first.get_attribute("d")
-    assert drawn is not None
-    assert drawn.count("L") == 11  # twelve evaluations, joined
+    for name in ("Held-out images", "Update"):
+        groups[name].locator("summary").click()
+        groups[name].locator("figure").first.wait_for()
+    assert "one from 10 to 65; two from 10 to 65" in groups["Held-out images"].locator(".plot").get_attribute(
+        "aria-label"
+    )
     constant = groups["Update"].locator("figure.constant").locator("figcaption, p")
     assert constant.all_text_contents() == ["Learning rate", "1e-6 in every step"]
 
-    plot = headline.locator("svg[role=img]")
+    plot = headline.locator(".u-over")
     plot.hover(position={"x": 60, "y": 60})
-    pointed = headline.locator(".key b").all_inner_texts()
-    cursors = page.locator(".cursor[visibility=visible]").evaluate_all(
-        "all => all.map((each) => each.getAttribute('x1'))"
+    pointed = values.all_inner_texts()
+    lines = page.locator(".u-cursor-x").evaluate_all(
+        "all => all.map((n) => new DOMMatrix(getComputedStyle(n).transform).e)"
     )
-    assert len(cursors) > 1
+    assert len(lines) > 3
+    assert max(lines) - min(lines) <= 1  # one cursor in all charts
     plot.click(position={"x": 60, "y": 60})
     step = int(page.inner_text("#step-shown"))
     assert 0 < step < 59
     page.mouse.move(0, 0)
-    assert headline.locator(".key b").all_inner_texts() == pointed
+    assert values.all_inner_texts() == pointed
+
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 10, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 10, box["y"] + 40, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Whole run").wait_for()
+    assert "zoom=" in page.url
+    assert int(page.inner_text("#step-shown")) == step  # to drag is not to click
+    opened.open(page.url.split("#")[1])
+    page.get_by_role("button", name="Whole run").click()
+    assert "zoom=" not in page.url
 
     page.locator("#runs label", has_text="two").click()
-    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
+    assert headline.locator(".key bdi").all_inner_texts() == ["one", "one, held out"]
     page.select_option("#smoothing", "none")
     page.check("#log-values")
     page.check("#log-steps")
-    assert groups["Update"].get_attribute("open") is None
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert page.inner_text("#step-shown") == str(step)
-    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
-    assert headline.locator(".key b").all_inner_texts() == ["20" if step % 2 == 0 else "30"]
+    assert headline.locator(".key bdi").all_inner_texts() == ["one", "one, held out"]
+    last = step - step % 5
+    assert values.all_inner_texts() == ["20" if step % 2 == 0 else "30", str(10 + last)]
     assert page.is_checked("#log-values")
     assert page.is_checked("#log-steps")
-    ticks = page.locator("#more figure", has_text="Gradient norm").locator("text[text-anchor=end]")
-    assert {"1", "10", "100"} <= set(ticks.all_text_contents())
+    opened.close()
+
+
+def test_seeds_settings_and_axes_of_training_runs(browser: Any, tmp_path: Path) -> None:
+    for name, kl, seed in (("kl_1", 0.01, 1), ("kl_2", 0.01, 2), ("free", 0.0, 1)):
+        (tmp_path / name).mkdir()
+        rows = [
+            {"step": s, "hal_rate": seed / 10 + s / 1000, "seconds_update": 36.0 * seed, "tokens_per_second": 1000}
+            for s in range(40)
+        ]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / name / "config.toml").write_text(f"[run]\nseed = {seed}\n[loss]\nkl = {kl}\neps = 0.2\n")
+    opened = Reader(browser, make(tmp_path, "kl_1", "kl_2", "free"))
+    page = opened.open("page=training&smoothing=none")
+    chart = page.locator("#curves figure").first
+    assert chart.locator(".key span").all_inner_texts() == ["kl, 2 seeds18.9", "free13.9"]
+    page.locator("#seeds").uncheck()
+    assert chart.locator(".key span").all_inner_texts() == ["kl_113.9", "kl_223.9", "free13.9"]
+    page.select_option("#along", "hours")
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    assert chart.locator(".key b").all_inner_texts() == ["10", "", "10"]  # the slow run has not logged after 36 seconds
+    assert "along=hours" in page.url
+    page.locator("#settings summary").first.click()
+    assert page.inner_text("#settings summary") == "Settings: 2 differ of 3"
+    differ = page.get_by_role("region", name="Settings that differ").locator("tbody tr")
+    assert [row.locator("td").all_inner_texts() for row in differ.all()] == [
+        ["loss.kl", "0.01", "0.01", "0.0"],
+        ["run.seed", "1", "2", "1"],
+    ]
+    opened.close()
+
+
+def test_an_alarm_beyond_its_quantitys_values_lies_within_the_chart(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    rows = [{"step": s, "cover_rate": 0.7 + s / 1000} for s in range(30)]
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    alarm = {"step": 29, "name": "cover", "metric": "cover_rate", "value": 0.24, "threshold": 0.25, "setting": "x = 1"}
+    (tmp_path / "run" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
+    opened = Reader(browser, make(tmp_path, "run"))
+    page = opened.open("page=training")
+    mark, plot = (page.locator(f"#curves {name}").bounding_box() for name in (".alarm", ".u-wrap"))
+    assert mark is not None
+    assert plot is not None
+    assert plot["y"] <= mark["y"]
+    assert mark["y"] + mark["height"] <= plot["y"] + plot["height"]
+    assert plot["x"] <= mark["x"]
+    assert mark["x"] + mark["width"] <= plot["x"] + plot["width"] + 1
     opened.close()
 
 

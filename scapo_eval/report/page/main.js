@@ -4,7 +4,7 @@ import "./copy.js";
 import "./theme.js";
 import { answersPage } from "./answers.js";
 import { captionsPage } from "./captions.js";
-import { byId, unpack } from "./dom.js";
+import { byId, unpack, unpackNumbers } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
 import { joinedTable } from "./joined.js";
@@ -27,7 +27,7 @@ async function start() {
     labelsPage(charts);
     guardsPage(charts);
   }
-  if (charts.training.length) trainingPage(charts.training, charts.quantities);
+  if (charts.trained) trainingPage(await unpack("training"), await unpackNumbers("numbers"));
   show();
   await new Promise((done) => setTimeout(done)); // let the browser paint
   const pictures = await unpack("pictures");
