@@ -320,6 +320,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
+        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "captions": [run.name for run in report.captions],
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
@@ -335,7 +336,10 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
-        "answered": len(report.answers),
+        "answers": [
+            (name, [each.name for each in report.answers if each.benchmark == name])
+            for name in dict.fromkeys(each.benchmark for each in report.answers)
+        ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
         "trained": len(report.training_logs),
     }
@@ -409,7 +413,6 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
         "labels": labels,
         "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
         "uses": USES,
-        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "images": list(images),
         "present": present,
         "texts": [text for of_image in texts for text in of_image],

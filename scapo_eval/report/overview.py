@@ -123,7 +123,7 @@ def _against(
         found: dict[str, Any] = {
             "verdict": said.verdict,
             "tone": said.tone,
-            "said": [[piece, part.tone] for piece, part in zip(said.pieces(), said.parts, strict=True)],
+            "said": [[piece, part.tone, part.metric] for piece, part in zip(said.pieces(), said.parts, strict=True)],
             "n": said.n_images,
             "rows": [
                 [

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scapo_eval import cap_score
 from scapo_eval.report import bundle
 
 Javascript = Callable[..., Any]
@@ -114,3 +115,83 @@ def test_settings_that_differ(javascript: Javascript) -> None:
         ["loss.kl", ["0.01", "0.0"]],
         ["new", ["", "true"]],
     ]
+
+
+A_PAIR = [  # faults, part, whole of five images; None: no caption
+    ([0, 0, 4], [2, 2, 4]),
+    ([1, 1, 3], [0, 0, 2]),
+    ([1, 1, 2], [1, 1, 5]),
+    ([0, 0, 2], [0, 0, 1]),
+    ([3, 3, 3], None),
+    (None, [1, 1, 1]),
+]
+RATE = "(t) => m.ratioOf(t[0], t[1])"
+
+
+def test_what_became_of_every_item(javascript: Javascript) -> None:
+    ours, theirs = (list(rows) for rows in zip(*A_PAIR, strict=True))
+    body = f"const p = m.paired(v.ours, v.theirs, {RATE}); return {{...p, influence: [...p.influence]}}"
+    found = javascript("paired", body, ours=ours, theirs=theirs)
+    assert found["outcomes"] == ["mended", "spoiled", "both", "neither", "only", None]
+    assert found["shared"] == [0, 1, 2, 3]
+    assert (found["ours"], found["theirs"]) == (2 / 11, 3 / 12)
+    assert found["difference"] == 2 / 11 - 3 / 12
+    leave_one_out = {0: 2 / 7 - 1 / 8, 1: 1 / 8 - 3 / 10, 2: 1 / 9 - 2 / 7, 3: 2 / 9 - 3 / 11}
+    expected = {k: found["difference"] - rest for k, rest in leave_one_out.items()}
+    assert dict(found["influence"]) == pytest.approx(expected)
+
+
+def test_the_figure_without_the_images_that_make_it(javascript: Javascript) -> None:
+    ours, theirs = (list(rows) for rows in zip(*A_PAIR, strict=True))
+    body = f"""const p = m.paired(v.ours, v.theirs, {RATE});
+        const made = p.shared.filter((k) => m.matches(p.outcomes[k], "differs"));
+        return [made, m.byInfluence(p.shared, p), p.without(made), p.without(p.shared)]"""
+    made, order, without, nothing = javascript("paired", body, ours=ours, theirs=theirs)
+    assert made == [0, 1]
+    assert without == pytest.approx(1 / 4 - 1 / 6)
+    assert nothing is None
+    assert order[0] == 0  # the difference is negative, and image 0 lowers it most
+    assert set(order) == {0, 1, 2, 3}
+
+
+def test_the_counts_of_a_caption_for_every_measure(javascript: Javascript) -> None:
+    body = """const c = {supported: new Set(["dog", "cat"]), hallucinated: new Set(["car"]), present: new Set(["dog", "cat", "tree"])};
+        return ["hal_rate", "cover_rate", "cap_score"].map((n) => m.measureOf(n)).map((x) => [x.count(c), x.figure(x.count(c).slice(1))])
+          .concat([["share", "car"], ["rate", "dog"], ["missed", "tree"]].map(([n, l]) => m.measureOf(n, l).count(c)))"""
+    hal, cover, cap, share, rate, missed = javascript("paired", body)
+    rates = [1, 3, 2, 3]
+    assert hal == [[1, *rates], pytest.approx(1 / 3)]
+    assert cover == [[1, *rates], pytest.approx(2 / 3)]
+    assert cap == [[2, *rates], pytest.approx(cap_score(1 / 3, 2 / 3))]
+    assert (share, rate, missed) == ([1, 1, 1], [0, 0, 1], [1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("marks", "status"),
+    [
+        ([], "open"),
+        (["unsure"], "open"),
+        (["matcher", "open"], "open"),
+        (["matcher", "matcher"], "matcher"),
+        (["matcher", "truth"], "truth"),
+        (["truth", "invented"], "invented"),
+    ],
+)
+def test_what_marks_make_of_a_claim(javascript: Javascript, marks: list[str], status: str) -> None:
+    assert javascript("recount", "return m.statusOf(v.marks)", marks=marks) == status
+
+
+def test_the_score_is_recounted_under_marks_with_bounds(javascript: Javascript) -> None:
+    body = """const caption = (image, s, h, p, status) => ({image, supported: new Set(s), hallucinated: new Set(h),
+            present: new Set(p), status: (label) => status[label] || "open"});
+        const captions = [caption(1, ["dog"], ["car", "cup", "hat"], ["dog", "cat"], {car: "invented", cup: "matcher"}),
+            caption(2, ["cat"], ["tree"], ["cat"], {tree: "truth"}), caption(2, [], ["tree"], ["cat"], {})];
+        return m.recount(captions, new Map([[2, new Set(["tree"])]]))"""
+    found = javascript("recount", body)
+    assert {name: found[name] for name in ("matcher", "truth", "invented", "open", "read")} == {
+        "matcher": 1, "truth": 2, "invented": 1, "open": 1, "read": 4,
+    }  # fmt: skip
+    # supported 2, given back 2, invented 1, open 1; the cup was never claimed
+    assert found["hal"] == [1 / 6, 2 / 6]
+    assert found["cover"] == 4 / 6  # the tree is in image 2 for both of its captions
+    assert javascript("recount", "return m.pointsBefore('a\\ud83d\\udc36b', 3)") == 2
