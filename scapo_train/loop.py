@@ -13,6 +13,7 @@ import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ from .export import BEST
 from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
+from .policy import Policy
 from .resume import check_changes, check_not_deleted, known_state
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
@@ -42,8 +44,62 @@ from .watch import Interrupted, exit_code
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a training run is about, read before any model is loaded.
+
+    Attributes:
+        sources: the prompts, or what else a step takes, in the order of their file.
+        reward: what rewards the responses that a step samples, where it samples any.
+    """
+
+    sources: Sequence[Source]
+    reward: SubsentenceReward | None = None
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a training run.
+
+    Attributes:
+        processor: of pictures and text.
+        policy: the model that is trained.
+        reference: the frozen model that it is compared with (a policy with adapters itself), if with any.
+    """
+
+    processor: Any
+    policy: Policy
+    reference: Policy | None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's."""
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest sequence that the policy takes; None: no limit."""
+        return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def trainable(self) -> list[Any]:
+        """Parameters that the optimizer changes."""
+        return [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+
+
 class Loop(ABC):
     """A training run: everything that lives longer than a step.
+
+    A kind of training run is a subclass. Its hooks are called once each, in this order, and each is given what it may
+    build upon; of the attributes only ``config`` and ``process_group`` are there before :meth:`prepare`:
+
+    1. :meth:`read`: what is trained on.
+    2. :meth:`load_models`: the policy and what it is compared with.
+    3. :meth:`make_prompts`: the task's sources as the model reads them.
+    4. :meth:`make_sampler`: what describes pictures.
+    5. :meth:`prepare`: what else a step needs; every attribute of the run is there, with untrained weights.
+
+    After them a checkpoint is loaded (:meth:`restore`), and steps are made.
 
     Args:
         config: settings of the training run.
@@ -55,9 +111,6 @@ class Loop(ABC):
     required: ClassVar[tuple[str, ...]] = REQUIRED
     """Settings that only a user can name."""
 
-    reward: SubsentenceReward | None = None
-    """What rewards the responses that a step samples, where it samples any."""
-
     def __init__(
         self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
     ) -> None:
@@ -65,33 +118,32 @@ class Loop(ABC):
         self.folder = Path(config.run.output)
         if process_group.main:
             open_folder(self.folder, resume=resume)
-        sources = self.read()
-        check_pictures(sources)
-        data = config.data
-        self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
-        indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed, source=data.train)
 
-        self.processor = processor_of(config.model)
-        self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        read = partial(load_policy, config.model, self.temperature, process_group)
-        self.policy = read(lora=config.lora, seed=config.run.seed)
-        own = bool(config.lora.rank)
-        self.reference = (self.policy if own else read(reference=True)) if self.compares else None
-        self.prompts = self.make_prompts(sources)
-        self.held_out, self.held_out_reward = self._held_out()
-        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
-        self.optimizer = optimizer_of(config, self.policy)
-        self.sampler = self.make_sampler()
+        task = self.read()
+        check_pictures(task.sources)
+        data = config.data
+        self.reward = task.reward
+        self.steps = config.run.steps or data.epochs * (len(task.sources) // data.prompts_per_step)
+        indices_of_step(0, len(task.sources), data.prompts_per_step, config.run.seed, source=data.train)
+
+        models = self.load_models()
+        self.processor, self.policy, self.reference = models.processor, models.policy, models.reference
+        self.tokenizer, self.positions, self.trainable = models.tokenizer, models.positions, models.trainable
+        self.optimizer = optimizer_of(config, models.policy)
+        self.prompts = self.make_prompts(task.sources, models)
+        self.held_out, self.held_out_reward = _held_out(config, task, models)
+        self.sampler = self.make_sampler(models)
+
         self.clock = Clock(process_group.device)
-        self._has_learned = False
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
+        self.step, self._has_learned, self._stop_requested = 0, False, False
         self.prepare()
-        self.step = self._resume(accept_changes) if resume else 0
+        if resume:
+            self.step = self._resume(accept_changes)
         self.sampler.sync()
         self.log = self._make_log() if process_group.main else None
-        self._stop_requested = False
 
     # --- what a step is about -----------------------------------------------------------------------------------
 
@@ -111,22 +163,32 @@ class Loop(ABC):
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
-    def read(self) -> Sequence[Source]:
+    def read(self) -> Task:
         """Reads what is trained on, before the model is loaded."""
 
-    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
-        """Prompts that a response is sampled to."""
-        positions, longest = self.positions, self.config.rollout.max_new_tokens
-        return Prompts(sources, self.processor, self.config.data.max_bad, positions and positions - longest)
+    def load_models(self) -> Models:
+        """Loads the policy, and the reference where there is one."""
+        config = self.config
+        read = partial(load_policy, config.model, self.temperature, self.process_group)
+        processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)
+        if not self.compares:
+            return Models(processor, policy, None)
+        return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
-    def make_sampler(self) -> Sampler:
+    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
+        """Prompts that a response is sampled to."""
+        return _prompts(self.config, sources, models)
+
+    def make_sampler(self, models: Models) -> Sampler:
         """What describes pictures."""
         rollout = self.config.rollout
-        return PolicySampler(self.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+        return PolicySampler(
+            models.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch
+        )
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes what else a step needs, once the model is there and before a checkpoint is read."""
+        """Makes what else a step needs, once the models are there and before a checkpoint is read."""
 
     @abstractmethod
     def train_step(self) -> Metrics:
@@ -216,36 +278,12 @@ class Loop(ABC):
         """The prompts of a step that this rank takes."""
         return self.indices(step)[self.process_group.rank :: self.process_group.size] if step < self.steps else []
 
-    @property
-    def positions(self) -> int | None:
-        """Tokens of the longest sequence that the model takes; None: no limit."""
-        return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
-
     def _on_signal(self, number: int, _frame: Any) -> None:
         if self._stop_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._stop_requested = True
 
     # --- held-out descriptions ----------------------------------------------------------------------------------
-
-    def _held_out(self) -> tuple[Prompts, SubsentenceReward | None]:
-        """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
-        config, data = self.config, self.config.data
-        if not data.evaluation:
-            return Loop.make_prompts(self, self.prompts.sources[: config.run.samples]), self.reward
-        path = data.evaluation_oracle or ("" if self.reward is not None else data.oracle)
-        if self.reward is None and not path:
-            raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
-        given = self.reward.truth if self.reward is not None else None
-        oracle = PresenceOracle.load(path) if path or given is None else given.oracle
-        vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary
-        skip = data.on_unknown_image == "skip"
-        sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=skip)
-        check_pictures(sources)
-        sources = sources[: data.evaluation_prompts or None]
-        settings = config.credit.reward_config()
-        reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
-        return Loop.make_prompts(self, sources), reward
 
     def due(self, every: int, step: int) -> bool:
         """Whether something that is done at intervals is done after this step."""
@@ -322,6 +360,30 @@ class Loop(ABC):
             "trainable": sum(parameter.numel() for parameter in self.trainable),
         }
         return Log(self.folder, self.config, card, self.step or -1)
+
+
+def _prompts(config: Config, sources: Sequence[Source], models: Models) -> Prompts:
+    """Prompts with room for a response."""
+    room = models.positions and models.positions - config.rollout.max_new_tokens
+    return Prompts(sources, models.processor, config.data.max_bad, room)
+
+
+def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
+    """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
+    data = config.data
+    if not data.evaluation:
+        return _prompts(config, task.sources[: config.run.samples], models), task.reward
+    path = data.evaluation_oracle or ("" if task.reward is not None else data.oracle)
+    if task.reward is None and not path:
+        raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
+    given = task.reward.truth if task.reward is not None else None
+    oracle = PresenceOracle.load(path) if path or given is None else given.oracle
+    vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary
+    sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+    check_pictures(sources)
+    settings = config.credit.reward_config()
+    reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
+    return _prompts(config, sources[: data.evaluation_prompts or None], models), reward
 
 
 def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:

@@ -23,7 +23,7 @@ from . import preference_loss
 from .config import command_line
 from .data import Pair, Prompts, Source, read_pairs, seed_of
 from .distributed import leave
-from .loop import Loop, command
+from .loop import Loop, Models, Task, command
 from .metrics import Metrics, ratio
 from .model import as_reference
 from .policy import EncodedPrompt, Policy, Row
@@ -57,7 +57,7 @@ class PreferenceTrainer(Loop):
         """Log-ratios of a pair."""
         return preference_loss.READ[self.config.preference.loss][1]
 
-    def read(self) -> Sequence[Source]:
+    def read(self) -> Task:
         """Reads the pairs.
 
         Raises:
@@ -77,11 +77,11 @@ class PreferenceTrainer(Loop):
                 raise InputError(reason, path=config.data.train, line=pair.line)
         if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
             raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
-        return sources
+        return Task(sources)
 
-    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
+    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
         """Of any length: what fits is checked together with its responses."""
-        return Prompts(sources, self.processor, self.config.data.max_bad)
+        return Prompts(sources, models.processor, self.config.data.max_bad)
 
     def prepare(self) -> None:
         """Lets log-probabilities be those over all tokens, as published."""

@@ -220,7 +220,7 @@ class TransformersEngine:
         cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
         finish = "length" if end is None and not cuts and len(kept) >= sampling.max_tokens else "stop"
         return Completion(
-            text=(text[: min(cuts)] if cuts else text).strip(),
+            text=text[: min(cuts)] if cuts else text,
             finish=finish,
             prompt_tokens=prompt_tokens,
             completion_tokens=len(kept) + (end is not None),
