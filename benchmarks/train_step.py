@@ -34,6 +34,7 @@ from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout, 
 from scapo_train.credit import CreditedBatch, Logprobs, no_logprobs
 from scapo_train.data import Prompt, Response, Source
 from scapo_train.distributed import ProcessGroup, join_process_group
+from scapo_train.families.policy import EncodedPrompt
 from scapo_train.loop import Models, Task
 from scapo_train.metrics import Metrics
 from scapo_train.model import load_policy
@@ -42,7 +43,6 @@ from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.policy import EncodedPrompt
 from scapo_train.trainer import Trainer
 from scapo_train.update import UpdateResult
 
