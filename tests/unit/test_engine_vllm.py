@@ -250,7 +250,7 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
         ("Free memory on device\nis less than desired", "", "Free memory on device is less than desired"),
         (
             "Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-            "WARNING ImportError: triton\n(EngineCore pid=7) ERROR 11-23 [core.py:1] Traceback (most recent call last):\n"
+            "WARNING ImportError: triton\n(EngineCore pid=7) ERROR 11-23 [core.py:1] Traceback (most recent call):\n"
             "(EngineCore pid=7) ERROR 11-23 [core.py:1] safetensors_rust.SafetensorError: header too large\n"
             "(EngineCore pid=7) Process EngineCore:\nsafetensors_rust.SafetensorError: header too large\n"
             "RuntimeError: Engine core initialization failed. See root cause above.\n",
