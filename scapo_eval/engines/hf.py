@@ -93,6 +93,7 @@ class TransformersEngine:
         self.batch_size = batch_size
         self.identity: Mapping[str, Any] = {
             "engine": "transformers",
+            "transformers": transformers.__version__,
             "model": model,
             "revision": revision or getattr(config, "_commit_hash", None),
             "weights": weights_hash(model),

@@ -140,6 +140,8 @@ class VllmSampler:
             ScapoError: a weight has another name there, or is missing.
         """
         self._wake("weights")
+        if self._process_group.device.type == "cpu":
+            self._llm.apply_model(_unpacked)
         try:
             given = {"weights_iterator": weights(self._policy, self._dtype)}
             self._llm.collective_rpc("reload_weights", kwargs=given)
@@ -333,6 +335,13 @@ class Gap(NamedTuple):
     def fits(self, dtype: torch.dtype) -> bool:
         """Whether rounding explains it; not a number does not."""
         return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
+
+
+def _unpacked(model: Any) -> None:
+    """Lets vLLM lay experts out for a CPU again at the next reload, which it does the first time only (up to 0.33)."""
+    for module in model.modules():
+        if getattr(getattr(module, "quant_method", None), "moe_kernel", None) is not None:
+            module.quant_method.moe_kernel = None
 
 
 @contextmanager
