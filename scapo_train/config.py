@@ -74,6 +74,7 @@ class Run:
         stop_on: names of alarms that end training after a checkpoint, without an export
             (:mod:`scapo_train.monitoring.alarms`).
         patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
+        max_hours: hours after which training is saved and left (exit code 75), before a job's time is over; 0: never.
     """
 
     output: str = "runs/scapo"
@@ -89,6 +90,7 @@ class Run:
     keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
     patience: int = 0
     stop_on: tuple[str, ...] = ()
+    max_hours: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -662,6 +664,7 @@ def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     option("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
+    option("--max-hours", type=float, metavar="HOURS", help="save and leave in time, exit code 75: run.max_hours=HOURS")
     option("--accept-changes", action="store_true", help="go on also with another objective or seed than before")
     return parser
 

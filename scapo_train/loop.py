@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +39,8 @@ from .families.policy import Policy
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
 from .monitoring.log import Clock, Log, open_folder, show_messages
-from .monitoring.watch import Interrupted, exit_code
+from .monitoring.memory import out_of_memory, remedy_for_memory
+from .monitoring.watch import Interrupted, TimeOver, exit_code
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
 
@@ -139,6 +142,7 @@ class Loop(ABC):
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
         self.step, self._has_learned, self._stop_requested = 0, False, False
+        self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
         if resume:
             self.step = self._resume(accept_changes)
@@ -225,9 +229,10 @@ class Loop(ABC):
         """All remaining steps, and the export.
 
         Raises:
-            Interrupted: after a signal; the state is saved.
+            Interrupted: after a signal, or before ``run.max_hours`` are over; the state is saved.
+            ScapoError: out of memory, with what would need less.
         """
-        config = self.config.run
+        config, longest = self.config.run, 0.0
         handlers = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             if self.step == 0:
@@ -235,6 +240,7 @@ class Loop(ABC):
                 if start and self.log is not None:
                     self.log.metrics(0, self.steps, start)
             while self.step < self.steps and not self.best.exhausted:
+                began = time.monotonic()
                 values = self.train_step()
                 self.step += 1
                 values |= self.evaluate(self.step)
@@ -242,7 +248,9 @@ class Loop(ABC):
                     self.log.metrics(self.step, self.steps, values)
                 if self.best.update(self.step, values):
                     self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state())
-                stop = bool(self.process_group.max(int(self._stop_requested)))
+                longest = max(longest, time.monotonic() - began)
+                over = time.monotonic() + 1.5 * longest > self._deadline  # another step and its checkpoint
+                stop = self.process_group.max(2 * int(self._stop_requested) or int(over))
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
                 raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
@@ -254,13 +262,18 @@ class Loop(ABC):
                     place = f"stopped after step {self.step} of {self.steps}" + (
                         "" if saved else ", which is not saved"
                     )
-                    raise Interrupted(f"{place}: go on with --resume auto")
+                    kind = Interrupted if stop == 2 else TimeOver
+                    raise kind(f"{place}: go on with --resume auto")
             if not self._has_learned and self.step:
                 reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
                 raise InputError(reason, path=str(self.folder))
             if config.export:
                 self._take_best()
                 export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise ScapoError(remedy_for_memory(self.config, self.clock.phase, self.step + 1, error)) from None
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -409,7 +422,10 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 
 
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
-    """Trains; returns the exit code: 0 done, 2 bad input, 130 asked to leave (and saved), 75 a rank has died.
+    """Trains; returns the exit code.
+
+    0 done, 2 bad input or out of memory, 130 asked to leave (and saved), 75 worth another start: a rank has died, or the
+    hours are over.
 
     Args:
         prog: what messages begin with.
@@ -418,9 +434,15 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     """
     interrupts_are_errors()
     try:
-        settings = load(given.config, given.set)
+        hours = [f"run.max_hours={given.max_hours}"] if given.max_hours is not None else []
+        settings = load(given.config, given.set + hours)
         required(settings, given.config, kind.required)
         train(kind, settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        print(f"{prog}: {remedy_for_memory(settings, '', 0, error)}", file=sys.stderr)
+        return exit_code(ScapoError())
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
             print(f"{prog}: {printable(str(error)) or 'interrupted'}", file=sys.stderr)

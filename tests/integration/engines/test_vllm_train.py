@@ -129,13 +129,13 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
         with torch.no_grad():
             for name, parameter in adapted.named_parameters():
                 if ".lora_B." in name:
-                    parameter.normal_(std=0.1)
+                    parameter.normal_(std=0.03)
         policy, sampler._policy = sampler._policy, adapted
         sampler.sync()
         drawn = sampler.sample(bench.encoded, 3, 4, 1.0)
         of_adapters = bench.gap(drawn, adapted)
         assert of_adapters < LARGEST_GAP
-        assert bench.gap(drawn) > 0.1
+        assert bench.gap(drawn) > 0.01
         sampler._policy = policy
 
         served = lab.folder / "export"
