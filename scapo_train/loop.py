@@ -424,8 +424,8 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     """Trains; returns the exit code.
 
-    0 done, 2 bad input or out of memory, 130 asked to leave (and saved), 75 worth another start: a rank has died, or the
-    hours are over.
+    0 done, 2 bad input or out of memory, 130 asked to leave (and saved), 75 worth another start: a rank has died,
+    or the hours are over.
 
     Args:
         prog: what messages begin with.

@@ -315,7 +315,7 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
          r"out of memory in step 1 \(update\): CUDA out of memory; would need less: optim.micro_batch_tokens = 4096, "),
         ("rollout.PolicySampler.sample", RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
          r"out of memory in step 1 \(rollout\): .*would need less: rollout.prompts_per_batch = 8, "),
-        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*; would need less: model.reference"),
+        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*would need less: model.reference"),
     ],
     ids=["update", "rollout", "loading"],
 )  # fmt: skip
