@@ -43,6 +43,7 @@ from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
+from scapo_train.plan.small import small_config
 from scapo_train.trainer import Trainer
 from scapo_train.update import UpdateResult
 
@@ -63,22 +64,7 @@ def shortened(name: str, folder: Path, layers: int | None) -> Path:
 
 def tiny(folder: Path) -> Path:
     """A folder with the configuration of a Qwen2.5-VL of a million parameters."""
-    config = model_config("Qwen/Qwen2.5-VL-3B-Instruct")
-    text, vision = config.text_config, config.vision_config
-    text.hidden_size, text.intermediate_size, text.num_hidden_layers = 128, 352, 3
-    text.num_attention_heads, text.num_key_value_heads, text.vocab_size = 4, 2, 2000
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:3]
-    for name in ("rope_parameters", "rope_scaling"):
-        if isinstance(rope := getattr(text, name, None), dict):
-            rope["mrope_section"] = [6, 5, 5]
-    vision.depth, vision.hidden_size, vision.intermediate_size, vision.num_heads = 2, 64, 96, 4
-    vision.out_hidden_size, vision.fullatt_block_indexes = 128, [1]
-    for number, name in enumerate(("image", "video", "vision_start", "vision_end")):
-        setattr(config, f"{name}_token_id", number)
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        setattr(text, name, None)
-    config.save_pretrained(folder)
+    small_config().save_pretrained(folder)
     return folder
 
 

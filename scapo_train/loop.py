@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.text import printable
+from scapo_eval.files.json_text import read_json
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.rewarding.reward import SubsentenceReward
 from scapo_eval.rewarding.tokens import decode_batch
@@ -90,6 +91,23 @@ class Models:
         return [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
 
 
+DOCTOR = "doctor.json"
+"""Report of :mod:`scapo_train.doctor`, in the folder of the training run."""
+
+
+def check_health(folder: Path) -> None:
+    """Refuses to train where the doctor found a fault.
+
+    Raises:
+        InputError: names what failed.
+    """
+    path = folder / DOCTOR
+    report = read_json(path) if path.is_file() else {}
+    if isinstance(report, dict) and report.get("ok") is False:
+        failed = [each["name"] for each in report.get("findings", []) if each["ok"] is False]
+        raise InputError(f"{', '.join(failed)} failed: mend it and run the doctor again, or remove the file", path=path)
+
+
 class Loop(ABC):
     """A training run: everything that lives longer than a step.
 
@@ -121,6 +139,7 @@ class Loop(ABC):
         self.folder = Path(config.run.output)
         if process_group.main:
             open_folder(self.folder, resume=resume)
+        check_health(self.folder)
 
         task = self.read()
         check_pictures(task.sources)

@@ -191,6 +191,8 @@ class Trainer(Loop):
             "tokens_per_second": ratio(update.tokens / self.config.optim.inner_epochs, sum(seconds.values())),
             **seconds,
         }
+        if process_group.device.type == "cuda":
+            metrics["peak_memory"] = float(process_group.max(torch.cuda.max_memory_allocated(process_group.device)))
         metrics |= self.alarms.check(self.step + 1, metrics)
         if self.log is not None:
             for alarm in self.alarms.began:

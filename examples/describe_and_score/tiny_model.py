@@ -38,10 +38,10 @@ PIXELS = {
 }  # fmt: skip
 
 
-def tokenizer(family: str) -> Any:
-    """Words as tokens."""
+def tokenizer(family: str, byte_level: bool = False) -> Any:
+    """Words as tokens; or bytes and pairs of them, which can spell anything, such as JSON."""
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made_for_qwen = family.startswith("qwen") and transformers.__version__.startswith("4.")  # its processor insists
     cls = transformers.Qwen2TokenizerFast if made_for_qwen else transformers.PreTrainedTokenizerFast
@@ -49,13 +49,22 @@ def tokenizer(family: str) -> Any:
     words = dict.fromkeys([*SPECIAL, *WORDS.split()])
     fast = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="<unk>"))
     fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    if byte_level:
+        fast = Tokenizer(models.BPE())
+        fast.pre_tokenizer, fast.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        fast.train_from_iterator(
+            [WORDS], trainers.BpeTrainer(
+                vocab_size=400, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+            ),
+        )  # fmt: skip
     return cls(
         tokenizer_object=fast, unk_token="<unk>", pad_token="<|endoftext|>", eos_token="<|im_end|>",
         additional_special_tokens=list(SPECIAL[1:7]), model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
 
 
-def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path:
+def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0, *, byte_level: bool = False) -> Path:
     """Writes weights, settings and tokenizer into ``folder``.
 
     Args:
@@ -63,13 +72,14 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         family: ``qwen2_5_vl``, ``qwen3_vl``, ``qwen2_vl``, ``qwen3_vl_moe``, ``llava``, or ``text`` for a model that
             reads no images.
         seed: of the weights.
+        byte_level: tokens are bytes and pairs of them, not words.
     """
     import torch
     import transformers
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    words = tokenizer(family)
+    words = tokenizer(family, byte_level)
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     text = {
         **HIDDEN, "vocab_size": len(words), "num_key_value_heads": 1, "max_position_embeddings": 512,

@@ -6,7 +6,11 @@ of a Markdown table for each family.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -148,3 +152,48 @@ def test_the_engine_has_the_policys_weights_before_and_after_an_update(
         cleanup_dist_env_and_memory()
     gaps = " | ".join(f"{gap:.1e}" for gap in (before, after, of_export, of_adapters))
     table.append(f"{family} | {vllm.__version__} | {same:.0%} | {gaps} | {seconds:.2f} s")
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["an-engine-each", "tensor-parallel"])
+def test_two_ranks(lab: Any, size: int) -> None:
+    out = lab.folder / "out.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, str(RANKS), str(out), str(lab.config), str(size)], capture_output=True, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in json.loads(out.read_text()):
+        before, stale, after = rank["gaps"]
+        assert before < LARGEST_GAP
+        assert stale > 0.1
+        assert after < LARGEST_GAP
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_end(lab: Any) -> None:
+    """The whole command: rollouts, update, synchronization, checkpoints, export; SIGKILL, and once more."""
+    changes = [*SETTINGS, "optim.lr=0.01", "run.steps=3"]
+
+    def command(name: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "scapo_train", *lab.run(name, *changes), *more]
+
+    whole = subprocess.run(command("whole"), capture_output=True, text=True, timeout=1200)
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    assert "log-probabilities as the trainer's" in whole.stderr
+    process = subprocess.Popen(command("killed"), stderr=subprocess.DEVNULL, start_new_session=True)
+    while not (lab.folder / "killed/checkpoints/step-000001/state.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    again = subprocess.run(command("killed", "--resume", "auto"), capture_output=True, text=True, timeout=1200)
+    assert again.returncode == 0, again.stderr[-3000:]
+    one, other = (
+        [json.loads(line) for line in (lab.folder / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "killed")
+    )
+    assert [row["step"] for row in one] == [row["step"] for row in other] == [1, 2, 3]
+    for row, same in zip(one, other, strict=True):
+        assert row["mismatch"] < LARGEST_GAP
+        assert {k: v for k, v in row.items() if "second" not in k} == {
+            k: v for k, v in same.items() if "second" not in k
+        }
