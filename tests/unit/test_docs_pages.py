@@ -117,6 +117,7 @@ def run(line: str) -> str:
 
 
 @pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.slow
 def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     """Commands on the example, in order; where output is shown, its lines are printed; then the Python blocks."""
     run("scapo-eval example")
