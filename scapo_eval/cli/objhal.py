@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from ..metrics.chair import profile as chosen_profile
-from ..metrics.objhal import Source, score_objhal
+from ..metrics.objhal import NameRule, Source, score_objhal
 from ..oracle import PresenceOracle
 from ..results import Run
 from ..scoring import ScoringOptions
@@ -27,12 +27,21 @@ from .options import Output, output_options, scoring_options
     show_default=True,
     help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it did.",
 )
+@click.option(
+    "--names",
+    type=click.Choice(get_args(NameRule)),
+    default="words",
+    show_default=True,
+    help="How a listed name becomes objects: as the profile reads a caption, or in runs of nouns, as the benchmark's "
+    "script does (--profile opera).",
+)
 @object_options
 @scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],
     objects: Source,
+    names: NameRule,
     truth: str,
     profile: str,
     synonyms: str | None,
@@ -54,6 +63,6 @@ def command(
     oracle = PresenceOracle.load(truth)
 
     def score(path: str, **how: Any) -> Run:
-        return score_objhal(path, reader, oracle, scoring, source=objects, **how)
+        return score_objhal(path, reader, oracle, scoring, source=objects, names=names, **how)
 
     return score_and_emit(captions, per_caption, output, score)
