@@ -13,7 +13,7 @@ from ...counts import CountTable
 from ...io.captions import Captions, caption_blocks
 from ...io.files import display_name
 from ...io.records import Readable
-from ...metric import MetricSet, ratio
+from ...metric import Floats, MetricSet, Sums, harmonic_mean, ratio
 from ...oracle import PresenceOracle, Truth
 from ...reprs import fields_in_short
 from ...results import Resampling, Run
@@ -23,21 +23,34 @@ from ...stats import values
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
 from .profiles import Profile
 
+_hal_rate = ratio("hallucinated", "generated")
+_recall = ratio("covered", "truth")
+
+
+def _precision(sums: Sums) -> Floats:
+    return 1 - _hal_rate(sums)
+
+
 METRICS = MetricSet(
     name="chair",
     columns=(*COLUMNS, "words"),
     formulas={
         "chair_s": ratio("hallucinated_captions", "captions"),
         "chair_i": ratio("hallucinated_mentions", "mentions"),
-        "recall": ratio("covered", "truth"),
+        "recall": _recall,
+        "precision": _precision,
+        "f1": lambda sums: harmonic_mean(_precision(sums), _recall(sums)),
         "len": ratio("words", "captions"),
-        "hal_rate": ratio("hallucinated", "generated"),
+        "hal_rate": _hal_rate,
     },
-    higher_is_better={"chair_s": False, "chair_i": False, "recall": True, "hal_rate": False},
+    higher_is_better={
+        "chair_s": False, "chair_i": False, "recall": True, "precision": True, "f1": True, "hal_rate": False,
+    },
     plain_numbers=frozenset({"len"}),
     at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
 )
-"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot."""
+"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot.
+``precision`` and ``f1``, as some of the field's scripts print them (PAI's), are 1 - Hal. Rate and Cap. Score."""
 
 PRINTED = {"reference": ("chair_s", "chair_i", "recall"), "opera": ("chair_s", "chair_i", "recall", "len")}
 """What the scripts print."""
