@@ -181,7 +181,9 @@ def chair(data: Path) -> Iterator[Table]:
                 inputs,
             )
         )  # fmt: skip
-        listed = ((one, other) for f in FILES for one, other in zip(ours[f].lists, theirs[f]["per_caption"], strict=True))
+        listed = (
+            (one, other) for f in FILES for one, other in zip(ours[f].lists, theirs[f]["per_caption"], strict=True)
+        )
         cells.append(cell("object lists of every caption, in order", "`--per-caption`", listed, inputs))
         yield Table(title, script, tuple(cells))
         if profile.name == "opera":
@@ -200,7 +202,9 @@ def pai(data: Path, ours: Mapping[str, Scored]) -> Table:
     names = {"CHAIRs": "chair_s", "CHAIRi": "chair_i", "Recall": "recall", "Precision": "precision", "F1": "f1"}
     inputs = "3,000 real captions, six files of 500"
     cells = [
-        cell(name, here, ((ours[f].run.values[here], expected[f]["overall"][name]) for f in FILES), inputs, within=EXACT)
+        cell(
+            name, here, ((ours[f].run.values[here], expected[f]["overall"][name]) for f in FILES), inputs, within=EXACT
+        )
         for name, here in names.items()
     ]
     lengths = ((ours[f].run.counts["words"], expected[f]["counts"]["tokens"]) for f in FILES)
@@ -229,7 +233,9 @@ def object_halbench(data: Path) -> Iterator[Table]:
     expected = read(folder / "expected.json")
     answers = {name: rows(folder / f"{name}.jsonl.gz") for name in files}
     captions = {
-        name: [json.loads(line) for line in (data / "coco_chair" / "captions" / f"{name}.jsonl").read_text().splitlines()]
+        name: [
+            json.loads(line) for line in (data / "coco_chair" / "captions" / f"{name}.jsonl").read_text().splitlines()
+        ]
         for name in files
     }
     inputs = "600 real captions, their lists by spaCy's small model in the judge's place"
@@ -456,13 +462,21 @@ def mmhal(data: Path) -> Iterator[Table]:
                   "all, and types over the first 96 by position. Here a file that is not whole is scored with a note, "
                   "and its types are its own"),
     ]  # fmt: skip
-    script = "RLHF-V/RLHF-V@8daac8a:eval/summarize_gpt_mmhal_review.py; llava-rlhf/LLaVA-RLHF@830a083:Eval/eval_gpt_mmhal.py"
+    script = (
+        "RLHF-V/RLHF-V@8daac8a:eval/summarize_gpt_mmhal_review.py; llava-rlhf/LLaVA-RLHF@830a083:Eval/eval_gpt_mmhal.py"
+    )
     yield Table("MMHal-Bench", script, tuple(cells))
 
 
 # --- Yes and no -----------------------------------------------------------------------------------------------------
 
-POPE = {"Accuracy": "accuracy", "Precision": "precision", "Recall": "recall", "F1 score": "f1", "Yes ratio": "yes_ratio"}
+POPE = {
+    "Accuracy": "accuracy",
+    "Precision": "precision",
+    "Recall": "recall",
+    "F1 score": "f1",
+    "Yes ratio": "yes_ratio",
+}
 
 
 def pope_run(answers: Sequence[Mapping[str, Any]]) -> Run:
@@ -540,7 +554,9 @@ class Tagged:
         self._nouns = {
             answer["response"]: nouns["nouns"]
             for name in names
-            for answer, nouns in zip(read(folder / f"{name}.json.gz"), read(folder / f"{name}.nouns.json.gz"), strict=True)
+            for answer, nouns in zip(
+                read(folder / f"{name}.json.gz"), read(folder / f"{name}.nouns.json.gz"), strict=True
+            )
         }
 
     def find_batch(self, texts: Sequence[str], on_progress: Callable[[int], None] | None = None) -> list[list[str]]:
@@ -568,7 +584,9 @@ def amber(data: Path) -> Iterator[Table]:
             texts.append((run.run.printed, expected[name][key]))
             kind = "standin" if "standin" in key else "novectors"
             trace = read(folder / "responses" / f"{name}.trace_{kind}.json.gz")
-            traces += [({k: record[k] for k in trace[0]}, told) for record, told in zip(run.records(), trace, strict=True)]
+            traces += [
+                ({k: record[k] for k in trace[0]}, told) for record, told in zip(run.records(), trace, strict=True)
+            ]
     inputs = "two real files of 1,004 descriptions, without word vectors and with a given table"
     cells = [
         cell(name, name.lower(), ((mine[name.lower()], theirs[name]) for mine, theirs in texts), inputs)
@@ -648,7 +666,10 @@ def page(found: Sequence[Table]) -> str:
     """docs/parity.md."""
     every = [each for table in found for each in table.cells]
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
-    parts = [HEAD, f"{number['equal']} figures are equal, {number['different']} different, {number['not checked']} not checked.\n"]
+    parts = [
+        HEAD,
+        f"{number['equal']} figures are equal, {number['different']} different, {number['not checked']} not checked.\n",
+    ]
     for table in found:
         parts += [
             f"## {table.title}\n",

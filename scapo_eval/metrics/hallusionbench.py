@@ -301,7 +301,12 @@ def metrics_of(groups: Sequence[str]) -> MetricSet:
     )
 
 
-_COUNTS = (*(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right")), "figures_wrong", "false_yes", *BLAMES)
+_COUNTS = (
+    *(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right")),
+    "figures_wrong",
+    "false_yes",
+    *BLAMES,
+)
 """Per set of figures: units, and those right; figures all of whose answers are wrong; wrong answers to questions whose
 answer is no; errors by what they are blamed on."""
 

@@ -165,7 +165,13 @@ class Listed:
         self.name = profile.name
         self.vocabulary: Vocabulary = profile.vocabulary
         rule = {"names": names} if names != "words" else {}
-        self.fields: Mapping[str, Any] = {**profile.fields, "objects": "judge", **rule, "judge": judge, "prompt": prompt}
+        self.fields: Mapping[str, Any] = {
+            **profile.fields,
+            "objects": "judge",
+            **rule,
+            "judge": judge,
+            "prompt": prompt,
+        }
         self.lists = lists
         self._profile = profile
         self._runs = NameRuns(profile.synonyms) if names == "runs" and isinstance(profile, Opera) else None
@@ -181,7 +187,8 @@ class Listed:
         found = self._profile.find_batch([name for names in lists for name in names])
         named = [list(dict.fromkeys(found.label_id[found.row(k)].tolist())) for k in range(ends[-1])]
         return [
-            [label for labels in named[begin:end] for label in labels] for begin, end in zip(ends, ends[1:], strict=False)
+            [label for labels in named[begin:end] for label in labels]
+            for begin, end in zip(ends, ends[1:], strict=False)
         ]
 
 

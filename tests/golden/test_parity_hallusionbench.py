@@ -68,7 +68,13 @@ def test_counts(system: tuple[Run, dict[str, Any]], part: str) -> None:
     counts = {name.removeprefix(prefix): number for name, number in run.counts.items() if name.startswith(prefix)}
     values = {name.removeprefix(prefix): value for name, value in run.values.items() if name.startswith(prefix)}
     wanted = expected["functions"][part]
-    for unit, theirs in {"questions": "question", "figures": "figure", "pairs": "pair", "easy": "easy", "hard": "hard"}.items():
+    for unit, theirs in {
+        "questions": "question",
+        "figures": "figure",
+        "pairs": "pair",
+        "easy": "easy",
+        "hard": "hard",
+    }.items():
         assert (counts[unit], counts[f"{unit}_right"]) == (wanted[theirs]["total"], wanted[theirs]["correct"])
     assert counts["figures_wrong"] == wanted["figure"]["wrong"]
     pair = wanted["pair"]

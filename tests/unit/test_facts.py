@@ -110,7 +110,9 @@ def test_facts_without_references_have_a_precision_only(tmp_path: Path) -> None:
     path = lines(tmp_path / "facts.jsonl", {"id": 1, "facts": ["a", "b"], "verified": [1, 0]})
     values = facts_run("x", read_descriptions(path)).values
     assert (values["precision"], values["claims"]) == (0.5, 2.0)
-    assert [values[name] for name in ("recall", "f1", "dcscore", "capeval_c", "capeval_p", "f1_descriptive")] == [None] * 6
+    assert [values[name] for name in ("recall", "f1", "dcscore", "capeval_c", "capeval_p", "f1_descriptive")] == [
+        None
+    ] * 6
 
 
 def decapbench(number: int, valid: bool = True) -> dict[str, Any]:

@@ -66,7 +66,9 @@ def test_the_three_groupings(own: str) -> None:
     assert run.values["average"] == pytest.approx((5 / 7 + 2 / 4 + 1 / 3) / 3)
     assert (run.values["easy_acc"], run.values["hard_acc"]) == (3 / 3, 1 / 3)
     assert (run.values["vd_easy_acc"], run.values["vd_hard_acc"], run.values["vs_hard_acc"]) == (1, 1 / 2, 0)
-    assert run.values["yes_bias"] == pytest.approx((2 - 0) / 7)  # two wrong answers, both to questions whose truth is no
+    assert run.values["yes_bias"] == pytest.approx(
+        (2 - 0) / 7
+    )  # two wrong answers, both to questions whose truth is no
     assert (run.values["figures_inconsistent"], run.values["figures_wrong"]) == (1 / 4, 1 / 4)
     # the edited illusion answered as the original: mixed; a chart that nothing is said of: bad vision
     assert (run.values["lh"], run.values["vi"], run.values["mixed"]) == (0, 1 / 2, 1 / 2)

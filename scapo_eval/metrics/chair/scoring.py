@@ -44,7 +44,12 @@ METRICS = MetricSet(
         "hal_rate": _hal_rate,
     },
     higher_is_better={
-        "chair_s": False, "chair_i": False, "recall": True, "precision": True, "f1": True, "hal_rate": False,
+        "chair_s": False,
+        "chair_i": False,
+        "recall": True,
+        "precision": True,
+        "f1": True,
+        "hal_rate": False,
     },
     plain_numbers=frozenset({"len"}),
     at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
