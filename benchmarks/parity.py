@@ -19,21 +19,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from scapo_eval.answers import PARSERS
-from scapo_eval.errors import ScapoError
-from scapo_eval.io.files import atomic_write
-from scapo_eval.io.records import readable
-from scapo_eval.metrics import pope as pope_
-from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, Similarity, read_responses
-from scapo_eval.metrics.chair import ChairScorer, Opera, Profile, Reference, Synonyms, score_chair
-from scapo_eval.metrics.facts import facts_run, read_descriptions
-from scapo_eval.metrics.faithscore import Facts, faithscore_run
-from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
-from scapo_eval.metrics.mmhal import TYPES, Rating, mmhal_run, parse_rating
-from scapo_eval.metrics.objhal import NameRuns, score_objhal
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.results import Resampling, Run
-from scapo_eval.scoring import ScoredBlock
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.benchmarks import pope as pope_
+from scapo_eval.benchmarks.amber import Amber, AmberData, NltkNouns, Similarity, read_responses
+from scapo_eval.benchmarks.chair import ChairScorer, Opera, Profile, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.facts import facts_run, read_descriptions
+from scapo_eval.benchmarks.faithscore import Facts, faithscore_run
+from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
+from scapo_eval.benchmarks.mmhal import TYPES, Rating, mmhal_run, parse_rating
+from scapo_eval.benchmarks.objhal import NameRuns, score_objhal
+from scapo_eval.benchmarks.scoring import ScoredBlock
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.records import readable
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.truths.oracle import PresenceOracle
 
 NO_INTERVALS = Resampling(0)
 EXACT = 1e-12

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.answers import PARSERS
-from scapo_eval.io.records import readable
-from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
-from scapo_eval.results import Resampling, Run
+from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
+from scapo_eval.files.records import readable
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import Resampling, Run
 
 PRINTED = {
     "Acc per question pair (qAcc)": "q_acc",
