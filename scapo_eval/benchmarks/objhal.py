@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, ScapoError, check_choice
+from ..base.hashes import digest
 from ..base.nltk_tools import lemma, tagger
 from ..base.reprs import fields_in_short
 from ..files.containers import OnError, Warn, open_rows
@@ -28,7 +29,7 @@ from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_o
 from ..results.benchmark import Benchmark
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth
 from .capscore import COLUMNS, SET_BOUNDS
 from .chair import ChairScorer, Opera, Profile, Synonyms
