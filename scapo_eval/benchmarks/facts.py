@@ -169,7 +169,8 @@ METRICS = MetricSet(
     ),
     plain_numbers=frozenset({"claims"}),
     at_most=(
-        ("with_claims", "descriptions"), ("compared", "descriptions"), ("with_descriptive", "compared"), ("said", "asked"), ("said_right", "said"),
+        ("with_claims", "descriptions"), ("compared", "descriptions"), ("with_descriptive", "compared"),
+        ("said", "asked"), ("said_right", "said"),
     ),
 )  # fmt: skip
 """``dcscore`` is the mean of F1 over all claims and F1 over the descriptive ones, as the reference prints it."""

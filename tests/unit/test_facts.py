@@ -82,7 +82,8 @@ def test_a_description_by_hand(tmp_path: Path) -> None:
     assert values == {
         "dcscore": round(float((f1 + 2 * p * r / (p + r)) / 2), 12),
         "precision": 0.6, "recall": 0.5, "f1": round(float(f1), 12),
-        "precision_descriptive": 0.5, "recall_descriptive": 0.375, "f1_descriptive": round(float(2 * p * r / (p + r)), 12),
+        "precision_descriptive": 0.5, "recall_descriptive": 0.375,
+        "f1_descriptive": round(float(2 * p * r / (p + r)), 12),
         "capeval_c": 0.75, "capeval_p": round(2 / 3, 12), "claims": 5.0,
     }  # fmt: skip
     assert "judge:j" in run.signature
