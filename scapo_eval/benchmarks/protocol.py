@@ -40,6 +40,14 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     last: int
 
 
+class _Published(msgspec.Struct, forbid_unknown_fields=True):
+    system: str
+    metrics: dict[str, float]
+    paper: str
+    year: int
+    note: str | None = None
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     title: str
@@ -57,6 +65,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     publications: list[str] = []
     source: str | None = None
     note: str | None = None
+    facts: str | None = None
+    needs: list[str] = []
+    published: list[_Published] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,25 @@ class Sample:
     records: int
     prompts: Collection[str] = ()
     max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A row of a published table.
+
+    Attributes:
+        system: model and method, as the paper names them.
+        metrics: metric -> value, as printed (percent).
+        paper: where it stands.
+        year: of the paper.
+        note: what else one should know.
+    """
+
+    system: str
+    metrics: Mapping[str, float]
+    paper: str
+    year: int
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +126,9 @@ class Protocol:
         publications: who reports it.
         source: where all this was read.
         note: what else one should know.
+        facts: file of its truth: what is in its images, or POPE's questions; of the project, or beside the protocol.
+        needs: what its benchmark needs besides the captions or answers.
+        published: rows of public tables; they belong to these images, but the captions are not at hand.
         path: the file it was read from, for messages; None for a shipped one.
     """
 
@@ -114,6 +147,9 @@ class Protocol:
     publications: tuple[str, ...]
     source: str | None
     note: str | None
+    facts: str | None
+    needs: tuple[str, ...]
+    published: tuple[Published, ...]
     path: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -162,6 +198,9 @@ class Protocol:
             publications=tuple(found.publications),
             source=found.source,
             note=found.note,
+            facts=found.facts,
+            needs=tuple(found.needs),
+            published=tuple(Published(**msgspec.structs.asdict(row)) for row in found.published),
         )
 
     @property
@@ -174,6 +213,46 @@ class Protocol:
         """``name@hash`` over everything that a run is checked against."""
         checked = (self.image_ids, self.records, self.prompts, sorted(self.decoding.items()))
         return f"{self.name}@{digest(map(repr, checked))}"
+
+    def facts_path(self) -> Path:
+        """The file of its truth.
+
+        Raises:
+            InputError: it carries none, or the file is not there.
+        """
+        if self.facts is None:
+            where = f" ({'; '.join(self.needs)})" if self.needs else ""
+            raise InputError(f"the protocol '{self.name}' carries no truth{where}", path=self.path)
+        beside = Path(self.path).parent / self.facts if self.path else None
+        for path in filter(None, (beside, Path(str(resources.files(__package__) / "protocols" / "facts" / self.facts)))):
+            if path.is_file():
+                return path
+        raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
+
+    def questions(self) -> Records:
+        """POPE's questions with their truth.
+
+        Raises:
+            InputError: it carries none.
+        """
+        path = self.facts_path()
+        asked = read_json(path)
+        images = asked.get("questions") if isinstance(asked, dict) else None
+        if not isinstance(images, dict):
+            raise InputError("not a valid table of questions: missing key 'questions'", path=path)
+        rows = ((image, name, there) for image, objects in images.items() for name, there in objects.items())
+        return Records(
+            [
+                {"question_id": k, "image": image, "text": _question(name), "label": "yes" if there else "no"}
+                for k, (image, name, there) in enumerate(rows, 1)
+            ],
+            f"the questions of '{self.name}'",
+        )
+
+    @property
+    def profile(self) -> str | None:
+        """How its published values read captions, None where that is not fixed."""
+        return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
         """The protocol as its file holds it, with the hash of the image ids."""
@@ -252,6 +331,11 @@ class Protocol:
             signature=Signature(run.signature.metric_set, fields),
             notes=(*run.notes, *off, *self.remarks(run)),
         )
+
+
+def _question(name: str) -> str:
+    """POPE's question about an object, with the slip that its files have."""
+    return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
 
 
 def _first(ids: Iterable[str]) -> str:

@@ -4,11 +4,13 @@ from ...results.benchmark import Benchmark
 from .choice import profile
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference
-from .scoring import METRICS, ChairScorer, chair_of, score_chair
+from .scoring import METRICS, METRICS_BESIDE, NATIVE, ChairScorer, chair_of, score_chair
 from .synonyms import Synonyms
 
 BENCHMARK = Benchmark(
-    name="chair", metric_set=lambda columns: METRICS, headline=("chair_s", "chair_i", "recall", "len")
+    name="chair",
+    metric_set=lambda columns: METRICS_BESIDE if f"captions{NATIVE}" in columns else METRICS,
+    headline=("chair_s", "chair_i", "recall", "precision", "f1", "len", f"chair_s{NATIVE}", f"chair_i{NATIVE}"),
 )
 
 __all__ = [
