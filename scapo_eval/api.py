@@ -18,8 +18,9 @@ from .benchmarks import pope as pope_
 from .benchmarks import yesno as yesno_
 from .benchmarks.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
 from .benchmarks.capscore import CaptionScores, score_file
-from .benchmarks.chair import Synonyms, score_chair
+from .benchmarks.chair import Native, Synonyms, score_chair
 from .benchmarks.chair import profile as chair_profile
+from .benchmarks.protocol import Protocol
 from .benchmarks.scoring import ScoringOptions
 from .benchmarks.yesno import Unparsed, YesNoBenchmark
 from .files.containers import warn_user
@@ -96,8 +97,10 @@ def score(
 def chair(
     captions: Given,
     *,
-    truth: TruthGiven,
-    profile: Literal["native", "reference", "opera"] = "native",
+    truth: TruthGiven | None = None,
+    protocol: Protocol | str | Path | None = None,
+    profile: Literal["native", "reference", "opera"] | None = None,
+    native: bool | None = None,
     synonyms: Synonyms | str | Path | None = None,
     vocabulary: Vocabulary | str | Path | None = None,
     name: str | None = None,
@@ -115,10 +118,12 @@ def chair(
 
     Args:
         captions: records of ``image_id`` and ``caption``.
-        truth: what is in the images; for the scripts' own digits CHAIR's ground truth.
+        truth: what is in the images; for the scripts' own digits CHAIR's truth; None: the protocol's.
+        protocol: images, prompt and limits that the captions are checked against (``chair-opera``).
         profile: how captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's
-            (extra ``nltk``).
-        synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
+            (extra ``nltk``); None: the protocol's, else the matcher.
+        native: whether the project's own reading stands beside a script's (``chair_s_native``); None: with a protocol.
+        synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
         name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see
@@ -130,16 +135,29 @@ def chair(
         MissingExtra: ``opera`` without NLTK.
     """
     given = readable(captions)
-    reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=claims, workers=workers)
-    own_workers = None if profile == "opera" else workers  # its tagger has processes of its own
-    return score_chair(
+    followed = protocol if isinstance(protocol, Protocol) or protocol is None else Protocol.load(protocol)
+    how = profile or (followed.profile if followed else None) or "native"
+    reader = chair_profile(how, vocabulary=vocabulary, synonyms=synonyms, claims=claims, workers=workers)
+    own_workers = None if how == "opera" else workers  # its tagger has processes of its own
+    beside = how != "native" and (followed is not None if native is None else native)
+    run = score_chair(
         given,
         reader,
-        oracle_of(truth),
+        oracle_of(_truth_of(truth, followed)),
         ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, own_workers, drop_unfinished),
+        native=Native(Vocabulary.load("coco80"), claims) if beside else None,
         name=name or _name(given, "captions"),
         resampling=Resampling(resamples, seed, bootstrap=bootstrap),
     )
+    return followed.followed_by(run, given) if followed else run
+
+
+def _truth_of(truth: TruthGiven | None, protocol: Protocol | None) -> TruthGiven:
+    if truth is not None:
+        return truth
+    if protocol is None:
+        raise InputError("truth= is missing (or protocol=, which may carry one)")
+    return protocol.facts_path()
 
 
 def amber(

@@ -223,9 +223,9 @@ class Protocol:
         if self.facts is None:
             where = f" ({'; '.join(self.needs)})" if self.needs else ""
             raise InputError(f"the protocol '{self.name}' carries no truth{where}", path=self.path)
-        beside = Path(self.path).parent / self.facts if self.path else None
-        for path in filter(None, (beside, Path(str(resources.files(__package__) / "protocols" / "facts" / self.facts)))):
-            if path.is_file():
+        shipped = Path(str(resources.files(__package__))) / "protocols" / "facts"
+        for folder in (Path(self.path).parent, shipped) if self.path else (shipped,):
+            if (path := folder / self.facts).is_file():
                 return path
         raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
 
@@ -242,11 +242,11 @@ class Protocol:
             raise InputError("not a valid table of questions: missing key 'questions'", path=path)
         rows = ((image, name, there) for image, objects in images.items() for name, there in objects.items())
         return Records(
+            display_name(path),
             [
                 {"question_id": k, "image": image, "text": _question(name), "label": "yes" if there else "no"}
                 for k, (image, name, there) in enumerate(rows, 1)
             ],
-            f"the questions of '{self.name}'",
         )
 
     @property
@@ -306,6 +306,10 @@ class Protocol:
         Raises:
             InputError: a run of another benchmark, or one that differs.
         """
+        return self.followed(run, sample_of(given), off_protocol=off_protocol)
+
+    def followed(self, run: Run, asked: Sample, *, off_protocol: bool = False) -> Run:
+        """The same, of a sample that is read already."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
@@ -317,7 +321,6 @@ class Protocol:
                 f"{', '.join(run.counts)}",
                 path=self.path,
             )
-        asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:
             raise InputError(
@@ -348,6 +351,11 @@ def shipped_protocols() -> dict[str, Any]:
     folder = resources.files(__package__) / "protocols"
     found = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)]
     return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+def sample_of(given: Given | None) -> Sample:
+    """What captions tell of themselves; nothing where they are not at hand, or cannot be read twice."""
+    return Sample(None, 0) if given is None or str(given) == STDIN else read_sample(given)
 
 
 def read_sample(given: Given) -> Sample:

@@ -8,14 +8,16 @@ from typing import Any
 
 import click
 
-from ..benchmarks.chair import PROFILES, score_chair
+from ..benchmarks.chair import PROFILES, Native, score_chair
 from ..benchmarks.chair import profile as chosen_profile
 from ..benchmarks.chair.choice import DEFAULT_VOCABULARY
+from ..benchmarks.protocol import Protocol
 from ..benchmarks.scoring import ScoringOptions
+from ..matching.vocabulary import Vocabulary
 from ..results.results import Run
 from ..truths.oracle import PresenceOracle
 from .cluster import Cluster, cluster_options, skipping
-from .emit import emit, score_and_emit
+from .emit import emit, score_and_emit, truth_file
 from .files import INPUT, OUTPUT
 from .options import Command, Output, output_options, scoring_options
 
@@ -26,24 +28,22 @@ def object_options(command: Command) -> Command:
         click.option(
             "--truth",
             type=INPUT,
-            required=True,
             metavar="FILE",
-            help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
+            help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}."
+            "  [default: the truth that --protocol carries]",
         ),
         click.option(
             "--profile",
             type=click.Choice(PROFILES),
-            default="native",
-            show_default=True,
             help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
-            "(extra 'nltk').",
+            "(extra 'nltk').  [default: the protocol's, else native]",
         ),
         click.option(
             "--synonyms",
             type=INPUT,
             metavar="FILE",
-            help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and "
-            "space.",
+            help="For 'reference' and 'opera': a list of words like CHAIR's synonyms.txt, one object a line, separated "
+            "by comma and space.  [default: CHAIR's own words]",
         ),
         click.option(
             "--vocabulary",
@@ -63,31 +63,46 @@ def object_options(command: Command) -> Command:
     return command
 
 
+def reading_of(output: Output) -> str:
+    """The profile of the protocol's published values; ``native`` without one."""
+    return (Protocol.load(output.protocol).profile if output.protocol else None) or "native"
+
+
 @click.command("chair")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @object_options
+@click.option(
+    "--native/--no-native",
+    "native",
+    default=None,
+    help="The project's own reading beside a script's (chair_s_native...).  [default: with --protocol]",
+)
 @cluster_options
 @scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],
-    truth: str,
-    profile: str,
+    truth: str | None,
+    profile: str | None,
     synonyms: str | None,
     vocabulary: str | None,
     per_caption: str | None,
+    native: bool | None,
     cluster: Cluster,
     scoring: ScoringOptions,
     output: Output,
 ) -> int:
-    """CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
+    """CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files; several are compared with the first.
+
+    With --protocol chair-opera nothing else is needed: truth, words and OPERA's reading come with it.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
     """
+    truth, profile = truth_file(truth, output), profile or reading_of(output)
     if cluster.engine:
-        if per_caption:
-            raise click.UsageError("--engine takes no --per-caption")
+        if per_caption or native:
+            raise click.UsageError("--engine takes no --per-caption and no --native")
         from ..distributed import ray
 
         given: dict[str, Any] = {"truth": truth, "profile": profile, "synonyms": synonyms, "vocabulary": vocabulary}
@@ -100,11 +115,14 @@ def command(
         if profile == "opera":
             scoring = replace(scoring, workers=None)  # its tagger has processes of its own
         oracle = PresenceOracle.load(truth)
+        own = None
+        if profile != "native" and (bool(output.protocol) if native is None else native):
+            own = Native(Vocabulary.load(DEFAULT_VOCABULARY), scoring.claims)
 
         def score(path: str, **how: Any) -> Run:
-            return score_chair(path, reader, oracle, scoring, **how)
+            return score_chair(path, reader, oracle, scoring, native=own, **how)
 
         code = score_and_emit(captions, per_caption, output, score)
     if profile == "native":
-        output.note("most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'")
+        output.note("most published tables use the profile 'opera' (--profile opera), not 'native'")
     return code

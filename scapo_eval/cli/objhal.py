@@ -12,8 +12,8 @@ from ..benchmarks.objhal import NameRule, Source, score_objhal
 from ..benchmarks.scoring import ScoringOptions
 from ..results.results import Run
 from ..truths.oracle import PresenceOracle
-from .chair import object_options
-from .emit import score_and_emit
+from .chair import object_options, reading_of
+from .emit import score_and_emit, truth_file
 from .files import INPUT
 from .options import Output, output_options, scoring_options
 
@@ -42,8 +42,8 @@ def command(
     captions: tuple[str, ...],
     objects: Source,
     names: NameRule,
-    truth: str,
-    profile: str,
+    truth: str | None,
+    profile: str | None,
     synonyms: str | None,
     vocabulary: str | None,
     per_caption: str | None,
@@ -55,6 +55,7 @@ def command(
     CAPTIONS are what scapo-eval judge objhal wrote, or captions in any layout, whose objects the profile then finds.
     The benchmark's synonym list is synonyms_refine.txt of its repository (--profile reference --synonyms FILE).
     """
+    truth, profile = truth_file(truth, output), profile or reading_of(output)
     reader = chosen_profile(
         profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
     )

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..benchmarks.pope import BENCHMARK
+from ..benchmarks.protocol import Protocol
 from .files import INPUT
 from .options import Output, output_options
 from .yesno import reading_options, score, sorted_out
@@ -26,6 +27,11 @@ from .yesno import reading_options, score, sorted_out
 def command(answers: tuple[str, ...], questions: tuple[str, ...], output: Output, **reading: Any) -> int:
     """Scores POPE answers; several files are compared with the first.
 
+    With --protocol pope-adversarial (popular, random) no questions are needed: they come with it.
+
     ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
     """
-    return score(BENCHMARK, *sorted_out(answers, questions), output, **reading)
+    paths, files = sorted_out(answers, questions)
+    if not files and output.protocol and (protocol := Protocol.load(output.protocol)).facts:
+        return score(BENCHMARK, paths, [protocol.questions()], output, **reading)
+    return score(BENCHMARK, paths, files, output, **reading)

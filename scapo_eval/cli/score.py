@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..benchmarks.capscore import score_file
+from ..benchmarks.protocol import Protocol
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.vocabulary import Vocabulary
 from ..results.results import Run
@@ -23,7 +24,10 @@ DOPA_VOCABULARY = "dopa160"
 @click.command("score")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "--truth", type=INPUT, metavar="FILE", help="What is in the images; without it every record needs 'objects'."
+    "--truth",
+    type=INPUT,
+    metavar="FILE",
+    help="What is in the images; without it --protocol's truth, or every record's own 'objects'.",
 )
 @click.option(
     "--vocabulary",
@@ -67,6 +71,8 @@ def command(
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
     """
+    if truth is None and output.protocol and (protocol := Protocol.load(output.protocol)).facts:
+        truth = str(protocol.facts_path())
     if cluster.engine:
         if per_caption or not truth:
             raise click.UsageError("--engine needs --truth, and takes no --per-caption")

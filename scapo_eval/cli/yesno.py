@@ -14,6 +14,7 @@ import click
 from ..benchmarks.join import AnsweredBenchmark, Graded
 from ..benchmarks.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
 from ..files.files import STDIN
+from ..files.records import Records
 from ..readers.formats import recognize
 from ..readers.parsers import PARSERS, parser, parser_identity
 from ..results.results import Run
@@ -97,7 +98,7 @@ def sorted_out(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tu
 def score(
     benchmark: YesNoBenchmark,
     paths: Sequence[str],
-    questions: Sequence[str],
+    questions: Sequence[str | Records],
     output: Output,
     *,
     parser_name: str,
@@ -113,7 +114,8 @@ def score(
         raise click.UsageError("--per-answer takes one file of answers at a time")
     if cluster.engine:
         words = {"yes": yes_words, "no": no_words, "parser": parser_name, "model": model, "unparsed": unparsed}
-        return emit(paired(on_engine(benchmark, paths, questions, output, cluster, per_answer, **words)), output)
+        files = [str(path) for path in questions]
+        return emit(paired(on_engine(benchmark, paths, files, output, cluster, per_answer, **words)), output)
     parse = parser(parser_name, yes=yes_words, no=no_words)
     truth = benchmark.read_questions(questions) if questions else None
     answers = {
@@ -129,7 +131,7 @@ def score(
         unparsed=unparsed,
         resampling=output.resampling,
     )
-    return emit(runs, output)
+    return emit(runs, output, files=[path for _, path in named_files(paths)])
 
 
 def on_engine(
