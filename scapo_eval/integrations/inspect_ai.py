@@ -2,18 +2,20 @@
 
     Task(dataset=images, solver=generate(), scorer=caption_scorer(protocol="chair-opera"))
 
-A sample's score holds the counts of its caption; the metrics add them up over the samples and divide once. Intervals
+A sample's score holds the counts of its caption; the metrics add them up over the samples and divide once. A sample
+whose image the truth does not know is unscored (NaN), and its explanation says so. Intervals
 and paired tests: export the log with ``scapo-eval import`` or score the captions with ``scapo-eval chair``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import InputError, MissingExtra
+from ..base.errors import MissingExtra, ScapoError
 from .counting import CaptionCounter
 
 try:
@@ -30,12 +32,16 @@ def _counter(truth: str | None, protocol: str | None, profile: str | None) -> Ca
     return CaptionCounter.of(truth, protocol=protocol, profile=profile)
 
 
+def _is_missing(value: object) -> bool:
+    return not isinstance(value, (int, float)) or math.isnan(value)
+
+
 @metric  # type: ignore[untyped-decorator]
 def caption_metrics(counter: CaptionCounter) -> Metric:
     """``chair_s chair_i recall precision f1 len`` of all samples."""
 
     def values(scores: list[SampleScore]) -> dict[str, float]:
-        counts = [each.score.value for each in scores if isinstance(each.score.value, dict) and each.score.value]
+        counts = [each.score.value for each in scores if not any(map(_is_missing, each.score.value.values()))]
         found = counter.values(counts)
         return {name: found[name] for name in METRICS}
 
@@ -72,8 +78,9 @@ def caption_scorer(
             image = state.metadata.get(image_key, state.sample_id)
             try:
                 counts = counter.counts(image, caption)
-            except InputError as fault:
-                return Score(value={}, answer=caption, explanation=str(fault))
+            except ScapoError as fault:
+                unscored = dict.fromkeys(counter.scorer.columns, math.nan)
+                return Score(value=unscored, answer=caption, explanation=str(fault))
             found = counter.evidence(image, caption)
             wrong = ", ".join(found["hallucinated"]) or "nothing"
             return Score(value=counts, answer=caption, explanation=f"hallucinated: {wrong}", metadata=found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -123,32 +124,34 @@ def test_a_table_of_wandb(run: scapo_eval.Run, monkeypatch: pytest.MonkeyPatch) 
     assert viewers.wandb_table(run).columns == ["image_id", *run.metric_set.formulas]
 
 
-@pytest.mark.filterwarnings("ignore")  # of inspect_ai's own streams
+INSPECT = """
+import json, sys
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ModelOutput
+from inspect_ai.solver import solver
+from scapo_eval.integrations.inspect_ai import caption_scorer
+
+@solver
+def say():
+    async def solve(state, generate):
+        state.output = ModelOutput.from_content("m", state.metadata["caption"])
+        return state
+    return solve
+
+records = [*map(json.loads, open(sys.argv[1])), {"image_id": "nowhere", "caption": "A dog."}]
+data = [Sample(input="Describe.", id=k, metadata=dict(record)) for k, record in enumerate(records, 1)]
+task = Task(dataset=data, solver=say(), scorer=caption_scorer(sys.argv[2]))
+[log] = eval(task, model="mockllm/model", display="none")
+print(json.dumps([log.status, {k: m.value for score in log.results.scores for k, m in score.metrics.items()}]))
+"""
+"""A real evaluation; the solver says the captions, so that no model is asked."""
+
+
 def test_the_scorer_for_inspect_ai(run: scapo_eval.Run, tmp_path: Path) -> None:
-    """In a real evaluation, where inspect_ai is installed; the solver says the captions, no model is asked."""
     pytest.importorskip("inspect_ai")
-    from inspect_ai import Task, eval
-    from inspect_ai.dataset import Sample
-    from inspect_ai.model import ModelOutput
-    from inspect_ai.solver import solver
-
-    from scapo_eval.integrations.inspect_ai import METRICS, caption_scorer
-
-    @solver
-    def say() -> Any:
-        async def solve(state: Any, generate: Any) -> Any:
-            state.output = ModelOutput.from_content("m", state.metadata["caption"])
-            return state
-
-        return solve
-
-    data = [Sample(input="Describe.", id=k, metadata=dict(record)) for k, record in enumerate(RECORDS, 1)]
-    data.append(Sample(input="Describe.", id=999, metadata={"image_id": "nowhere", "caption": "A dog."}))
-    [log] = eval(
-        Task(dataset=data, solver=say(), scorer=caption_scorer(TRUTH)),
-        model="mockllm/model", display="none", log_dir=str(tmp_path),
-    )  # fmt: skip
-    assert log.status == "success"
-    assert log.results is not None
-    found = {name: metric.value for score in log.results.scores for name, metric in score.metrics.items()}
-    assert found == pytest.approx({name: run.values[name] for name in METRICS})
+    command = [sys.executable, "-W", "ignore", "-c", INSPECT, str(CAPTIONS), str(TRUTH)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    status, found = json.loads(done.stdout.splitlines()[-1])
+    assert status == "success"
+    assert found == pytest.approx({name: run.values[name] for name in lmms_eval.METRICS})  # the stranger is unscored
