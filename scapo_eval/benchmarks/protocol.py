@@ -249,6 +249,23 @@ class Protocol:
             ],
         )
 
+    def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a verb, with the protocol's own where none are given: truth, questions, reading.
+
+        Raises:
+            InputError: its truth is not there.
+        """
+        found = dict(options)
+        if "truth" in found and found["truth"] is None and self.facts is not None:
+            found["truth"] = str(self.facts_path())
+        if "questions" in found and not found["questions"] and self.facts is not None:
+            found["questions"] = (self.questions(),)
+        if "profile" in found and found["profile"] is None:
+            found["profile"] = self.profile
+        if "native" in found and found["native"] is None:
+            found["native"] = True
+        return found
+
     @property
     def profile(self) -> str | None:
         """How its published values read captions, None where that is not fixed."""

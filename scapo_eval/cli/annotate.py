@@ -19,17 +19,18 @@ from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template
 from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
-from ..annotate.store import UNKNOWN, Store
+from ..annotate.store import Store
+from ..base.verdicts import UNKNOWN
 from ..engines import Engine
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import find_images
 from ..matching.vocabulary import Vocabulary
+from .codes import SOME_FAILED
 from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT
 from .groups import Group
-from .main import SOME_FAILED
 
 _FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
 _MAX_TOKENS = 256

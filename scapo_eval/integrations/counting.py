@@ -6,14 +6,13 @@ A caption becomes a row of counts, and metrics are computed from summed rows, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..api import oracle_of
 from ..base.errors import FaultList, InputError
 from ..benchmarks.chair import ChairScorer
 from ..benchmarks.chair import profile as profile_of
@@ -21,7 +20,7 @@ from ..benchmarks.protocol import Protocol
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import Claims
 from ..readers.captions import captions_of
-from ..truths.oracle import PresenceOracle
+from ..truths.oracle import PresenceOracle, TruthGiven
 
 Counts = dict[str, int]
 
@@ -39,7 +38,7 @@ class CaptionCounter:
     @classmethod
     def of(
         cls,
-        truth: PresenceOracle | str | Path | Mapping[Any, Iterable[str]] | None = None,
+        truth: TruthGiven | None = None,
         *,
         protocol: str | Path | None = None,
         profile: str | None = None,
@@ -59,7 +58,9 @@ class CaptionCounter:
         followed = None if protocol is None else Protocol.load(protocol)
         if truth is None and followed is None:
             raise InputError("truth or protocol is missing")
-        oracle = oracle_of(followed.facts_path() if truth is None and followed else truth)  # type: ignore[arg-type]
+        given = followed.facts_path() if truth is None and followed else truth
+        assert given is not None
+        oracle = PresenceOracle.of(given)
         name = profile or (followed.profile if followed else None) or "native"
         return cls(ChairScorer.of(profile_of(name, claims=claims, workers=1), oracle, ScoringOptions(claims)))
 

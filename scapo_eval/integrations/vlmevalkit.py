@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import api
-from ..api import TruthGiven
 from ..base.errors import MissingExtra
+from ..benchmarks.chair import chair
+from ..truths.oracle import TruthGiven
 
 
 def evaluate(
@@ -36,7 +36,7 @@ def evaluate(
         import pandas as pd
     except ImportError:
         raise MissingExtra("pandas", "a frame for VLMEvalKit") from None
-    run = api.chair(eval_file, truth=truth, protocol=protocol, **options)
+    run = chair(eval_file, truth=truth, protocol=protocol, **options)
     run.save(str(Path(eval_file).with_suffix("")) + "_scapo.json")
     percent = {
         name: None if value is None else value if name in run.metric_set.plain_numbers else 100 * value

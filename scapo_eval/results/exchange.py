@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ..base.errors import InputError
-from .names import MEANINGS, benchmark_name, metric_name, reader_mark
+from .names import benchmark_name, meanings_of, metric_name, reader_mark
 from .results import MetricValue, Run
 
 EEE_VERSION = "0.3.0"
@@ -134,7 +134,7 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     plain = name in metric_set.plain_numbers
     better = metric_set.higher_is_better.get(name)
     title = metric_name(name) + reader_mark(name, [str(run.signature)])
-    meaning = MEANINGS.get(metric_set.name, {}).get(name, title)
+    meaning = meanings_of(metric_set.name).get(name, title)
     canonical = CANONICAL.get(metric_set.name, {}).get(name)
     config: dict[str, Any] = {
         "evaluation_description": meaning + ("" if better is not None else " (neither direction is better)"),
