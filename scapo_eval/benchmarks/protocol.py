@@ -259,7 +259,7 @@ class Protocol:
         if "truth" in found and found["truth"] is None and self.facts is not None:
             found["truth"] = str(self.facts_path())
         if "questions" in found and not found["questions"] and self.facts is not None:
-            found["questions"] = (self.questions(),)
+            found["questions"] = self.questions()
         if "profile" in found and found["profile"] is None:
             found["profile"] = self.profile
         if "native" in found and found["native"] is None:

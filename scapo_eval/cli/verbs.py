@@ -41,10 +41,10 @@ def command_of(record: Benchmark) -> click.Command:
         files = values.pop(record.files)
         given = [split_name(each) for each in ([files] if isinstance(files, str) else files)]
         try:
-            if output.protocol:
-                values = _filled(Protocol.load(output.protocol), values)
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if output.protocol:
+                values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:

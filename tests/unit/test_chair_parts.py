@@ -439,7 +439,8 @@ def test_options_of_another_profile_are_refused(files: list[str], extra: list[st
     assert reason in str(run.exception)
 
 
-def test_scripts_need_synonyms(files: list[str]) -> None:
-    run = CliRunner().invoke(command_of(BENCHMARK), [*files[:3], "--profile", "reference"])
-    assert isinstance(run.exception, InputError)
-    assert "needs --synonyms FILE" in str(run.exception)
+def test_chairs_own_words_come_along(files: list[str]) -> None:
+    run = CliRunner().invoke(command_of(BENCHMARK), [*files[:3], "--profile", "reference", "--json"])
+    assert "|profile:reference|synonyms:df6224a3|" in json.loads(run.stdout)["systems"][0]["signature"]
+    words = Synonyms.shipped()
+    assert (len(words.vocabulary.labels), words.words["puppy"], words.words["taxi"]) == (80, "dog", "car")

@@ -112,7 +112,7 @@ def test_mixed_benchmarks_show_their_headline_metrics() -> None:
     assert "\\width>\\textwidth" in text
     table = score_table(groups, metrics=["f1", "chair_s", "existence_f1"])
     assert [(c.group, c.heading) for c in table.columns] == [
-        ("Captions", "CHAIR_s"), ("Captions", "Images"), ("AMBER", "F1"), ("AMBER", "Existence F1"),
+        ("Captions", "CHAIR_s (native)"), ("Captions", "Images"), ("AMBER", "F1"), ("AMBER", "Existence F1"),
         ("AMBER", "Images"), ("POPE", "F1"), ("POPE", "Images"),
     ]  # fmt: skip
     with pytest.raises(InputError, match="unknown metric 'bleu'; known: hal_rate, "):
