@@ -17,8 +17,8 @@ import msgspec
 from .errors import InputError
 from .ids import canonical_image_id
 from .io.captions_foreign import captions_of
-from .io.files import STDIN, display_name, read_bytes
-from .io.formats import kind_of, open_source
+from .io.files import display_name, read_bytes
+from .io.formats import kind_of, open_layout
 from .io.json_text import read_json
 from .io.records import Given, Records, readable
 from .reprs import one_line
@@ -237,7 +237,7 @@ class Protocol:
                 f"{', '.join(run.counts)}",
                 path=self.path,
             )
-        asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
+        asked = Sample(None, 0) if given is None else read_sample(given)
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:
             raise InputError(
@@ -272,7 +272,7 @@ def read_sample(given: Given) -> Sample:
         InputError, InputErrors: neither captions nor answers, or unreadable ones.
     """
     path = readable(given)
-    source = open_source(path, warn=lambda text: None)
+    source = open_layout(path, warn=lambda text: None)
     limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
     if kind_of(source) == "captions":
         captions = list(captions_of(source, warn=lambda text: None))

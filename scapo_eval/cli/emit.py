@@ -10,8 +10,8 @@ import click
 
 from ..comparison import compare
 from ..errors import InputError
-from ..io.files import input_size
 from ..io.json_text import dump_json
+from ..io.source import Input
 from ..protocol import Protocol
 from ..render import chosen_metrics, latex, markdown
 from ..results import Results, Run, same_metrics
@@ -51,14 +51,16 @@ def score_and_emit(captions: Sequence[str], per_caption: str | None, output: Out
 
         on_block = keep if write else None
         for name, path in named:
-            with caption_file(path), progress(output, name, input_size(path)) as advance:
+            if output.protocol:
+                path.keep()
+            with caption_file(path), progress(output, name, path.size) as advance:
                 run = score(path, name=name, resampling=output.resampling, on_block=on_block, on_progress=advance)
             runs.append(run)
     return emit(runs, output, files=[path for _, path in named])
 
 
 def emit(
-    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[str | None] = ()
+    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[Input | None] = ()
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 

@@ -9,10 +9,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..io.files import STDIN, refuse_replacing
+from ..io.files import refuse_replacing
+from ..io.source import STDIN, Source
 from ..results import system_names
 
-_INPUTS, _OUTPUTS = f"{__name__}.inputs", f"{__name__}.outputs"
+_INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -60,8 +61,8 @@ def split_name(argument: str) -> tuple[str | None, str]:
     return name, path
 
 
-def named_files(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """Name of the system and file of each argument; without ``NAME=`` the file's name gives it.
+def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
+    """Name of the system and input of each argument; without ``NAME=`` the file's name gives it.
 
     Raises:
         click.UsageError: two systems have one name.
@@ -73,4 +74,11 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, str]]:
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
-    return found
+    return [(name, source_of(path)) for name, path in found]
+
+
+def source_of(path: str) -> Source:
+    """The input at a path: one for everything that a command does with it."""
+    context = click.get_current_context(silent=True)
+    known: dict[str, Source] = {} if context is None else context.meta.setdefault(_SOURCES, {})
+    return known.setdefault(path, Source(path))

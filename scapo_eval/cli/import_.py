@@ -11,7 +11,7 @@ import click
 from ..io.answers import answers_of, unique
 from ..io.captions_foreign import captions_of
 from ..io.files import STDIN, atomic_write
-from ..io.formats import ForeignCaption, kind_of, open_source
+from ..io.formats import ForeignCaption, kind_of, open_layout
 from ..io.harness_results import handed_over, is_results, results_object
 from ..io.json_text import dump_json
 from ..metrics.join import join
@@ -61,7 +61,7 @@ def command(
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
-    sources = [open_source(path, warn=warn) for path in files]
+    sources = [open_layout(path, warn=warn) for path in files]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")

@@ -9,7 +9,6 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..io.files import input_size
 from ..io.json_text import dump_json
 from ..metrics.labels import score_labels
 from ..oracle import PresenceOracle
@@ -64,7 +63,7 @@ def command(
     oracle = PresenceOracle.load(truth) if truth else None
     runs = []
     for name, path in named_files(captions):
-        with caption_file(path), progress(screen, name, input_size(path)) as advance:
+        with caption_file(path), progress(screen, name, path.size) as advance:
             runs.append(score_labels(path, labels, oracle, scoring, name=name, on_progress=advance))
     for run in runs:
         for note in run.scores.notes:

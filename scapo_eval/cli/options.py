@@ -11,8 +11,9 @@ import click
 
 from ..claims import CLAIMS
 from ..errors import InputError, ScapoError
-from ..io.files import STDIN, atomic_write
+from ..io.files import atomic_write
 from ..io.json_text import dump_json
+from ..io.source import Source
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
@@ -226,25 +227,25 @@ def with_options(
 
 
 @contextmanager
-def caption_file(path: str) -> Iterator[None]:
+def caption_file(path: Source) -> Iterator[None]:
     """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
     try:
         yield
     except ScapoError as error:
         if found := _no_captions(path):
-            raise InputError(found, path=path) from error
+            raise InputError(found, path=path.name) from error
         raise
 
 
-def _no_captions(path: str) -> str | None:
-    from ..io.formats import kind_of, open_source
+def _no_captions(path: Source) -> str | None:
+    from ..io.formats import kind_of, open_layout
     from ..metrics.provenance import file_looks_like
 
     try:
-        source = None if path == STDIN else open_source(path, warn=lambda _: None)
+        source = open_layout(path, warn=lambda _: None)
     except ScapoError:
         return None
-    if source is None or kind_of(source) == "captions":
+    if kind_of(source) == "captions":
         return None
     layout = source.format
     looks = file_looks_like(path) or ""

@@ -16,6 +16,7 @@ from ..ids import canonical_image_id
 from ..io.captions import Captions, caption_blocks, parsed
 from ..io.files import display_name
 from ..io.json_text import dump_json
+from ..io.source import Input
 from ..metrics.capscore import CaptionScorer, worst_captions
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
@@ -113,7 +114,7 @@ def _worst_of(
             yield name, record, scorer
 
 
-def _captions_of(path: str, image: str) -> Captions:
+def _captions_of(path: Input, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)

@@ -12,14 +12,13 @@ from typing import Any
 import click
 
 from ..answers import PARSERS, parser, parser_identity
-from ..io.files import STDIN
 from ..io.formats import recognize
 from ..metrics.join import AnsweredBenchmark, Graded
 from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
 from ..results import Run
 from .cluster import Cluster, cluster_options
 from .emit import emit
-from .files import INPUT, OUTPUT, named_files, split_name
+from .files import INPUT, OUTPUT, named_files, source_of, split_name
 from .options import Command, Output, evidence_file, output_options
 
 QUESTIONS_LAYOUT = "questions"
@@ -87,7 +86,7 @@ def sorted_out(answers: tuple[str, ...], questions: tuple[str, ...]) -> tuple[tu
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
     if not questions:
         return answers, questions
-    moved = tuple(path for path in answers if path != STDIN and recognize(split_name(path)[1]).name == QUESTIONS_LAYOUT)
+    moved = tuple(path for path in answers if recognize(source_of(split_name(path)[1])).name == QUESTIONS_LAYOUT)
     rest = tuple(path for path in answers if path not in moved)
     if not rest:
         raise click.UsageError("no answers: every file given holds questions")

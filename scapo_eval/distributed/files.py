@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ..errors import InputError, ScapoError
 from ..io.captions import is_own_parquet
-from ..io.files import file_system, is_remote
-from ..io.formats import open_source
+from ..io.formats import open_layout
 from ..io.parquet import open_parquet
+from ..io.source import Source, file_system, is_remote
 from ..results import system_names
 from .batch import WHOLE_FILE
 
@@ -85,8 +85,9 @@ def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
 
 def _row_groups(path: str) -> Sequence[int]:
     try:
-        if is_own_parquet(open_source(path, warn=lambda _: None)):
-            with open_parquet(path) as file:
+        source = Source(path)
+        if is_own_parquet(open_layout(source, warn=lambda _: None)):
+            with open_parquet(source) as file:
                 return range(file.metadata.num_row_groups)
     except ScapoError:  # whoever reads it says what is wrong
         pass

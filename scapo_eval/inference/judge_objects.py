@@ -14,7 +14,7 @@ import orjson
 
 from ..engines import Completion, Request, Sampling, Turn
 from ..io.captions_foreign import captions_of
-from ..io.formats import ForeignCaption, open_source
+from ..io.formats import ForeignCaption, open_layout
 from ..signature import digest
 from ..unfinished import without_unfinished
 from .judge import ask_until_read
@@ -89,7 +89,7 @@ def read_captions(path: str) -> list[ForeignCaption]:
     Raises:
         InputError, InputErrors: the file holds no captions, or unreadable ones.
     """
-    return list(captions_of(open_source(path)))
+    return list(captions_of(open_layout(path)))
 
 
 def judge_objects(

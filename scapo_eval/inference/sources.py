@@ -14,6 +14,7 @@ from ..ids import canonical_image_id
 from ..io.containers import open_rows
 from ..io.fields import find_image, image_id_in
 from ..io.json_text import iter_records, read_json
+from ..io.source import Source
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
@@ -183,15 +184,16 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
     def locate(name: str) -> str:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
-    if _is_coco(source):
-        for number, entry in enumerate(read_json(source)["images"], 1):
+    file = Source(source)
+    if (images := _coco_images(file)) is not None:
+        for number, entry in enumerate(images, 1):
             try:
                 name, identity = str(entry.get("file_name") or entry["id"]), canonical_image_id(entry["id"])
             except UNFIT as error:
                 raise InputError(f"images[{number - 1}]: {unfit(error)}", path=source) from None
             yield ImageFile(identity, name, locate(name))
         return
-    for line, record in iter_records(source):
+    for line, record in iter_records(file):
         named = _name(record)
         if named is None:
             raise InputError(f"missing key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line)
@@ -203,17 +205,17 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
         yield ImageFile(identity, named, locate(named))
 
 
-def _is_coco(source: str) -> bool:
-    from ..io.containers import first_bytes
-
-    head = first_bytes(source).lstrip()
+def _coco_images(source: Source) -> list[Any] | None:
+    """COCO's list of images; None where the file is none of COCO's."""
+    head = source.head.lstrip()
     if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):
-        return False
+        return None
     try:
         document = read_json(source)
     except InputError:  # lines, not one object
-        return False
-    return isinstance(document, dict) and isinstance(document.get("images"), list)
+        return None
+    images = document.get("images") if isinstance(document, dict) else None
+    return images if isinstance(images, list) else None
 
 
 def _name(record: Mapping[str, Any]) -> str | None:

@@ -84,7 +84,7 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Recognized:
     """A recognized file, its rows not read yet."""
 
     format: Format
@@ -97,10 +97,10 @@ def recognize(path: Readable) -> Format:
     Raises:
         InputError: no known layout; says what was found and what is understood.
     """
-    return open_source(path, warn=lambda message: None).format
+    return open_layout(path, warn=lambda message: None).format
 
 
-def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
+def open_layout(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Recognized:
     """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:
@@ -114,7 +114,7 @@ def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn =
     rows = open_rows(path, on_error=on_error, warn=warn)
     layout = layout_of(rows)
     if layout is not None:
-        return Source(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
+        return Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
     raise InputError(
         f"unknown layout: {rows.container} with {_listed(list(rows.first))}; understood are: "
         + "; ".join(layout.title for layout in FORMATS if layout.answer or layout.captions),
@@ -128,7 +128,7 @@ def layout_of(rows: Rows) -> Format | None:
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
 
-def kind_of(source: Source) -> Literal["captions", "answers"]:
+def kind_of(source: Recognized) -> Literal["captions", "answers"]:
     """What a layout that may hold either holds here, by the first record.
 
     Answers where it has a label, says yes or no, or names no image; captions otherwise.
@@ -622,7 +622,7 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def wrong_kind(source: Source, wanted: str) -> InputError:
+def wrong_kind(source: Recognized, wanted: str) -> InputError:
     """The error for a file that is known, but holds something else.
 
     Args:

@@ -19,7 +19,7 @@ from ..version import RESULTS_FORMAT
 from .containers import Rows
 from .fields import Record, optional_text
 from .files import read_bytes
-from .formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Source, wrong_kind
+from .formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Recognized, wrong_kind
 
 FINISHED = "handed-over"
 """Name of the metric set of finished values."""
@@ -100,12 +100,12 @@ class HandedOver:
     details: dict[str, str] = field(default_factory=dict)
 
 
-def is_results(source: Source) -> bool:
+def is_results(source: Recognized) -> bool:
     """Whether a file holds finished values."""
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
-def handed_over(source: Source, path: str | Path) -> HandedOver:
+def handed_over(source: Recognized, path: str | Path) -> HandedOver:
     """The values of an opened file.
 
     Raises:

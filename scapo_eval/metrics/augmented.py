@@ -9,8 +9,8 @@ from ..answers import PARSERS, parser
 from ..benchmark import benchmark
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
-from ..io.files import STDIN
 from ..io.json_text import iter_records
+from ..io.source import Input, Source
 from ..results import Resampling, Run
 from .amber import ANSWERS, Amber, AmberData, read_responses
 from .yesno import YesNoBenchmark, part_of, yesno_metrics
@@ -22,7 +22,7 @@ AUGMENTED = "answers with a description in the prompt (as SCAPO's published disc
 
 def augmented_runs(
     name: str,
-    answers: Mapping[str, str],
+    answers: Mapping[str, Input],
     truth: Sequence[str],
     *,
     parser_name: str | None = None,
@@ -40,12 +40,13 @@ def augmented_runs(
         warn: told of a baseline that is not plain, and of damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: as the readers do; standard input, which cannot be read twice.
+        InputError, InputErrors: as the readers do.
     """
-    if STDIN in answers.values():
-        raise InputError("augmented reads files, not standard input")
-    found = _benchmark_runs(name)(answers, truth, parser_name, resampling or Resampling(), warn)
-    described = [_has_description(path) for path in answers.values()]
+    sources = {system: Source.of(path) for system, path in answers.items()}
+    for source in sources.values():
+        source.keep()
+    found = _benchmark_runs(name)(sources, truth, parser_name, resampling or Resampling(), warn)
+    described = [_has_description(path) for path in sources.values()]
     if described[0] and not all(described):
         warn(f"{found[0].name} is the baseline, and it is the augmented one: put the plain answers first")
     elif not any(described[1:]):
@@ -56,7 +57,7 @@ def augmented_runs(
     ]
 
 
-_Score = Callable[[Mapping[str, str], Sequence[str], "str | None", Resampling, Warn], "list[Run]"]
+_Score = Callable[[Mapping[str, Input], Sequence[str], "str | None", Resampling, Warn], "list[Run]"]
 
 
 def _benchmark_runs(name: str) -> _Score:
@@ -65,7 +66,7 @@ def _benchmark_runs(name: str) -> _Score:
 
 
 def _amber(
-    answers: Mapping[str, str], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
+    answers: Mapping[str, Input], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
 ) -> list[Run]:
     if parser_name is not None and parser_name not in ANSWERS:
         raise InputError(f"unknown parser {parser_name!r} for amber; known: {', '.join(ANSWERS)}")
@@ -76,7 +77,7 @@ def _amber(
 
 def _yesno(record: YesNoBenchmark) -> _Score:
     def runs(
-        answers: Mapping[str, str], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
+        answers: Mapping[str, Input], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
     ) -> list[Run]:
         parser_name = parser_name or "default"
         if parser_name not in PARSERS:
@@ -103,6 +104,6 @@ def _reduced(run: Run) -> Run:
     return replace(run, metric_set=metrics, printed=printed)
 
 
-def _has_description(path: str) -> bool:
+def _has_description(path: Input) -> bool:
     """Whether answers of the file say that a description stood in their prompts."""
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))

@@ -20,8 +20,9 @@ from ..claims import Claims
 from ..columns import MentionColumns
 from ..errors import FaultList, InputError, InputErrors
 from ..io.captions import Captions, caption_blocks, parsed
-from ..io.files import display_name, is_stream
+from ..io.files import display_name
 from ..io.records import Readable, Records
+from ..io.source import Input, Source
 from ..matcher import AliasMatcher
 from ..metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..oracle import PresenceOracle, Truth
@@ -280,6 +281,8 @@ def score_file(
     """
     options = options or ScoringOptions()
     source = display_name(path)
+    if not isinstance(path, Records):
+        path = Source.of(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     truth = Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
@@ -298,7 +301,7 @@ def score_file(
 
 
 def worst_captions(
-    path: str | Path, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
+    path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
     """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
 
@@ -410,8 +413,8 @@ def scores_of(
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if is_stream(path):
-        raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
+    if isinstance(path, Source):
+        path.keep()
     faults = FaultList()
     blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
     try:

@@ -26,6 +26,7 @@ from ..io.containers import Row, Warn, open_rows, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
 from ..io.files import STDIN, display_name
 from ..io.json_text import json_type, read_json
+from ..io.source import Input
 from ..metric import Floats, Formula, MetricSet, Sums, divide, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
@@ -216,7 +217,7 @@ def holds_claims(path: str | Path) -> bool:
     return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
 
 
-def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Description]:
+def read_descriptions(path: Input, *, warn: Warn = warn_user) -> list[Description]:
     """The verdicts on one system's descriptions.
 
     Args:
@@ -250,7 +251,7 @@ def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Descr
     return found
 
 
-def _folder(path: str | Path) -> Iterator[Row]:
+def _folder(path: Input) -> Iterator[Row]:
     files = sorted(Path(path).glob("*.json"))
     if not files:
         raise InputError("no file *.json in this folder", path=path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from ..errors import FaultList, InputError
-from ..io.containers import Row, Warn, first_bytes, open_rows
+from ..io.containers import Row, Warn, open_rows
 from ..io.files import display_name
 from ..io.json_text import read_json
+from ..io.source import Input, Source
 from ..signature import digest
 from .provenance import file_looks_like
 
@@ -21,7 +21,7 @@ def digest_of(images: Iterable[str | None]) -> str:
     return digest(known) if len(known) == len(named) else "none"
 
 
-def raise_faults(path: str | Path, faults: FaultList, wanted: str, *, nothing: bool) -> None:
+def raise_faults(path: Input, faults: FaultList, wanted: str, *, nothing: bool) -> None:
     """Raises what was found; once, where no record at all is of the wanted kind."""
     if nothing and faults.total > 1:
         first = faults.errors[0]
@@ -31,12 +31,13 @@ def raise_faults(path: str | Path, faults: FaultList, wanted: str, *, nothing: b
     faults.raise_if_any()
 
 
-def judged_records(path: str | Path, key: str, warn: Warn) -> Iterator[Row]:
+def judged_records(path: Input, key: str, warn: Warn) -> Iterator[Row]:
     """Records of any container; the elements of an array that are no objects stand under ``key``."""
-    if first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"[":
-        yield from open_rows(path, warn=warn)
+    source = Source.of(path)
+    if source.head.lstrip()[:1] != b"[":
+        yield from open_rows(source, warn=warn)
         return
-    values: Any = read_json(path)
+    values: Any = read_json(source)
     if not isinstance(values, list) or not values:
         raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
     for number, value in enumerate(values, 1):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..io.files import display_name
 from ..io.json_text import iter_records, json_type
+from ..io.source import Input
 from ..metric import MetricSet, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
@@ -72,7 +72,7 @@ def parse_rating(text: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
+def read_ratings(path: Input, *, warn: Warn = warn_user) -> list[Rating]:
     """The ratings of one run of MMHal-Bench.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import InputError, InputErrors, check_choice
 from ..io.captions_foreign import captions_of
-from ..io.formats import ForeignCaption, open_source
+from ..io.formats import ForeignCaption, open_layout
 from ..oracle import PresenceOracle
 from ..reward import RewardConfig, RewardResult, SubsentenceReward
 from ..vocabulary import Vocabulary
@@ -212,7 +212,7 @@ def pair_file(
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
-    for each in captions_of(open_source(path)):
+    for each in captions_of(open_layout(path)):
         if each.image_id not in oracle.index:
             if not skip_unknown_images:
                 reason = f"unknown image id '{each.image_id}' (not in {oracle.source})"

@@ -10,8 +10,8 @@ from ..benchmark import SUMMARIES, benchmarks
 from ..errors import InputError, ScapoError
 from ..io.answers import answers_of, read_answers
 from ..io.containers import Warn, warn_user
-from ..io.files import STDIN, display_name
-from ..io.formats import open_source
+from ..io.files import display_name
+from ..io.formats import open_layout
 from ..io.records import Readable
 from ..types import Answer
 
@@ -70,11 +70,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
-    if str(path) == STDIN:
-        return None
+    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it can be read once)."""
     try:
-        source = open_source(path, warn=lambda message: None)
+        source = open_layout(path, warn=lambda message: None)
         if source.format.answer is None:
             return source.format.title
         return looks_like(list(answers_of(source))) or source.format.title

@@ -19,7 +19,7 @@ from ..io.answers import answers_of
 from ..io.containers import Warn
 from ..io.fields import find_image, optional_text
 from ..io.files import STDIN
-from ..io.formats import kind_of, open_source
+from ..io.formats import kind_of, open_layout
 from ..io.json_text import iter_records
 from ..metrics.augmented import AUGMENTED
 from ..metrics.join import Graded
@@ -86,7 +86,7 @@ def answers_in(path: str | Path) -> str | None:
     if str(path) == STDIN:
         return None
     try:
-        source = open_source(path, warn=lambda text: None)
+        source = open_layout(path, warn=lambda text: None)
         if source.format.name == "mmhal-ratings" or (
             source.format.captions is None and {"rating", "question_type"} <= set(source.rows.first)
         ):

@@ -12,7 +12,8 @@ from ..benchmark import SUMMARIES, benchmark
 from ..comparison import compare
 from ..errors import InputError
 from ..io.containers import Warn, warn_user
-from ..io.files import STDIN, input_size
+from ..io.files import STDIN
+from ..io.source import Source
 from ..metrics.facts import facts_run, holds_claims, read_descriptions
 from ..oracle import PresenceOracle, Truth
 from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
@@ -107,7 +108,7 @@ def gather(
         if path in answered:
             continue
         assert labels is not None
-        with progress(names[path], input_size(path)) as advance:
+        with progress(names[path], Source(path).size) as advance:
             evidence = caption_evidence(
                 path,
                 labels,

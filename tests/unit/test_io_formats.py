@@ -20,7 +20,7 @@ from scapo_eval.io.answers import read_answers, unique
 from scapo_eval.io.captions_foreign import read_foreign_captions
 from scapo_eval.io.containers import XLSX_CELL_LIMIT
 from scapo_eval.io.fields import last_user_turn
-from scapo_eval.io.formats import open_source, recognize
+from scapo_eval.io.formats import open_layout, recognize
 from scapo_eval.io.harness_results import handed_over
 from scapo_eval.metrics.faithscore import read_facts
 from scapo_eval.metrics.mmhal import read_ratings
@@ -454,4 +454,4 @@ def test_odd_bytes_are_faults_not_crashes(tmp_path: Path, tail: bytes, head: byt
 
 
 def read_results(path: Path) -> list[str]:
-    return list(handed_over(open_source(path), path).values)
+    return list(handed_over(open_layout(path), path).values)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ...answers import Parser, Said, amber, contains, first_word
 from ...errors import UNFIT, FaultList, InputError, unfit
 from ...ids import canonical_image_id
 from ...io.fields import split_by_import
-from ...io.files import STDIN, display_name, read_bytes
+from ...io.files import display_name
 from ...io.formats import AMBER_DESCRIPTIONS
 from ...io.json_text import iter_records, json_type
 from ...io.records import Readable, Records
+from ...io.source import Source
 from ...reprs import fields_in_short
 from ...types import Answer
 from ...unfinished import without_unfinished
@@ -113,6 +113,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         InputError: the file holds something else, or nothing that can be scored.
     """
     name = display_name(path)
+    path = path if isinstance(path, Records) else Source.of(path)
     found = Responses()
     reader = _Reader(name, data, official, found)
     faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
@@ -142,8 +143,7 @@ def _skip(found: Responses) -> None:
 def _is_empty_list(path: Readable) -> bool:
     if isinstance(path, Records):
         return not path.rows
-    small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
-    return small and b"".join(read_bytes(path).split()) == b"[]"
+    return b"".join(Source.of(path).head[:100].split()) == b"[]"
 
 
 class _Reader:
