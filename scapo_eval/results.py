@@ -13,11 +13,12 @@ import numpy as np
 from .benchmark import metric_set_of
 from .counts import CountTable
 from .errors import UNFIT, InputError, ScapoError, check_choice, short_repr
-from .io.files import STDIN, atomic_write, iter_lines
-from .io.formats import recognize
+from .io.files import STDIN, atomic_write
+from .io.formats import recognize_file
 from .io.harness_results import FINISHED, GENERAL
 from .io.json_text import dump_json, read_json
 from .io.results_check import check_results
+from .io.source import Input, Source
 from .metric import Floats, MetricSet, Sums
 from .reprs import listed, one_line
 from .signature import Signature
@@ -299,17 +300,11 @@ class Results:
             stream.write(dump_json(document) + b"\n")
 
 
-def is_results_file(path: str | Path) -> bool:
-    """Whether a file's first line holds the format's name."""
-    first = next(iter_lines(path), None)
-    return first is not None and RESULTS_FORMAT.encode() in first[1][:200]
-
-
 class NotResults(InputError):
     """A file that is not a results file of this project."""
 
 
-def load_results(path: str | Path, resampling: Resampling | None = None) -> tuple[Run, ...]:
+def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
     """The runs of one results file.
 
     Args:
@@ -320,14 +315,16 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         NotResults: a file of another kind.
         InputError: damaged, or without the counts per image.
     """
+    source = Source.of(path)
+    path = source.name
     try:
-        document = read_json(path)
+        document = read_json(source)
     except InputError:
-        if str(path) == STDIN or not Path(path).is_file():
+        if not source.head:
             raise
         document = None  # JSON Lines, for one
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
-        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
+        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(source)}", path=path)
     if "per_image" not in document and document.get("metric") != FINISHED:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
@@ -345,11 +342,12 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         raise InputError(reason, path=path) from None
 
 
-def _looks_like(path: str | Path) -> str:
+def _looks_like(source: Source) -> str:
     try:
-        return "" if str(path) == STDIN else f" but {recognize(path).title}"
+        known = recognize_file(source)
     except ScapoError:
         return ""
+    return f" but {known.title}" if known else ""
 
 
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling) -> Run:

@@ -13,7 +13,7 @@ from ..benchmark import benchmarks
 from ..errors import InputError
 from ..results import NotResults, Run, load_results, unique_names
 from .emit import emit
-from .files import INPUT, split_name
+from .files import INPUT, source_of, split_name
 from .options import Output, output_options
 
 VERBS = tuple(each.verb for each in benchmarks() if each.several)
@@ -68,18 +68,36 @@ def command(results: tuple[str, ...], output: Output) -> int:
     the verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair
     --truth truth.json
     """
-    runs = [run for argument in results for run in load_runs(*split_name(argument))]
+    runs = _runs_of(results, output)
     if len(runs) < 2:
         raise click.UsageError(
-            "one system is nothing to compare; give several results files, or one with several systems"
+            "one system is nothing to compare; give several results files, or one with several systems; "
+            f"to show it: scapo-eval show {results[0]}"
         )
-    return emit(unique_names([run.redrawn(output.resampling) for run in runs]), output)
+    return emit(runs, output)
+
+
+@click.command("show")
+@click.argument("results", type=INPUT, nargs=-1, required=True)
+@output_options
+def table(results: tuple[str, ...], output: Output) -> int:
+    """Shows results files; several systems are compared with the first.
+
+    RESULTS are results files, written by -o of a scoring verb. Caption files are shown in another way: see
+    scapo-eval show --help.
+    """
+    return emit(_runs_of(results, output), output)
+
+
+def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
+    runs = [run for argument in results for run in load_runs(*split_name(argument))]
+    return unique_names([run.redrawn(output.resampling) for run in runs])
 
 
 def load_runs(name: str | None, path: str) -> tuple[Run, ...]:
     """The runs of one results file, under ``name`` if it holds one; another kind of file is told how to be compared."""
     try:
-        found = load_results(path)
+        found = load_results(source_of(path))
     except NotResults as error:
         hint = f"compare captions or answers with --benchmark NAME ({', '.join(VERBS)})"
         reason = f"{error.reason}; {hint}, or write results files with -o of that verb first"

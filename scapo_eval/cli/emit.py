@@ -12,13 +12,14 @@ from ..comparison import compare
 from ..errors import InputError
 from ..io.json_text import dump_json
 from ..io.source import Input
+from ..metrics.provenance import caption_file
 from ..protocol import Protocol
 from ..render import chosen_metrics, latex, markdown
 from ..results import Results, Run, same_metrics
 from .echo import echo
 from .files import named_files
 from .gates import check_gates
-from .options import Format, Output, caption_file, evidence_file
+from .options import Format, Output, evidence_file
 from .screen import progress
 from .tables import show_table
 from .tsv import tsv

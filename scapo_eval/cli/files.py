@@ -9,7 +9,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from ..errors import ScapoError
 from ..io.files import refuse_replacing
+from ..io.formats import KnownFile, recognize_file
 from ..io.source import STDIN, Source
 from ..results import system_names
 
@@ -74,11 +76,49 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
-    return [(name, source_of(path)) for name, path in found]
+    sources = [(name, source_of(path)) for name, path in found]
+    for _, source in sources:
+        if sum(source is other for _, other in sources) > 1:
+            source.keep()  # where it is given twice, it is read twice
+    return sources
 
 
 def source_of(path: str) -> Source:
     """The input at a path: one for everything that a command does with it."""
     context = click.get_current_context(silent=True)
-    known: dict[str, Source] = {} if context is None else context.meta.setdefault(_SOURCES, {})
+    return Source(path) if context is None else shared_source(path, context)
+
+
+def shared_source(path: str, context: click.Context) -> Source:
+    """As :func:`source_of`, where the command's own context is still to be made."""
+    known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
     return known.setdefault(path, Source(path))
+
+
+def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
+    """The first file among the words of a command line, and what it is; None where that cannot be told.
+
+    Args:
+        words: of the command line.
+        command: whose options they are.
+        context: above the command's own.
+    """
+    if context.resilient_parsing or not (files := files_among(words, command)):
+        return None
+    source = shared_source(files[0], context)
+    try:
+        known = recognize_file(source)
+    except ScapoError:  # who reads it says what is wrong
+        return None
+    return (source, known) if known else None
+
+
+def files_among(words: Sequence[str], command: click.Command) -> list[str]:
+    """The files among the words of a command line: neither options nor what follows those that take a value."""
+    flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
+    found = []
+    for before, word in zip(("", *words), words, strict=False):
+        value = before.startswith("-") and before != STDIN and "=" not in before and before not in flags
+        if not value and (not word.startswith("-") or word == STDIN):
+            found.append(split_name(word)[1])
+    return found

@@ -18,7 +18,7 @@ from ..metrics.join import join
 from ..metrics.questions import read_questions
 from ..types import Answer
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, source_of
 
 
 @click.command("import")
@@ -61,11 +61,12 @@ def command(
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
-    sources = [open_layout(path, warn=warn) for path in files]
+    inputs = [source_of(path) for path in files]
+    sources = [open_layout(path, warn=warn) for path in inputs]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")
-        runs = [handed_over(source, path) for source, path in zip(sources, files, strict=True)]
+        runs = [handed_over(source, path) for source, path in zip(sources, inputs, strict=True)]
         with atomic_write(output) as stream:
             stream.write(dump_json(results_object(runs, name)) + b"\n")
         for source, run in zip(sources, runs, strict=True):

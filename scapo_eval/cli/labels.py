@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..io.json_text import dump_json
 from ..metrics.labels import score_labels
+from ..metrics.provenance import caption_file
 from ..oracle import PresenceOracle
 from ..render import number
 from ..scoring import ScoringOptions
@@ -19,7 +20,7 @@ from ..vocabulary import Vocabulary
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files
-from .options import Format, caption_file, format_options, scoring_options
+from .options import Format, format_options, scoring_options
 from .screen import Screen, progress
 from .tables import aligned, folded
 

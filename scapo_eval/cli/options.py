@@ -10,10 +10,8 @@ from typing import Any, Literal, TypeVar, get_args
 import click
 
 from ..claims import CLAIMS
-from ..errors import InputError, ScapoError
 from ..io.files import atomic_write
 from ..io.json_text import dump_json
-from ..io.source import Source
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
@@ -224,34 +222,3 @@ def with_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-@contextmanager
-def caption_file(path: Source) -> Iterator[None]:
-    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
-    try:
-        yield
-    except ScapoError as error:
-        if found := _no_captions(path):
-            raise InputError(found, path=path.name) from error
-        raise
-
-
-def _no_captions(path: Source) -> str | None:
-    from ..io.formats import kind_of, open_layout
-    from ..metrics.provenance import file_looks_like
-
-    try:
-        source = open_layout(path, warn=lambda _: None)
-    except ScapoError:
-        return None
-    if kind_of(source) == "captions":
-        return None
-    layout = source.format
-    looks = file_looks_like(path) or ""
-    reason = f"no captions (image_id, caption) but {layout.title}"
-    if "(scapo-eval" in looks and not looks.startswith("captions"):
-        return f"{reason}; they look like {looks}"
-    if layout.captions:
-        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
-    return f"{reason}; {layout.use}" if layout.use else reason

@@ -18,17 +18,35 @@ from ..io.files import display_name
 from ..io.json_text import dump_json
 from ..io.source import Input
 from ..metrics.capscore import CaptionScorer, worst_captions
+from ..metrics.provenance import caption_file
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
 from ..vocabulary import Vocabulary
-from .files import INPUT, named_files
+from .common import add_common_options
+from .files import INPUT, first_file, named_files
 from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 
 
-@click.command("show")
+class Show(click.Command):
+    """Becomes the table of results files where the first file is one."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of this verb, or of :data:`~scapo_eval.cli.compare.table`."""
+        first = None if parent is None else first_file(args, self, parent)
+        if first is not None and first[1].kind.name == "results":
+            from .compare import table
+
+            add_common_options(table)
+            return table.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command("show", cls=Show)
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option("--image", metavar="ID", help="One image, in any spelling of its id, in place of the worst captions.")
 @click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="How many captions of each file.")
@@ -53,7 +71,7 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Shows what was matched in captions, and what was missed.
+    """Shows what was matched in captions, and what was missed; of results files, their table.
 
     With --image ID the captions of one image; without it the worst of every file: most hallucinated labels first,
     then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown to the truth, ~ an ignore phrase.
@@ -88,7 +106,8 @@ def _of_image(
     found = False
     named = named_files(captions)
     for name, path in named:
-        mine = _captions_of(path, wanted)
+        with caption_file(path):
+            mine = _captions_of(path, wanted)
         if not mine.captions:
             continue
         if oracle is None and any(objects is None for objects in mine.objects):
@@ -110,8 +129,9 @@ def _worst_of(
     captions: Sequence[str], worst: int, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
 ) -> Iterator[Shown]:
     for name, path in named_files(captions):
-        for record, scorer in worst_captions(path, labels, oracle, options, worst):
-            yield name, record, scorer
+        with caption_file(path):
+            found = worst_captions(path, labels, oracle, options, worst)
+        yield from ((name, record, scorer) for record, scorer in found)
 
 
 def _captions_of(path: Input, image: str) -> Captions:

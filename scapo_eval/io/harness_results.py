@@ -20,6 +20,7 @@ from .containers import Rows
 from .fields import Record, optional_text
 from .files import read_bytes
 from .formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Recognized, wrong_kind
+from .source import Input
 
 FINISHED = "handed-over"
 """Name of the metric set of finished values."""
@@ -105,7 +106,7 @@ def is_results(source: Recognized) -> bool:
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
-def handed_over(source: Recognized, path: str | Path) -> HandedOver:
+def handed_over(source: Recognized, path: Input) -> HandedOver:
     """The values of an opened file.
 
     Raises:
@@ -119,7 +120,7 @@ def handed_over(source: Recognized, path: str | Path) -> HandedOver:
         raise wrong_kind(source, "finished values")
     if not run.values:
         raise InputError(f"recognized as {source.format.title}, but without any number", path=run.path)
-    run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
+    run.details["file"] = digest([read_bytes(path)])
     return run
 
 

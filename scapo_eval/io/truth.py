@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import FaultList, InputError
+from ..errors import FaultList, InputError, ScapoError
 from .files import read_bytes
+from .formats import recognize_file
 from .json_text import iter_records
 from .parquet import refuse_feather
 from .records import Readable, Records
@@ -31,6 +32,29 @@ def read_truth(path: Readable) -> TruthColumns:
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
     file = Source.of(path)
+    try:
+        return _read(file)
+    except ScapoError as error:
+        if found := _no_truth(file):
+            raise InputError(found, path=file.name) from error
+        raise
+
+
+_NO_TRUTH = ("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results")
+
+
+def _no_truth(file: Source) -> str | None:
+    """What a file is that is taken for a truth, such as the captions where the two are swapped."""
+    try:
+        known = recognize_file(file)
+    except ScapoError:
+        return None
+    if known is None or known.kind.name not in _NO_TRUTH or (known.layout and "objects" in known.layout.rows.first):
+        return None
+    return f"not a valid truth: recognized as {known.title}{known.kind.advice(file)}"
+
+
+def _read(file: Source) -> TruthColumns:
     source, head = file.name, file.head.lstrip()
     if head[:4] == ZIP:
         with file.file() as stream:

@@ -24,7 +24,7 @@ from ..errors import UNFIT, FaultList, InputError, unfit
 from ..ids import canonical_image_id
 from ..io.containers import Row, Warn, open_rows, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
-from ..io.files import STDIN, display_name
+from ..io.files import display_name
 from ..io.json_text import json_type, read_json
 from ..io.source import Input
 from ..metric import Floats, Formula, MetricSet, Sums, divide, ratio
@@ -205,16 +205,6 @@ def _share(value: Fraction) -> int:
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------
-
-
-def holds_claims(path: str | Path) -> bool:
-    """Whether a file's first record holds claims with verdicts, of this project or of DeCapBench."""
-    if str(path) == STDIN:
-        return False
-    if Path(path).is_dir():
-        return any(Path(path).glob("*.json")) and "eval_details" in next(_folder(path))[1]
-    first = open_rows(path, warn=lambda text: None).first
-    return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
 
 
 def read_descriptions(path: Input, *, warn: Warn = warn_user) -> list[Description]:

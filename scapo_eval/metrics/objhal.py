@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..errors import FaultList, InputError, ScapoError
+from ..errors import FaultList, InputError
 from ..io.captions import Captions, ParsedBlock, caption_blocks, captions_of
 from ..io.containers import OnError, Warn, open_rows
-from ..io.files import STDIN, display_name
+from ..io.files import display_name
+from ..io.formats import recognize_file
 from ..io.json_text import iter_records, json_type
-from ..io.records import Readable
+from ..io.kinds import KINDS
+from ..io.records import Readable, Records
+from ..io.source import Source as InputSource
 from ..metric import MetricSet, ratio
 from ..oracle import PresenceOracle, Truth
 from ..reprs import fields_in_short
@@ -140,16 +143,6 @@ class Judged:
     __repr__ = fields_in_short
 
 
-def holds_lists(path: Readable) -> bool:
-    """Whether a file's first record has a judge's list (``extracted``)."""
-    if str(path) == STDIN:
-        return False
-    try:
-        return "extracted" in open_rows(path, warn=lambda text: None).first
-    except ScapoError:  # the readers of captions say it better
-        return False
-
-
 def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
     """What ``scapo-eval judge objhal`` wrote.
 
@@ -198,6 +191,11 @@ def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) 
     return Judged(captions, lists, judge, prompt, unread, unfinished)
 
 
+def _holds_lists(path: Readable) -> bool:
+    known = recognize_file(path)
+    return known is not None and known.kind is KINDS["object lists"]
+
+
 def score_objhal(
     path: Readable,
     profile: Profile,
@@ -227,10 +225,11 @@ def score_objhal(
         InputErrors, InputError: faults by file and line.
     """
     options = options or ScoringOptions()
+    path = path if isinstance(path, Records) else InputSource.of(path)
     damage: list[str] = []
     skipped: list[InputError] = []
     judged: Judged | None = None
-    if source == "judge" or (source == "auto" and holds_lists(path)):
+    if source == "judge" or (source == "auto" and _holds_lists(path)):
         if options.drop_unfinished:
             raise InputError("the judge has read the captions already; give --drop-unfinished to judge objhal")
         judged = read_judged(path, warn=damage.append, on_error=skipped.append if options.skip_bad else None)

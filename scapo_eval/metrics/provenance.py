@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..benchmark import SUMMARIES, benchmarks
 from ..errors import InputError, ScapoError
 from ..io.answers import answers_of, read_answers
 from ..io.containers import Warn, warn_user
 from ..io.files import display_name
-from ..io.formats import open_layout
+from ..io.formats import kind_of, open_layout, recognize_file
 from ..io.records import Readable
+from ..io.source import Source
 from ..types import Answer
 
 
@@ -78,6 +80,33 @@ def file_looks_like(path: Readable) -> str | None:
         return looks_like(list(answers_of(source))) or source.format.title
     except ScapoError:
         return None
+
+
+@contextmanager
+def caption_file(path: Source) -> Iterator[None]:
+    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    try:
+        yield
+    except ScapoError as error:
+        if found := _no_captions(path):
+            raise InputError(found, path=path.name) from error
+        raise
+
+
+def _no_captions(path: Source) -> str | None:
+    try:
+        known = recognize_file(path)
+    except ScapoError:
+        return None
+    if known is None or "score" in known.kind.verbs or (known.layout and kind_of(known.layout) == "captions"):
+        return None
+    looks = file_looks_like(path) or ""
+    reason = f"no captions (image_id, caption) but {known.title}"
+    if "(scapo-eval" in looks and not looks.startswith("captions"):
+        return f"{reason}; they look like {looks}"
+    if known.layout and known.layout.format.captions:
+        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+    return reason + known.kind.advice(path)
 
 
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:

@@ -22,6 +22,7 @@ from ..counts import CountBuilder, CountTable
 from ..errors import InputError, short_repr
 from ..ids import canonical_image_id
 from ..io.json_text import iter_records
+from ..io.source import Input
 from ..matcher import AliasMatcher
 from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..metrics.density import density_counts, density_metrics
@@ -207,7 +208,7 @@ class Report:
 
 
 def caption_evidence(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     *,
