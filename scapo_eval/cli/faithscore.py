@@ -7,7 +7,7 @@ import click
 from ..metrics.faithscore import Facts, faithscore_run, read_facts, settings_of
 from ..results import system_names
 from .emit import emit
-from .files import INPUT, split_name
+from .files import INPUT, source_of, split_name
 from .options import Output, output_options
 
 
@@ -28,7 +28,7 @@ def command(facts: tuple[str, ...], output: Output) -> int:
         run = runs.setdefault(system or stem, [])
         if run and not setting:
             raise click.UsageError(f"'{system}' has several files: name the setting of each, {system}/SETTING={path}")
-        run.extend(read_facts(path, setting=setting, warn=output.warn))
+        run.extend(read_facts(source_of(path), setting=setting, warn=output.warn))
     settings = settings_of(runs.values())
     return emit([faithscore_run(name, run, settings, output.resampling) for name, run in runs.items()], output)
 

@@ -109,7 +109,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
-        """What the first file, which nothing was said about, is for: the default verb, unless another takes it as is."""
+        """The verb for files that are given without one: the default verb, unless another takes the first as it is."""
         from .files import first_file
 
         score = self.get_command(ctx, DEFAULT_VERB)

@@ -134,25 +134,27 @@ def image_ids(source: str) -> frozenset[str]:
     from ..oracle import PresenceOracle
 
     if Path(source).is_file() and Path(source).suffix.lower() not in IMAGE_SUFFIXES:
+        file = Source(source)
         try:
-            return frozenset(PresenceOracle.load(source).image_ids)
+            return frozenset(PresenceOracle.load(file).image_ids)
         except (InputError, InputErrors):
             pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
-        if not _is_list(Path(source)):
-            return frozenset(_of_table(source))
-    found = frozenset(picture.image_id for picture in _of_source(source, None))
+        pictures = _of_list(file, None) if _is_list(Path(source)) else None
+        found = frozenset(_of_table(file) if pictures is None else (picture.image_id for picture in pictures))
+    else:
+        found = frozenset(picture.image_id for picture in _of_source(source, None))
     if not found:
         raise InputError("images not found", path=source)
     return found
 
 
-def _of_table(source: str) -> Iterator[str]:
+def _of_table(source: Source) -> Iterator[str]:
     """Image ids of captions or answers in parquet, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)
         except ValueError as error:
-            raise InputError(str(error), path=source, line=line) from None
+            raise InputError(str(error), path=source.name, line=line) from None
 
 
 def _is_list(path: Path) -> bool:
@@ -164,7 +166,7 @@ def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
     if path.is_dir():
         yield from (_image_file(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
     elif path.is_file() and _is_list(path):
-        yield from _of_list(source, ImageFolder(root) if root else None)
+        yield from _of_list(Source(source), ImageFolder(root) if root else None)
     elif path.is_file():
         yield _image_file(path.name, source)
     elif glob.has_magic(source):
@@ -180,11 +182,12 @@ def _image_file(name: str, path: str) -> ImageFile:
         raise InputError(f"its name {error}", path=path) from None
 
 
-def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
+def _of_list(file: Source, folder: ImageFolder | None) -> Iterator[ImageFile]:
+    source = file.path
+
     def locate(name: str) -> str:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
-    file = Source(source)
     if (images := _coco_images(file)) is not None:
         for number, entry in enumerate(images, 1):
             try:

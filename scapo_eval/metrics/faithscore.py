@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import lcm
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..io.containers import Warn, warn_user
 from ..io.fields import Record, find_image, id_in, optional_text
 from ..io.files import display_name
 from ..io.json_text import json_type
+from ..io.source import Input
 from ..metric import Formula, MetricSet, divide, ratio
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
@@ -64,7 +64,7 @@ MAX_COUNT = 10**6
 """Facts of one answer; more of them are not a count."""
 
 
-def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
+def read_facts(path: Input, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
     """The verified facts of one run.
 
     Args:
