@@ -9,11 +9,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..errors import ScapoError
-from ..io.files import refuse_replacing
-from ..io.formats import KnownFile, recognize_file
-from ..io.source import STDIN, Source
-from ..results import system_names
+from ..base.errors import ScapoError
+from ..files.files import refuse_replacing
+from ..files.source import STDIN, Source
+from ..readers.formats import KnownFile, recognize_file
+from ..results.results import system_names
 
 _INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
 

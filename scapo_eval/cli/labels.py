@@ -9,14 +9,14 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..io.json_text import dump_json
-from ..metrics.labels import score_labels
-from ..metrics.provenance import caption_file
-from ..oracle import PresenceOracle
-from ..render import number
-from ..scoring import ScoringOptions
-from ..text import guarded
-from ..vocabulary import Vocabulary
+from ..base.text import guarded
+from ..benchmarks.labels import score_labels
+from ..benchmarks.provenance import caption_file
+from ..benchmarks.scoring import ScoringOptions
+from ..files.json_text import dump_json
+from ..matching.vocabulary import Vocabulary
+from ..results.render import number
+from ..truths.oracle import PresenceOracle
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files

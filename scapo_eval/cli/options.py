@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..claims import CLAIMS
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..results import Resampling
-from ..scoring import ScoringOptions
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
+from ..matching.uses import CLAIMS
+from ..results.results import Resampling
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InputError, ScapoError
-from ..io.captions import is_own_parquet
-from ..io.formats import open_layout
-from ..io.parquet import open_parquet
-from ..io.source import Source, file_system, is_remote
-from ..results import system_names
+from ..base.errors import InputError, ScapoError
+from ..files.parquet import open_parquet
+from ..files.source import Source, file_system, is_remote
+from ..readers.captions import is_own_parquet
+from ..readers.formats import open_layout
+from ..results.results import system_names
 from .batch import WHOLE_FILE
 
 _THREADS = 16

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UNFIT, InputError, InputErrors, short_repr, unfit
-from ..ids import canonical_image_id
-from ..io.containers import open_rows
-from ..io.fields import find_image, image_id_in
-from ..io.json_text import iter_records, read_json
-from ..io.source import Source
+from ..base.errors import UNFIT, InputError, InputErrors, short_repr, unfit
+from ..base.ids import canonical_image_id
+from ..files.containers import open_rows
+from ..files.fields import find_image, image_id_in
+from ..files.json_text import iter_records, read_json
+from ..files.source import Source
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
@@ -131,7 +131,7 @@ def image_ids(source: str) -> frozenset[str]:
     Raises:
         InputError: it is not found, or names no image.
     """
-    from ..oracle import PresenceOracle
+    from ..truths.oracle import PresenceOracle
 
     if Path(source).is_file() and Path(source).suffix.lower() not in IMAGE_SUFFIXES:
         file = Source(source)

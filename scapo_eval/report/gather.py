@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 
-from ..benchmark import SUMMARIES, benchmark
-from ..comparison import compare
-from ..errors import InputError
-from ..io.containers import Warn, warn_user
-from ..io.formats import recognize_file
-from ..io.source import Input, Source
-from ..metrics.facts import facts_run, read_descriptions
-from ..metrics.provenance import caption_file
-from ..oracle import PresenceOracle, Truth
-from ..results import Resampling, Run, load_results, system_names, unique_names
-from ..scoring import ScoringOptions
-from ..vocabulary import Vocabulary
+from ..base.errors import InputError
+from ..benchmarks.facts import facts_run, read_descriptions
+from ..benchmarks.provenance import caption_file
+from ..benchmarks.scoring import ScoringOptions
+from ..files.containers import Warn, warn_user
+from ..files.source import Input, Source
+from ..matching.vocabulary import Vocabulary
+from ..readers.formats import recognize_file
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.comparison import compare
+from ..results.results import Resampling, Run, load_results, system_names, unique_names
+from ..truths.oracle import PresenceOracle, Truth
 from .answers import answers_in, read_answer_evidence
 from .data import METRICS_FILE, CaptionEvidence, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
 

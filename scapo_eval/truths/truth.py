@@ -1,0 +1,86 @@
+"""Truth files of every format, recognized by content when they are read and by name when they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..base.errors import FaultList, InputError, ScapoError
+from ..files.files import read_bytes
+from ..files.json_text import iter_records
+from ..files.parquet import refuse_feather
+from ..files.records import Readable, Records
+from ..files.source import Source
+from ..readers.formats import recognize_file
+from .truth_coco import is_coco, read_coco
+from .truth_columns import TruthColumns
+from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
+from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
+from .truth_table import read_table_truth
+from .truth_visual_genome import is_visual_genome, read_visual_genome
+
+ZIP = b"PK\x03\x04"
+_WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
+
+
+def read_truth(path: Readable) -> TruthColumns:
+    """Reads a truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+
+    Raises:
+        InputError: the file is not a valid truth, with the reason; InputErrors: faults by line.
+    """
+    if isinstance(path, Records):
+        faults = FaultList()
+        return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
+    file = Source.of(path)
+    try:
+        return _read(file)
+    except ScapoError as error:
+        if found := _no_truth(file):
+            raise InputError(found, path=file.name) from error
+        raise
+
+
+_NO_TRUTH = ("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results")
+
+
+def _no_truth(file: Source) -> str | None:
+    """What a file is that is taken for a truth, such as the captions where the two are swapped."""
+    try:
+        known = recognize_file(file)
+    except ScapoError:
+        return None
+    if known is None or known.kind.name not in _NO_TRUTH or (known.layout and "objects" in known.layout.rows.first):
+        return None
+    return f"not a valid truth: recognized as {known.title}{known.kind.advice(file)}"
+
+
+def _read(file: Source) -> TruthColumns:
+    source, head = file.name, file.head.lstrip()
+    if head[:4] == ZIP:
+        with file.file() as stream:
+            return read_npz(stream, source)
+    data = read_bytes(file)
+    if not head and not data.strip():
+        raise InputError("the file is empty", path=source)
+    refuse_feather(data, source)
+    if data[:4] == b"PAR1":
+        return read_parquet(data, source)
+    first_line = head.partition(b"\n")[0]
+    if head[:1] not in (b"{", b"[") and (b"," in first_line or b"\t" in first_line):
+        return read_table_truth(data, source)
+    if is_visual_genome(data):
+        return read_visual_genome(data, source)
+    return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+
+
+def write_truth(truth: TruthColumns, path: str | Path) -> None:
+    """Writes a truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, by the ending of the name.
+
+    Raises:
+        InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
+    """
+    name = str(path).removesuffix(".gz").removesuffix(".zst")
+    writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)
+    if writer is None:
+        raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
+    writer(truth, path)
