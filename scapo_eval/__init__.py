@@ -9,35 +9,38 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .base import moved
 from .base.version import __version__
 
+moved.install()
+
 _HOME = {
-    "AliasMatcher": "matcher",
-    "CaptionScores": "metrics.capscore",
-    "InputError": "errors",
-    "InputErrors": "errors",
-    "Mention": "types",
-    "MissingExtra": "errors",
-    "PresenceOracle": "oracle",
-    "Protocol": "protocol",
-    "Results": "results",
-    "RewardConfig": "reward",
-    "RewardResult": "reward",
-    "Run": "results",
-    "ScapoError": "errors",
-    "Subsentence": "types",
-    "SubsentenceReward": "reward",
-    "Vocabulary": "vocabulary",
+    "AliasMatcher": "matching.matcher",
+    "CaptionScores": "benchmarks.capscore",
+    "InputError": "base.errors",
+    "InputErrors": "base.errors",
+    "Mention": "base.types",
+    "MissingExtra": "base.errors",
+    "PresenceOracle": "truths.oracle",
+    "Protocol": "benchmarks.protocol",
+    "Results": "results.results",
+    "RewardConfig": "rewarding.reward",
+    "RewardResult": "rewarding.reward",
+    "Run": "results.results",
+    "ScapoError": "base.errors",
+    "Subsentence": "base.types",
+    "SubsentenceReward": "rewarding.reward",
+    "Vocabulary": "matching.vocabulary",
     "amber": "api",
-    "cap_score": "metrics.capscore",
+    "cap_score": "benchmarks.capscore",
     "chair": "api",
     "compare": "api",
-    "load_results": "results",
+    "load_results": "results.results",
     "phd": "api",
     "pope": "api",
     "score": "api",
-    "score_captions": "metrics.capscore",
-    "split_subsentences": "segment",
+    "score_captions": "benchmarks.capscore",
+    "split_subsentences": "segmenting.segment",
     "yesno": "api",
 }
 

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.errors import FaultList, InputError, InputErrors
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
+from ..base.verdicts import Verdict
 from ..files.files import display_name
 from ..files.records import Readable, Records
 from ..files.source import Input, Source
@@ -28,7 +30,7 @@ from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..truths.oracle import PresenceOracle, Truth
 from .scoring import (
@@ -58,8 +60,6 @@ known labels; of these hallucinated; 1 if there is one; claimed labels whose cel
 
 INLINE = "inline objects"
 """Source name of the truth that captions carry in ``objects``."""
-
-VERDICTS = {1: "supported", 0: "hallucinated", -1: "unknown"}
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
@@ -213,7 +213,7 @@ class CaptionScorer(Scorer):
                 **block.captions.place(k),
                 "caption": block.captions.captions[k],
                 "mentions": [
-                    {"start": start, "end": end, "label": labels[label], "verdict": VERDICTS[int(states[label])]}
+                    {"start": start, "end": end, "label": labels[label], "verdict": Verdict(int(states[label])).word}
                     for start, end, label in spans
                 ],
                 "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..base.errors import FaultList, InputError
+from ..base.hashes import digest
 from ..files.containers import Row, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
 from ..files.source import Input, Source
-from ..results.signature import digest
 from .provenance import file_looks_like
 
 

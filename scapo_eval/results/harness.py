@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..base.version import RESULTS_FORMAT
 from ..files.containers import Rows
 from ..files.fields import Record, optional_text
 from ..files.files import read_bytes
 from ..files.source import Input
 from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Recognized, wrong_kind
-from .signature import Signature, digest
+from .signature import Signature
 
 FINISHED = "handed-over"
 """Name of the metric set of finished values."""
