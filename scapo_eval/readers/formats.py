@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from ..base.errors import InputError
@@ -668,8 +669,7 @@ def recognize_file(path: Readable) -> KnownFile | None:
     if isinstance(path, Records):
         return _recognized(open_rows(path, warn=lambda message: None))
     if os.path.isdir(path):
-        kind = kind_of_folder(path)
-        return None if kind is None else KnownFile(kind, kind.name)
+        return _recognized_folder(path)
     source = Source.of(path)
     if source.head[:4] == b"PK\x03\x04" and b".npy" in source.head[:200]:  # NumPy's archive
         return _KNOWN["truth"]
@@ -677,6 +677,14 @@ def recognize_file(path: Readable) -> KnownFile | None:
         return _recognized(open_rows(source, warn=lambda message: None))
     except InputError:
         return _KNOWN["vocabulary"] if _VOCABULARY.search(source.head) else None
+
+
+def _recognized_folder(path: str | os.PathLike[str]) -> KnownFile | None:
+    if (kind := kind_of_folder(path)) is not None:
+        return KnownFile(kind, kind.name)
+    first = min(Path(path).glob("*.json"), default=None)
+    known = None if first is None else recognize_file(first)
+    return known if known is _KNOWN["claims"] else None  # DeCapBench writes a file per description
 
 
 def _recognized(rows: Rows) -> KnownFile | None:

@@ -16,7 +16,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.containers import Warn, warn_user
 from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
-from ..readers.formats import recognize_file
+from ..readers.formats import KnownFile, recognize_file
 from ..results.benchmark import SUMMARIES, benchmark
 from ..results.comparison import compare
 from ..results.results import Resampling, Run, load_results, system_names, unique_names
@@ -79,13 +79,11 @@ def gather(
         InputError, InputErrors: as the readers do.
     """
     sources = [Source.of(path) for path in inputs]
-    folders = [source for source in sources if os.path.isdir(source)]
-    for folder in folders:
-        if not os.path.isfile(os.path.join(folder, METRICS_FILE)):
-            raise InputError(f"not a training run's folder: {METRICS_FILE} not found in it", path=folder.path)
+    recognized = {source: recognize_file(source) for source in sources}
+    folders = [source for source in sources if _is_training_run(source, recognized[source])]
     files = [source for source in sources if source not in folders]
     names = [settings.names.get(name, name) for name in system_names([file.path for file in files])] if files else []
-    known = [recognize_file(file) for file in files]
+    known = [recognized[file] for file in files]
     answered = [answers_in(file, each) if each else None for file, each in zip(files, known, strict=True)]
     judging = _Judging(settings)
     runs: list[Run] = []
@@ -130,6 +128,17 @@ def gather(
         vocabulary=judging.vocabulary if judged else None,
         truth=judging.truth if judged else None,
     )
+
+
+def _is_training_run(source: Source, known: KnownFile | None) -> bool:
+    """Whether an input is the folder of one; other folders are refused, unless the readers of files take them."""
+    if not os.path.isdir(source):
+        return False
+    name = known.kind.name if known else ""
+    if name not in ("a training run", "claims"):
+        is_ = f"it is {name}" if name else f"{METRICS_FILE} not found in it"
+        raise InputError(f"not a training run's folder: {is_}{known.kind.advice(source) if known else ''}", path=source)
+    return name == "a training run"
 
 
 @dataclass

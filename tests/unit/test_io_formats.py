@@ -112,7 +112,9 @@ def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
-    with pytest.raises(InputError, match=r"holds no captions; they are truth: pass them with --questions"):
+    with pytest.raises(
+        InputError, match=r"holds no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
+    ):
         list(read_foreign_captions(questions))
 
 
