@@ -367,6 +367,7 @@ class _Piped:
         self._stream, self._name = stream, name
         self._place = _place_of(stream) if lasts else None
         if self._place is not None and self._place in _BEGUN:
+            self._end()
             raise InputError("is a pipe that was read already, and can be read only once", path=name)
         self._read = getattr(stream, "read1", stream.read)
         self._kept = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the source)
@@ -396,6 +397,9 @@ class _Piped:
         self._kept.close()
         if self._n_read and self._place is not None:
             _BEGUN.add(self._place)
+        self._end()
+
+    def _end(self) -> None:
         if self._name != display_name(STDIN):
             self._stream.close()
 

@@ -50,7 +50,10 @@ RECORDS: dict[str, Written] = {
         {"id": str(k), "image_id": k, "claims": [f"Claim {k}, {'long ' * 30}"], "verified": [k % 2], "descriptive": [1]}
         for k in range(N)
     ],
-    "lists": [{**row, "extracted": [LABELS[k % 4]], "judge_model": "j"} for k, row in enumerate(captions_of("lists"))],
+    "lists": [
+        {**row, "caption": f"{k}: {row['caption']}", "extracted": [LABELS[k % 4]], "judge_model": "j"}
+        for k, row in enumerate(captions_of("lists"))
+    ],
     "ratings": [
         {"id": f"mmhal/{k}", "image": f"{k}.jpg", "question": "Why?", "question_type": ("adversarial", "other")[k % 2],
          "gt_answer": "so", "model_answer": "so", "rating": k % 7, "judge_text": f"Rating: {k % 7}, {'for ' * 40}"}
