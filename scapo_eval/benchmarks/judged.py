@@ -10,7 +10,8 @@ from ..base.hashes import digest
 from ..files.containers import Row, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
-from ..files.source import Input, Source
+from ..files.records import Readable, Records
+from ..files.source import Source
 from .provenance import file_looks_like
 
 
@@ -21,7 +22,7 @@ def digest_of(images: Iterable[str | None]) -> str:
     return digest(known) if len(known) == len(named) else "none"
 
 
-def raise_faults(path: Input, faults: FaultList, wanted: str, *, nothing: bool) -> None:
+def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: bool) -> None:
     """Raises what was found; once, where no record at all is of the wanted kind."""
     if nothing and faults.total > 1:
         first = faults.errors[0]
@@ -31,8 +32,11 @@ def raise_faults(path: Input, faults: FaultList, wanted: str, *, nothing: bool) 
     faults.raise_if_any()
 
 
-def judged_records(path: Input, key: str, warn: Warn) -> Iterator[Row]:
+def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[Row]:
     """Records of any container; the elements of an array that are no objects stand under ``key``."""
+    if isinstance(path, Records):
+        yield from open_rows(path, warn=warn)
+        return
     source = Source.of(path)
     if source.head.lstrip()[:1] != b"[":
         yield from open_rows(source, warn=warn)

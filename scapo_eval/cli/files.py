@@ -69,14 +69,19 @@ def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
     Raises:
         click.UsageError: two systems have one name.
     """
-    split = [split_name(argument) for argument in arguments]
-    short = iter(system_names([path for name, path in split if name is None]))
-    found = [(name if name is not None else next(short), path) for name, path in split]
+    given = sources_given(arguments)
+    short = iter(system_names([source.path for name, source in given if name is None]))
+    found = [(name if name is not None else next(short), source) for name, source in given]
     names = [name for name, _ in found]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
-    sources = [(name, source_of(path)) for name, path in found]
+    return found
+
+
+def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
+    """Name, where one is given, and input of each argument."""
+    sources = [(name, source_of(path)) for name, path in map(split_name, arguments)]
     for _, source in sources:
         if sum(source is other for _, other in sources) > 1:
             source.keep()  # where it is given twice, it is read twice

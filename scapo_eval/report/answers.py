@@ -25,7 +25,7 @@ from ..files.source import Input, Source
 from ..readers.answers import answers_of
 from ..readers.formats import KnownFile, open_layout
 from ..readers.parsers import parser
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import benchmark, find_benchmark
 from ..results.results import Resampling, Run
 
 PARSER = "default"
@@ -98,7 +98,7 @@ def answers_in(path: Input, known: KnownFile) -> str | None:
     if first.label is None:
         return None
     name = benchmark_of(first) or ""
-    return name if name in SUMMARIES and isinstance(benchmark(name), YesNoBenchmark) else "yesno"
+    return name if isinstance(find_benchmark(name), YesNoBenchmark) else "yesno"
 
 
 def read_answer_evidence(

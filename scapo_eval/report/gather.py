@@ -17,7 +17,7 @@ from ..files.containers import Warn, warn_user
 from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
 from ..readers.formats import KnownFile, recognize_file
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.results import Resampling, Run, load_results, system_names, unique_names
 from ..truths.oracle import PresenceOracle, Truth
@@ -191,8 +191,8 @@ def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:
     """Whether the benchmark sets readings of one file side by side, as density does with annotations."""
-    name = runs[0].metric_set.name
-    return name in SUMMARIES and not benchmark(name).several
+    record = find_benchmark(runs[0].metric_set.name)
+    return record is not None and not record.several
 
 
 def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:
