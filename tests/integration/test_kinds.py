@@ -186,3 +186,9 @@ def test_folders(folder: Path, run: Run) -> None:
     )
     (folder / "empty").mkdir()
     assert recognize_file(folder / "empty") is None
+
+
+def test_the_table_of_the_documentation_is_that_of_the_program() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    written = re.findall(r"^\| [^|]+ \| `(scapo-eval [^`]+)`", page, re.MULTILINE)
+    assert written == [kind.command for kind in KINDS.values() if kind.command]
