@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.reprs import fields_in_short
-from ..base.verdicts import Verdict
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
 from ..readers.captions import Captions, caption_blocks
-from ..rewarding.reward import FORMER_WORDS, SubsentenceReward
+from ..rewarding.reward import FILE_WORDS, SubsentenceReward
 from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 
@@ -58,14 +57,14 @@ class RewardScorer(Scorer):
                 "covered": result.covered,
                 "unknown": result.unknown,
                 "parts": [
-                    {**part._asdict(), "text": text[part.start : part.end], "claims": _words(verdicts)}
+                    {
+                        **part._asdict(),
+                        "text": text[part.start : part.end],
+                        "claims": {label: FILE_WORDS[verdict] for label, verdict in verdicts.items()},
+                    }
                     for part, verdicts in zip(result.parts, result.verdicts, strict=True)
                 ],
             }
-
-
-def _words(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
-    return {label: FORMER_WORDS[verdict] for label, verdict in verdicts.items()}
 
 
 def reward_file(

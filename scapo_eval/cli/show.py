@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -21,13 +22,47 @@ from ..files.source import Input
 from ..matching.uses import CLAIMS, Claims
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
+from ..results.results import Run, load_results, unique_names
 from ..truths.oracle import PresenceOracle, Truth
 from .common import add_common_options
-from .files import INPUT, first_file, named_files
+from .emit import emit
+from .files import INPUT, first_file, named_files, source_of, split_name
+from .options import Output, output_options
 from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
 MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
+
+
+@click.command("show")
+@click.argument("results", type=INPUT, nargs=-1, required=True)
+@output_options
+def table(results: tuple[str, ...], output: Output) -> int:
+    """Shows results files; several systems are compared with the first.
+
+    RESULTS are results files, written by -o of a scoring verb. Caption files are shown in another way: see
+    scapo-eval show --help.
+    """
+    return emit(runs_of(results, output), output)
+
+
+def runs_of(results: Sequence[str], output: Output) -> list[Run]:
+    """The runs of results files, under the names given to them.
+
+    Raises:
+        NotResults: a file of another kind.
+    """
+    runs = [run for argument in results for run in _load_runs(*split_name(argument))]
+    return unique_names([run.redrawn(output.resampling) for run in runs])
+
+
+def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
+    found = load_results(source_of(path))
+    if name is None:
+        return found
+    if len(found) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
+    return (replace(found[0], name=name),)
 
 
 class Show(click.Command):
@@ -36,11 +71,9 @@ class Show(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of this verb, or of :data:`~scapo_eval.cli.compare.table`."""
+        """The context of this verb, or of :data:`table`."""
         first = None if parent is None else first_file(args, self, parent)
         if first is not None and first[1].kind.name == "results":
-            from .compare import table
-
             add_common_options(table)
             return table.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
