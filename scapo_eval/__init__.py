@@ -9,35 +9,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .base.version import __version__
 
 _HOME = {
-    "AliasMatcher": "matcher",
-    "CaptionScores": "metrics.capscore",
-    "InputError": "errors",
-    "InputErrors": "errors",
-    "Mention": "types",
-    "MissingExtra": "errors",
-    "PresenceOracle": "oracle",
-    "Protocol": "protocol",
-    "Results": "results",
-    "RewardConfig": "reward",
-    "RewardResult": "reward",
-    "Run": "results",
-    "ScapoError": "errors",
-    "Subsentence": "types",
-    "SubsentenceReward": "reward",
-    "Vocabulary": "vocabulary",
+    "AliasMatcher": "matching.matcher",
+    "CaptionScores": "benchmarks.capscore",
+    "InputError": "base.errors",
+    "InputErrors": "base.errors",
+    "Mention": "base.types",
+    "MissingExtra": "base.errors",
+    "PresenceOracle": "truths.oracle",
+    "Protocol": "benchmarks.protocol",
+    "Results": "results.results",
+    "RewardConfig": "rewarding.reward",
+    "RewardResult": "rewarding.reward",
+    "Run": "results.results",
+    "ScapoError": "base.errors",
+    "Subsentence": "base.types",
+    "SubsentenceReward": "rewarding.reward",
+    "Vocabulary": "matching.vocabulary",
     "amber": "api",
-    "cap_score": "metrics.capscore",
+    "cap_score": "benchmarks.capscore",
     "chair": "api",
     "compare": "api",
-    "load_results": "results",
+    "load_results": "results.results",
     "phd": "api",
     "pope": "api",
     "score": "api",
-    "score_captions": "metrics.capscore",
-    "split_subsentences": "segment",
+    "score_captions": "benchmarks.capscore",
+    "split_subsentences": "segmenting.segment",
     "yesno": "api",
 }
 
@@ -74,16 +74,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .api import amber, chair, compare, phd, pope, score, yesno
-    from .errors import InputError, InputErrors, MissingExtra, ScapoError
-    from .matcher import AliasMatcher
-    from .metrics.capscore import CaptionScores, cap_score, score_captions
-    from .oracle import PresenceOracle
-    from .protocol import Protocol
-    from .results import Results, Run, load_results
-    from .reward import RewardConfig, RewardResult, SubsentenceReward
-    from .segment import split_subsentences
-    from .types import Mention, Subsentence
-    from .vocabulary import Vocabulary
+    from .base.errors import InputError, InputErrors, MissingExtra, ScapoError
+    from .base.types import Mention, Subsentence
+    from .benchmarks.capscore import CaptionScores, cap_score, score_captions
+    from .benchmarks.protocol import Protocol
+    from .matching.matcher import AliasMatcher
+    from .matching.vocabulary import Vocabulary
+    from .results.results import Results, Run, load_results
+    from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
+    from .segmenting.segment import split_subsentences
+    from .truths.oracle import PresenceOracle
 
 
 def __getattr__(name: str) -> Any:

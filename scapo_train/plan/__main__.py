@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.text import printable
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.text import printable
 
 from ..config import load
 from .hardware import GIB, GPUS, parse_gpus

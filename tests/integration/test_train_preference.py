@@ -20,9 +20,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train import preference_loss  # noqa: E402
 from scapo_train.__main__ import main as train  # noqa: E402
-from scapo_train.preference import cropped, main  # noqa: E402
+from scapo_train.preference import loss as preference_loss  # noqa: E402
+from scapo_train.preference.trainer import cropped, main  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs
@@ -148,7 +148,14 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
 
     def started(name: str, wait: int) -> subprocess.Popen[str]:
         """A process that has written so many lines."""
-        command = [sys.executable, "-m", "scapo_train.preference", *lab.run(name, *settings), "--resume", "auto"]
+        command = [
+            sys.executable,
+            "-m",
+            "scapo_train.preference",
+            *lab.run(name, *settings),
+            "--resume",
+            "auto",
+        ]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         lines = lab.folder / name / "metrics.jsonl"
         while not lines.exists() or lines.read_bytes().count(b"\n") < wait:

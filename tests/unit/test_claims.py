@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.claims import _CUES, CLAIMS, LEFT_OUT, Claims, _pattern, clear_cache
-from scapo_eval.context import CLOSED_WORDS, noun_behind
-from scapo_eval.errors import InputError
+from scapo_eval.base.errors import InputError
+from scapo_eval.matching.context import CLOSED_WORDS, noun_behind
+from scapo_eval.matching.uses import _CUES, CLAIMS, LEFT_OUT, Claims, _pattern, clear_cache
 
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"
