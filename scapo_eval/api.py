@@ -32,8 +32,10 @@ from .results.comparison import compare as compare_runs
 from .results.results import Resampling, Results, Run, system_names, unique_names
 from .results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from .truths.oracle import PresenceOracle, Truth
+from .truths.references import Beside, References, Unnamed
 
 TruthGiven = Given | PresenceOracle | Mapping[Any, Iterable[str]]
+ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
 """A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
 
 OnUnknownImage = Literal["error", "skip"]
@@ -43,9 +45,14 @@ def score(
     captions: Given,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
+    vocabulary: Vocabulary | str | Path | None = None,
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = "dopa160",
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed = "unknown",
+    weights: Given | None = None,
+    people: bool = False,
     name: str | None = None,
     claims: Claims = "all",
     workers: int | None = None,
@@ -61,10 +68,18 @@ def score(
 
     Args:
         captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
-        truth: what is in the images; None takes every record's ``objects``.
-        vocabulary: labels and their aliases: an object, a shipped name or a file.
+        truth: what is in the images; None takes the references, or every record's ``objects``.
+        vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
+            truth open400.
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
+        references: reference captions, as truth and as weights: ``{image id: [texts]}``, records of ``image_id`` and
+            ``references``, a file, or :class:`~scapo_eval.truths.references.References`.
+        leave_out_self: hold a caption that is one of the references against the others only.
+        unnamed: what a label is that no reference names, ``unknown`` or ``absent``.
+        weights: COCO's instances (weights by area), or a file or records of ``image_id`` and ``weights``, for
+            ``cover_weighted``.
+        people: also ``cap_people``, which references always bring.
         name: of the system; by default the file's, or ``captions``.
         claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
             is right on captions of recent models.
@@ -82,12 +97,21 @@ def score(
     """
     given = readable(captions)
     options = ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished)
+    beside = Beside(
+        None if references is None else references_of(references),
+        None if weights is None else readable(weights),
+        unnamed,
+        leave_out_self,
+    )
+    oracle = None if truth is None else oracle_of(truth)
+    labels = vocabulary_of(vocabulary or beside.default_vocabulary(oracle))
     return score_file(
         given,
-        vocabulary_of(vocabulary),
-        None if truth is None else oracle_of(truth),
+        labels,
+        beside.truth(oracle, labels, claims, any_fingerprint=any_fingerprint),
         options,
         dagger=None if dopa is None else _truth(dopa, dopa_vocabulary, options),
+        people=people,
         name=name or _name(given, "captions"),
         resampling=Resampling(resamples, seed, bootstrap=bootstrap),
     )
@@ -358,3 +382,13 @@ def oracle_of(given: TruthGiven) -> PresenceOracle:
     if isinstance(given, Mapping):
         return PresenceOracle.from_objects(given, source="truth")
     return PresenceOracle.load(readable(given))
+
+
+def references_of(given: ReferencesGiven) -> References:
+    """References as they are, of a mapping, of records, or loaded."""
+    if isinstance(given, References):
+        return given
+    if isinstance(given, Mapping):
+        rows = ({"image_id": image, "references": texts} for image, texts in given.items())
+        return References.of_records(enumerate(rows, 1), "references")
+    return References.load(readable(given))

@@ -16,6 +16,7 @@ from ..files.json_text import dump_json
 from ..matching.uses import CLAIMS
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..truths.references import UNNAMED
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -188,6 +189,38 @@ def scoring_options(command: Command) -> Command:
         ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
+
+
+def reference_options(command: Command) -> Command:
+    """Adds what stands beside a truth; the command receives ``references, leave_out_self, unnamed, weights``."""
+    options = [
+        click.option(
+            "--references",
+            type=INPUT,
+            metavar="FILE",
+            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words"
+            " and cap_people.",
+        ),
+        click.option(
+            "--leave-out-self", is_flag=True, help="Hold a caption that is one of the references against the others."
+        ),
+        click.option(
+            "--unnamed",
+            type=click.Choice(UNNAMED),
+            default="unknown",
+            show_default=True,
+            help="What a label is that no reference names.",
+        ),
+        click.option(
+            "--weights",
+            type=INPUT,
+            metavar="FILE",
+            help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from ..benchmarks.scoring import ScoringOptions
 from ..matching.vocabulary import Vocabulary
 from ..results.results import Run
 from ..truths.oracle import PresenceOracle, Truth
+from ..truths.references import DEFAULT_VOCABULARY, Beside, References, Unnamed
 from .cluster import Cluster, cluster_options, skipping
 from .emit import emit, score_and_emit
 from .files import INPUT, OUTPUT
-from .options import Output, output_options, scoring_options
+from .options import Output, output_options, reference_options, scoring_options
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -23,15 +24,16 @@ DOPA_VOCABULARY = "dopa160"
 @click.command("score")
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option(
-    "--truth", type=INPUT, metavar="FILE", help="What is in the images; without it every record needs 'objects'."
+    "--truth",
+    type=INPUT,
+    metavar="FILE",
+    help="What is in the images; without it (and --references) every record needs 'objects'.",
 )
 @click.option(
     "--vocabulary",
     type=INPUT,
-    default="coco80",
-    show_default=True,
     metavar="NAME|FILE",
-    help="Labels and their aliases.",
+    help="Labels and their aliases.  [default: coco80; with --references and no --truth open400]",
 )
 @click.option("--dopa", type=INPUT, metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger).")
 @click.option(
@@ -48,16 +50,23 @@ DOPA_VOCABULARY = "dopa160"
     metavar="FILE",
     help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
 )
+@reference_options
+@click.option("--people", is_flag=True, help="Also cap_people (docs/validity.md); --references always bring it.")
 @cluster_options
 @scoring_options
 @output_options
 def command(
     captions: tuple[str, ...],
     truth: str | None,
-    vocabulary: str,
+    vocabulary: str | None,
     dopa: str | None,
     dopa_vocabulary: str,
     per_caption: str | None,
+    references: str | None,
+    leave_out_self: bool,
+    unnamed: Unnamed,
+    weights: str | None,
+    people: bool,
     cluster: Cluster,
     scoring: ScoringOptions,
     output: Output,
@@ -70,24 +79,28 @@ def command(
     if cluster.engine:
         if per_caption or not truth:
             raise click.UsageError("--engine needs --truth, and takes no --per-caption")
+        if references or weights or people:
+            raise click.UsageError("--engine takes no --references, --weights or --people")
         from ..distributed import ray
 
         given: dict[str, Any] = {
             "truth": truth,
-            "vocabulary": vocabulary,
+            "vocabulary": vocabulary or DEFAULT_VOCABULARY,
             "dopa": dopa,
             "dopa_vocabulary": dopa_vocabulary,
         }
         on_ray = partial(ray.score, workers=scoring.workers, **given, **skipping(scoring))
         return emit(cluster.runs(captions, output, on_ray), output)
-    labels = Vocabulary.load(vocabulary)
+    beside = Beside(References.load(references) if references else None, weights, unnamed, leave_out_self)
     oracle = PresenceOracle.load(truth) if truth else None
+    labels = Vocabulary.load(vocabulary or beside.default_vocabulary(oracle))
+    joined = beside.truth(oracle, labels, scoring.claims, any_fingerprint=scoring.any_fingerprint)
     dagger = None
     if dopa:
         matrix, second = PresenceOracle.load(dopa), Vocabulary.load(dopa_vocabulary)
         dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
 
     def score(path: str, **how: Any) -> Run:
-        return score_file(path, labels, oracle, scoring, dagger=dagger, **how)
+        return score_file(path, labels, joined, scoring, dagger=dagger, people=people, **how)
 
     return score_and_emit(captions, per_caption, output, score)
