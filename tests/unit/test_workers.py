@@ -321,7 +321,7 @@ def test_a_killed_process_is_one_error() -> None:
 
 ORPHANS = """
 import multiprocessing, os, sys, time
-from scapo_eval.processes import process_pool
+from scapo_eval.base.processes import process_pool
 if __name__ == "__main__":
     with process_pool(1, mp_context=multiprocessing.get_context(sys.argv[1])) as pool:
         print(pool.submit(os.getpid).result(), flush=True)
