@@ -38,6 +38,7 @@ _HOME = {
     "score": "api",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
+    "validate": "validation.validate",
     "yesno": "api",
 }
 
@@ -69,6 +70,7 @@ __all__ = [
     "score",
     "score_captions",
     "split_subsentences",
+    "validate",
     "yesno",
 ]
 
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle
+    from .validation.validate import validate
 
 
 def __getattr__(name: str) -> Any:
