@@ -145,6 +145,11 @@ class Judgements:
         return any(item.rival is not None for item in self.items)
 
     @property
+    def statements(self) -> bool:
+        """Whether items are single statements, true or not: one that claims no label then has no verdict."""
+        return self.name == "faithscore"
+
+    @property
     def marked(self) -> bool:
         """Whether parts of texts are marked."""
         return any(item.spans is not None for item in self.items)
@@ -277,8 +282,12 @@ def _facts(record: Record) -> list[tuple[str, float]]:
     return [(_text(fact, "text"), _number(fact.get("label"), "label") or 0.0) for fact in given]
 
 
+_COUNTS = frozenset("two three four five six seven eight nine ten several many multiple few some numerous no".split())
+
+
 def _object_fact(text: str) -> bool:
-    return text.startswith(("There is ", "There are "))
+    """Whether a fact says that a thing is there, and not how many of it there are."""
+    return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
 
 
 def _faithscore(record: Record, number: int) -> Iterator[Item]:

@@ -215,7 +215,7 @@ def validate(
             (),
             (),
         )
-    measures = Measures(held_against, options, {} if given is None else given.texts)
+    measures = Measures(held_against, options, {} if given is None else given.texts, found.statements)
     columns = {name: read_scores(readable(column), found) for name, column in (scores or {}).items()}
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
     values = _values(measures, chosen, everything)

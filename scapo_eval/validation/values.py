@@ -40,11 +40,13 @@ class Measures:
         truth: what is in the images, with references where there are some; None without a truth.
         options: how captions are read.
         references: image -> reference captions, for n-gram metrics.
+        statements: whether texts are single statements.
     """
 
     truth: Truth | None
     options: ScoringOptions
     references: Mapping[str, Sequence[str]]
+    statements: bool = False
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class Measures:
     def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
         """Metric -> (n,) values, greater being better: of shares of errors what is left to 1.
 
-        A caption that claims nothing has no Hal. Rate; here nothing of it is wrong.
+        A caption that claims nothing has no Hal. Rate; here nothing of it is wrong. A statement has no value then.
 
         Raises:
             InputError: an unknown metric, or one that needs a truth or references that are not there.
@@ -94,7 +96,9 @@ class Measures:
         better = scorer.metric_set.higher_is_better
         found = {}
         for name, formula in scorer.metric_set.formulas.items():
-            values = _where_nothing_is_claimed(name, sums, formula(sums))
+            values = formula(sums)
+            if not self.statements:
+                values = _where_nothing_is_claimed(name, sums, values)
             found[name] = np.full(len(texts.captions), np.nan)
             found[name][here] = values if better[name] else 1 - values
         return found
