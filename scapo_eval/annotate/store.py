@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError
 from ..base.hashes import digest
+from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
 from ..files.containers import check_archive
 from ..files.files import atomic_write, decoding, read_bytes, read_regular
 from ..files.json_text import dump_json, parse_json, read_json
@@ -39,7 +40,6 @@ from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
 
 FORMAT = "scapo-annotation/1"
-PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 
 Kind = Literal["coarse", "label", "joint", "human"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from ...base.errors import InputError, ScapoError, short_repr
 from ...base.hashes import digest
+from ...base.verdicts import UNKNOWN
 from ...files.files import atomic_write, read_regular
 from ...files.json_text import dump_json, parse_json
 from ...inference.runner import now
 from ...results.stats import DEFAULT_SEED
-from ..store import UNKNOWN, Provenance, Store
+from ..store import Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 
 FORMAT = "scapo-qc-round/1"
