@@ -309,7 +309,7 @@ class CaptionScorer(Scorer):
             yield weight_counts(mentions, rows, truth)
         named = dict(zip(COLUMNS, counts.T.astype(np.float64), strict=True))
         terms: dict[Term, NDArray[np.float64]] = {
-            "cover": divide(named["covered"], named["truth"]),
+            "cover": (named["covered"] + 1) / (named["truth"] + 1),
             "faithful": 1 - named["hallucinated"] / (named["generated"] + 1),
         }
         if self.words is not None:

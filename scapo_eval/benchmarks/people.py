@@ -1,8 +1,8 @@
 """``cap_people``: one number per caption, joined from what is counted anyway as people's ratings suggest.
 
-It is a product of terms, each raised to a fixed power (the card). The powers were fitted to ratings of one half of
-THumB's images and are frozen; docs/validity.md has the values on the other half, and what the score is blind to. It is
-deterministic and needs no model.
+It is a product of terms, each raised to a fixed power (the card). The powers were fitted to ratings of one half of the
+images of THumB (and of Composite, for the card without references) and are frozen; docs/validity.md has the values on
+the other halves, and what the score is blind to. It is deterministic and needs no model.
 
 - *overlap*: F-score (recall counts :data:`BETA` times as much) of the content words of the caption and of the
   references. A word weighs what it is rare among all images' references; in the references' favor also the square root
@@ -10,7 +10,7 @@ deterministic and needs no model.
 - *repetition*: ``1 / (1 + words said again / words of a reference)``.
 - *brevity*: 1, below :data:`SHORT` of the references' length falling with the number of words.
 - *faithful*: ``1 - absent labels / (claimed labels + 1)``, where a truth says what is absent.
-- *cover*: Cover Rate of the caption, where there are no references.
+- *cover*: ``(covered labels + 1) / (present labels + 1)``, where there are no references.
 """
 
 from __future__ import annotations
