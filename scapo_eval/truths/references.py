@@ -348,7 +348,7 @@ def reference_truth(
         dropped={} if other is None else other.dropped,
         weights=np.rint(n_named * WEIGHT_UNIT / np.maximum(n, 1)).astype(np.int32),
         weighting="references",
-        words=ReferenceWords(kept, leave_out_self),
+        words=ReferenceWords(references, leave_out_self),
         unnamed=unnamed,
         joined=other is not None,
         own=rows.own,
