@@ -1,4 +1,4 @@
-"""What a closed vocabulary misses, and how far values move with what they are measured by (docs/lab/closed_vocabulary.md).
+"""What a closed vocabulary misses, and how far values move with what they are measured by.
 
     NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md [--truth NAME=FILE ...]
 
@@ -327,8 +327,8 @@ INTRODUCTION = """\
 
 CHAIR, Hal. Rate, Cover Rate and POPE see the objects of one list, through one list of words, against one truth. This
 page says how much of a caption that is, and how far the values move when one of the three changes and the captions
-stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md`; percent, with 95 % bootstrap
-intervals by caption (the first two sections) or image. No caption is printed.
+stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md`; percent, with
+95 % bootstrap intervals by caption (the first two sections) or image. No caption is printed.
 """
 
 COVERAGE = """\

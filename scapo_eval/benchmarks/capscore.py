@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,22 @@ from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.verdicts import Verdict
 from ..files.files import display_name, is_stream
-from ..files.records import Readable, Records
+from ..files.records import Given, Readable, Records
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Claims
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
-from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
-from ..truths.oracle import PresenceOracle, Truth
-from ..truths.references import ReferenceWords, WeightedTruth
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.references import UNNAMED, Beside, ReferencesGiven, ReferenceWords, Unnamed, WeightedTruth
 from .people import UNIT, Card, Term, card_of, joint_score, word_terms
 from .scoring import (
     OnBlock,
+    OnUnknownImage,
     ScoredBlock,
     Scorer,
     ScoringOptions,
@@ -44,6 +45,7 @@ from .scoring import (
     tally,
     truth_notes,
 )
+from .systems import Systems, drawn
 
 COLUMNS = (
     "captions",
@@ -69,6 +71,8 @@ the references."""
 
 PEOPLE_COLUMNS = ("people", "people_captions")
 """With ``cap_people``: the score in millionths; 1 where the caption has one."""
+
+DOPA_VOCABULARY = "dopa160"
 
 INLINE = "inline objects"
 """Source name of the truth that captions carry in ``objects``."""
@@ -172,23 +176,6 @@ def _cap_weighted(sums: Sums) -> NDArray[np.float64]:
 
 def _mean(column: str, captions: str) -> Formula:
     return lambda sums: divide(sums[column], UNIT * sums[captions])
-
-
-BENCHMARK = Benchmark(
-    name="capscore",
-    verb="score",
-    headline=("hal_rate", "cover_rate", "cap_score"),
-    metric_set=lambda columns: capscore_metrics(
-        dagger=f"truth{DAGGER}" in columns,
-        weighted="truth_weight" in columns,
-        words="word_captions" in columns,
-        people="people_captions" in columns,
-    ),
-    frontiers=(
-        ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
-        (f"hal_rate{DAGGER}", f"cover_rate{DAGGER}", "Hal. Rate and Cover Rate against DOPA"),
-    ),
-)
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
@@ -574,3 +561,188 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     if not objects:
         raise InputErrors([InputError("no caption is left to score", path=source)])
     return PresenceOracle.from_objects(objects, source=f"{source} ({INLINE})")
+
+
+def _score(
+    systems: Systems,
+    *,
+    truth: TruthGiven | None = None,
+    vocabulary: Vocabulary | str | Path | None = None,
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed | None = None,
+    weights: Given | None = None,
+    people: bool = False,
+    dopa: TruthGiven | None = None,
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    per_caption: str | None = None,
+    scoring: ScoringOptions | None = None,
+) -> list[CaptionScores]:
+    scoring = scoring or ScoringOptions()
+    beside = Beside.of(references, weights, unnamed, leave_out_self)
+    oracle = None if truth is None else PresenceOracle.of(truth)
+    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
+    held_against = beside.truth(oracle, labels, scoring.claims, any_fingerprint=scoring.any_fingerprint)
+    dagger = None
+    if dopa is not None:
+        matrix, second = PresenceOracle.of(dopa), Vocabulary.of(dopa_vocabulary)
+        dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
+    how: dict[str, Any] = {"vocabulary": labels, "oracle": held_against, "dagger": dagger, "people": people}
+    return systems.each(partial(score_file, options=scoring, **how), per_caption)
+
+
+def score(
+    captions: Given,
+    *,
+    truth: TruthGiven | None = None,
+    vocabulary: Vocabulary | str | Path | None = None,
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed | None = None,
+    weights: Given | None = None,
+    people: bool = False,
+    dopa: TruthGiven | None = None,
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    name: str | None = None,
+    claims: Claims = "all",
+    workers: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+    skip_bad: bool = False,
+    on_unknown_image: OnUnknownImage = "error",
+    any_fingerprint: bool = False,
+    drop_unfinished: bool = False,
+) -> CaptionScores:
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+
+    Args:
+        captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
+        truth: what is in the images; None takes the references, or every record's ``objects``.
+        vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
+            truth open400.
+        references: reference captions, as truth (or beside it) and as weights: ``{image id: [texts]}``, records of
+            ``image_id`` and ``references``, a file, or :class:`~scapo_eval.truths.references.References`.
+        leave_out_self: hold a caption that is one of the references against the others only.
+        unnamed: what a label is that no reference names, ``unknown`` (None) or ``absent``.
+        weights: COCO's instances (weights by area), or a file or records of ``image_id`` and ``weights``, for
+            ``cover_weighted``.
+        people: also ``cap_people``, which references always bring.
+        dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
+        dopa_vocabulary: its vocabulary.
+        name: of the system; by default the file's, or ``captions``.
+        claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
+            is right on captions of recent models.
+        workers: processes that parse and match; None: this one.
+        resamples: bootstrap resamples for intervals; 0 for none.
+        seed: of the resampling.
+        bootstrap: how images are resampled, see :class:`~scapo_eval.results.results.Resampling`; None: by their number.
+        skip_bad: leave faulty records out and count them, in place of an error.
+        on_unknown_image: what becomes of captions whose image the truth does not know.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+        drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+    """
+    [run] = _score(
+        Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
+        truth=truth,
+        vocabulary=vocabulary,
+        references=references,
+        leave_out_self=leave_out_self,
+        unnamed=unnamed,
+        weights=weights,
+        people=people,
+        dopa=dopa,
+        dopa_vocabulary=dopa_vocabulary,
+        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
+    )
+    return run
+
+
+BENCHMARK = Benchmark(
+    name="capscore",
+    title="Captions",
+    help="""Scores caption files; several are compared with the first.
+
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
+    """,
+    verb="score",
+    headline=("hal_rate", "cover_rate", "cap_score"),
+    metric_set=lambda columns: capscore_metrics(
+        dagger=f"truth{DAGGER}" in columns,
+        weighted="truth_weight" in columns,
+        words="word_captions" in columns,
+        people="people_captions" in columns,
+    ),
+    metric_names={
+        "cover_weighted": "Cover Rate, weighted",
+        "cap_weighted": "Cap. Score, weighted",
+        "named_rate": "Named",
+        "named_words": "Named words",
+        "cover_words": "Cover, words",
+        "cap_people": "Cap. People",
+    },
+    meanings={
+        "hal_rate": "claimed labels that are absent",
+        "cover_rate": "present labels that are claimed",
+        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
+        "chair_i": "mentions that are hallucinated",
+        "chair_s": "captions with a hallucinated mention",
+        "cover_weighted": "weight of the present labels that is claimed",
+        "cap_weighted": "harmonic mean of 1 - hal_rate and cover_weighted",
+        "named_rate": "claimed labels that a reference names",
+        "named_words": "content words that a reference has, by rarity, mean of captions",
+        "cover_words": "content words of the references that the caption has, by rarity and share of references, mean",
+        "cap_people": "what people's ratings weigh together, mean of captions (docs/validity.md)",
+    },
+    frontiers=(
+        ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
+        (f"hal_rate{DAGGER}", f"cover_rate{DAGGER}", "Hal. Rate and Cover Rate against DOPA"),
+    ),
+    score=_score,
+    function=score,
+    files="captions",
+    captions=True,
+    scoring=True,
+    options={
+        "truth": Option(
+            file="read",
+            metavar="FILE",
+            help="What is in the images; without it (and --references) every record needs 'objects'.",
+        ),
+        "vocabulary": Option(
+            file="read",
+            metavar="NAME|FILE",
+            help="Labels and their aliases.  [default: coco80; with --references and no --truth open400]",
+        ),
+        "references": Option(
+            file="read",
+            metavar="FILE",
+            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words and"
+            " cap_people.",
+        ),
+        "leave_out_self": Option(help="Hold a caption that is one of the references against the others."),
+        "unnamed": Option(choices=UNNAMED, help="What a label is that no reference names.  [default: unknown]"),
+        "weights": Option(
+            file="read",
+            metavar="FILE",
+            help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
+        ),
+        "people": Option(help="Also cap_people (docs/validity.md); --references always bring it."),
+        "dopa": Option(file="read", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
+        "dopa_vocabulary": Option(file="read", metavar="NAME|FILE", help="Vocabulary of --dopa."),
+        "per_caption": Option(
+            file="written",
+            metavar="FILE",
+            help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
+        ),
+    },
+    engine=OnEngine(
+        function="score",
+        needs=("truth",),
+        refuses=("per_caption", "references", "leave_out_self", "unnamed", "weights", "people"),
+    ),
+)

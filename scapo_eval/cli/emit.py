@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from ..base.errors import InputError
 from ..benchmarks.protocol import Protocol
-from ..files.files import input_size
 from ..files.json_text import dump_json
 from ..results.comparison import compare
 from ..results.render import chosen_metrics, latex, markdown
 from ..results.results import Results, Run, same_metrics
 from .echo import echo
-from .files import named_files
 from .gates import check_gates
-from .options import Format, Output, caption_file, evidence_file
-from .screen import progress
+from .options import Format, Output
 from .tables import show_table
 from .tsv import tsv
-
-
-def score_and_emit(captions: Sequence[str], per_caption: str | None, output: Output, score: Callable[..., Run]) -> int:
-    """Scores caption files one after another with progress, writes their evidence, and shows the results.
-
-    Args:
-        captions: files, ``NAME=FILE`` or not; the first is the baseline.
-        per_caption: file of the evidence of the only one.
-        output: the options.
-        score: makes a run of a path; takes ``name``, ``resampling``, ``on_block`` and ``on_progress``.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        click.UsageError: evidence of several files.
-    """
-    if per_caption and len(captions) > 1:
-        raise click.UsageError("--per-caption takes one caption file at a time")
-    named = named_files(captions)
-    runs: list[Run] = []
-    with evidence_file(per_caption) as write:
-
-        def keep(scorer: Any, block: Any) -> None:
-            assert write is not None
-            write(scorer.records(block))
-
-        on_block = keep if write else None
-        for name, path in named:
-            with caption_file(path), progress(output, name, input_size(path)) as advance:
-                run = score(path, name=name, resampling=output.resampling, on_block=on_block, on_progress=advance)
-            runs.append(run)
-    return emit(runs, output, files=[path for _, path in named])
 
 
 def emit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
@@ -11,9 +11,9 @@ import click
 
 from ..base.errors import InputError, ScapoError
 from ..benchmarks.scoring import ScoringOptions
-from ..files.files import STDIN, atomic_write
-from ..files.json_text import dump_json
+from ..files.files import STDIN
 from ..matching.uses import CLAIMS
+from ..results.benchmark import benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from ..truths.references import UNNAMED
@@ -191,48 +191,6 @@ def scoring_options(command: Command) -> Command:
     return with_options(command, options, "scoring", ScoringOptions)
 
 
-def reference_options(command: Command) -> Command:
-    """Adds what stands beside a truth; the command receives ``references, leave_out_self, unnamed, weights``."""
-    options = [
-        click.option(
-            "--references",
-            type=INPUT,
-            metavar="FILE",
-            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words"
-            " and cap_people.",
-        ),
-        click.option(
-            "--leave-out-self", is_flag=True, help="Hold a caption that is one of the references against the others."
-        ),
-        click.option(
-            "--unnamed",
-            type=click.Choice(UNNAMED),
-            default="unknown",
-            show_default=True,
-            help="What a label is that no reference names.",
-        ),
-        click.option(
-            "--weights",
-            type=INPUT,
-            metavar="FILE",
-            help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def evidence_file(path: str | None) -> Iterator[Callable[[Iterable[dict[str, Any]]], None] | None]:
-    """Yields what writes records of evidence as JSON Lines, None without a path."""
-    if path is None:
-        yield None
-        return
-    with atomic_write(path) as stream:
-        yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
-
-
 def with_options(
     command: Command, options: Sequence[Callable[[Any], Any]], argument: str, record: type[Any]
 ) -> Command:
@@ -256,6 +214,20 @@ def with_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def reference_options(command: Command) -> Command:
+    """Adds what stands beside a truth, as of ``score``: ``references, leave_out_self, unnamed, weights``."""
+    told = benchmark("capscore").options
+    options = [
+        click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),
+        click.option("--leave-out-self", is_flag=True, help=told["leave_out_self"].help),
+        click.option("--unnamed", type=click.Choice(UNNAMED), help=told["unnamed"].help),
+        click.option("--weights", type=INPUT, metavar="FILE", help=told["weights"].help),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @contextmanager

@@ -32,10 +32,10 @@ from ..truths.references import (
     reference_truth,
 )
 from ..truths.truth_table import read_open_images
+from .codes import BAD_INPUT
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
-from .main import BAD_INPUT
 from .screen import SafeConsole
 from .tables import aligned
 

@@ -91,7 +91,7 @@ def command(
     vocabulary: str | None,
     references: str | None,
     leave_out_self: bool,
-    unnamed: Unnamed,
+    unnamed: Unnamed | None,
     weights: str | None,
     claims: Claims,
     without: tuple[str, ...],

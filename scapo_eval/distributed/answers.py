@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api import sources_of
 from ..base.errors import InputError, InputErrors, check_choice
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..benchmarks.hallusionbench import TextOnly
 from ..benchmarks.join import AnsweredBenchmark, Index, Matches, match
 from ..benchmarks.questions import Question
+from ..benchmarks.systems import sources_of
 from ..benchmarks.yesno import Unparsed
 from ..files.json_text import dump_json, parse_json
 from ..files.records import Given, Readable, Records
@@ -171,8 +171,8 @@ class AnswerCounter(Replies):
             listed = ", ".join(known)
             raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: {listed})")
         for name, value in self.options.items():
-            check_choice(f"option of {self.benchmark}", name, list(self._record.options))
-            check_choice(name, value, self._record.options[name])
+            check_choice(f"option of {self.benchmark}", name, list(self._record.decides))
+            check_choice(name, value, self._record.options[name].choices)
         parser_of(self.parser, yes=self.yes, no=self.no)  # words that do not fit are found here, not on a worker
 
     @classmethod
@@ -252,7 +252,7 @@ class AnswerCounter(Replies):
             left_out={category.decode(): n for category, n in of_kind(counts, "left_out").items()},
             bad_files=bad_files,
             notes=sorted(note.decode() for note in of_kind(counts, "note")),
-            **{**{option: values[0] for option, values in self._record.options.items()}, **self.options},
+            **{**{name: self._record.options[name].choices[0] for name in self._record.decides}, **self.options},
         )
 
     def _matches(self, counts: Any) -> Matches:

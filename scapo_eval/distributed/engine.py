@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
 
-from ..api import TruthGiven
 from ..base.errors import check_choice
 from ..benchmarks.amber import AmberData, Similarity
 from ..benchmarks.capscore import CaptionScores
@@ -17,6 +16,7 @@ from ..files.records import Given
 from ..matching.vocabulary import Vocabulary
 from ..results.results import Resampling, Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
 from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns

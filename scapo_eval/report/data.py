@@ -28,7 +28,7 @@ from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.json_text import iter_records
 from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary, tokenize_alias
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.counts import CountBuilder, CountTable
 from ..results.results import Resampling, Results, Run
 from ..results.stats import resampled_totals
@@ -366,7 +366,7 @@ def planes(report: Report) -> list[Plane]:
     found = []
     for group in report.groups:
         name = group.metric_set.name
-        for x, y, title in benchmark(name).frontiers if name in SUMMARIES else ():
+        for x, y, title in record.frontiers if (record := find_benchmark(name)) else ():
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.columns import MentionColumns
 from ..matching.matcher import AliasMatcher
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name
@@ -43,7 +43,8 @@ def _data_set(captions: Sequence[CaptionEvidence]) -> str:
 
 
 def _of_systems(metric_set: MetricSet) -> bool:
-    return metric_set.name not in SUMMARIES or benchmark(metric_set.name).several
+    record = find_benchmark(metric_set.name)
+    return record is None or record.several
 
 
 def _argument(group: Results, report: Report) -> dict[str, Any]:

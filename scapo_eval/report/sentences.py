@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, metric_name
 from ..results.render import headline, is_better, number, stars
@@ -136,7 +136,8 @@ def _only_one_has(row: Row) -> bool:
 
 def _rates(metric_set: MetricSet) -> tuple[str, ...]:
     """The two rates that Cap. Score is made of."""
-    frontiers = benchmark(metric_set.name).frontiers if metric_set.name in SUMMARIES else ()
+    record = find_benchmark(metric_set.name)
+    frontiers = record.frontiers if record else ()
     return frontiers[0][:2] if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 

@@ -27,7 +27,7 @@ from ..base.reprs import one_line
 from ..base.text import fold
 from ..files.files import display_name, read_bytes
 from ..files.json_text import convert_as, dump_json, iter_records, json_fault, json_type, parse_json, records_of
-from ..files.records import Readable, Records
+from ..files.records import Given, Readable, Records, readable
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import LEFT_OUT, USES, Claims
 from ..matching.vocabulary import Vocabulary
@@ -92,6 +92,16 @@ class References:
         return cls.of_records(enumerate(rows, 1), name)
 
     @classmethod
+    def of(cls, given: ReferencesGiven) -> References:
+        """References as they are, of a mapping, of records, or loaded; errors as of :meth:`load`."""
+        if isinstance(given, References):
+            return given
+        if isinstance(given, Mapping):
+            rows = ({"image_id": image, "references": texts} for image, texts in given.items())
+            return cls.of_records(enumerate(rows, 1), "references")
+        return cls.load(readable(given))
+
+    @classmethod
     def of_records(cls, records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> References:
         """References of numbered records; see :meth:`load`.
 
@@ -135,6 +145,9 @@ class References:
         own = written_alike(caption)
         return tuple(text for text in self.texts[image] if written_alike(text) != own)
 
+
+ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
+"""A file, references, ``{image id: [texts]}``, or records of ``image_id`` and ``references``."""
 
 _ROW_KEYS = (b'"references"', b'"reference"', b'"caption"')
 
@@ -415,6 +428,26 @@ class Beside:
             raise InputError(f"{option} belongs to references (--references)")
         if self.references is not None and self.weights is not None:
             raise InputError("references are weights; give either references or a file of weights (--weights)")
+
+    @classmethod
+    def of(
+        cls,
+        references: ReferencesGiven | None,
+        weights: Given | None,
+        unnamed: Unnamed | None,
+        leave_out_self: bool,
+    ) -> Beside:
+        """What a Python function, or a verb, is given.
+
+        Raises:
+            InputError: references or weights that are not valid; options that do not belong together.
+        """
+        return cls(
+            None if references is None else References.of(references),
+            None if weights is None else readable(weights),
+            unnamed or "unknown",
+            leave_out_self,
+        )
 
     def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
         """The vocabulary where none is given."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api import ReferencesGiven, TruthGiven, oracle_of, references_of, vocabulary_of
 from ..base.errors import InputError, check_choice
 from ..benchmarks.scoring import ScoringOptions
 from ..files.records import Given, readable
@@ -18,8 +17,8 @@ from ..matching.vocabulary import Vocabulary
 from ..results.metric import Floats, divide
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
-from ..truths.oracle import PresenceOracle, Truth
-from ..truths.references import Beside, References, Unnamed
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.references import Beside, References, ReferencesGiven, Unnamed
 from .agreement import Pairing, Sample, interval_of, p_value_of
 from .halves import Half
 from .judgements import MIN_ITEMS, Judgements, Range
@@ -146,7 +145,7 @@ def validate(
     truth: TruthGiven | None = None,
     references: ReferencesGiven | None = None,
     leave_out_self: bool = False,
-    unnamed: Unnamed = "unknown",
+    unnamed: Unnamed | None = None,
     weights: Given | None = None,
     vocabulary: Vocabulary | str | None = None,
     claims: Claims = "all",
@@ -187,10 +186,10 @@ def validate(
     if not everything.items:
         raise InputError("no item is left", path=found.source)
     judged = everything.without_systems(without)
-    given = references_of(references) if references is not None else _own_references(found)
-    beside = Beside(given, None if weights is None else readable(weights), unnamed, leave_out_self)
-    oracle = None if truth is None else oracle_of(truth)
-    labels = vocabulary_of(vocabulary or beside.default_vocabulary(oracle))
+    given = References.of(references) if references is not None else _own_references(found)
+    beside = Beside.of(given, weights, unnamed, leave_out_self)
+    oracle = None if truth is None else PresenceOracle.of(truth)
+    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
     options = ScoringOptions(claims)
     _refuse_strangers(everything, given)
     held_against = _truth(beside, oracle, labels, claims)
