@@ -413,7 +413,8 @@ def _score(
 ) -> list[Run]:
     systems.alone("--per-answer", per_answer, "file of answers")
     parse = parser_of(parser, yes=yes, no=no)
-    truth = None if questions is None or questions == () else read_questions(sources_of(questions))
+    asked = sources_of(questions)
+    truth = read_questions(asked) if asked else None
     answers = {
         name: read_hallusionbench(source, truth, parse, text_only=text_only, model=model, warn=systems.warn)
         for name, source in systems.named().items()

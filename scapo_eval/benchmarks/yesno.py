@@ -1,4 +1,4 @@
-"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; other benchmarks build on them.
 
 The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
 denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
@@ -169,7 +169,7 @@ def groups_in(columns: Sequence[str]) -> list[str]:
 
 
 def part_of(question: Question) -> str:
-    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    """The group of a question where its benchmark says nothing else: its category (or mode)."""
     return question.part
 
 
@@ -314,7 +314,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         check_choice("parser", parser, list(PARSERS))
         check_choice("unparsed", unparsed, get_args(Unparsed))
         parse = parser_of(parser, yes=yes, no=no)
-        truth = None if questions is None or questions == () else self.read_questions(sources_of(questions))
+        asked = sources_of(questions)
+        truth = self.read_questions(asked) if asked else None
         answers = {
             name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
             for name, source in systems.named().items()

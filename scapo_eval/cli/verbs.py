@@ -80,23 +80,23 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
     required = default is Parameter.empty
     kind: Any = {"read": INPUT, "written": OUTPUT}.get(option.file or "")
     if option.choices:
-        kind = click.Choice(option.choices() if callable(option.choices) else option.choices)
+        kind = click.Choice(option.choices)
     elif option.at_least is not None:
         kind = click.IntRange(option.at_least)
     elif kind is None and not required and default is not None and not option.repeated:
         kind = type(default)
-    shown = not required and default is not None and not isinstance(default, (bool, tuple))
+    more: dict[str, Any] = {} if default is False else {"type": kind}
+    if not required and not option.repeated:  # a required one must not have any, not even None
+        more |= {"default": default, "show_default": default is not None and default is not False}
     return click.option(
         *(option.flags or ("--" + name.replace("_", "-"),)),
         name,
-        type=None if default is False else kind,
         required=required,
-        default=None if required or (option.repeated and not default) else default,
         is_flag=default is False,
         multiple=option.repeated,
-        show_default=shown,
         metavar=option.metavar,
         help=option.help,
+        **more,
     )
 
 
