@@ -26,6 +26,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         DEFAULT_VERB: SUMMARIES[DEFAULT_BENCHMARK],
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
+        "validate": "Metrics against human judgements: correlations, intervals, which agrees better.",
         "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
     },

@@ -10,8 +10,10 @@ import click
 
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import CLAIMS
+from ..results.benchmark import benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..truths.references import UNNAMED
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -212,3 +214,17 @@ def with_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def reference_options(command: Command) -> Command:
+    """Adds what stands beside a truth, as of ``score``: ``references, leave_out_self, unnamed, weights``."""
+    told = benchmark("capscore").options
+    options = [
+        click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),
+        click.option("--leave-out-self", is_flag=True, help=told["leave_out_self"].help),
+        click.option("--unnamed", type=click.Choice(UNNAMED), help=told["unnamed"].help),
+        click.option("--weights", type=INPUT, metavar="FILE", help=told["weights"].help),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
