@@ -20,8 +20,9 @@ from ..base.errors import FaultList, InputError, InputErrors
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.verdicts import Verdict
-from ..files.files import display_name, is_stream
+from ..files.files import display_name
 from ..files.records import Given, Readable, Records
+from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Claims
 from ..matching.vocabulary import Vocabulary
@@ -398,6 +399,8 @@ def score_file(
     """
     options = options or ScoringOptions()
     source = display_name(path)
+    if not isinstance(path, Records):
+        path = Source.of(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
     truth = (
@@ -418,7 +421,7 @@ def score_file(
 
 
 def worst_captions(
-    path: str | Path, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
+    path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
     """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
 
@@ -536,8 +539,8 @@ def scores_of(
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if is_stream(path):
-        raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
+    if isinstance(path, Source):
+        path.keep()
     faults = FaultList()
     blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
     try:
