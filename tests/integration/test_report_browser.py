@@ -945,8 +945,8 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     page = opened.open("page=answers&set=mmhal")
     count = page.locator("#answers-count")
     assert (
-        count.inner_text()
-        == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. Right: 0.0 → 50.0, +50.0 points."
+        count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. "
+        "Right: 0.0 → 50.0, +50.0 points."
     )
     page.select_option("[name=outcome]", "mended")
     assert page.locator(".case").count() == 20
