@@ -69,7 +69,9 @@ def function(name: str) -> Callable[..., Any]:
 
 def __getattr__(name: str) -> Any:
     if name == "score" or (not name.startswith("_") and has_benchmark(name)):
-        return function(name)
+        made = function_of(benchmark("capscore" if name == "score" else name))
+        if made is not None:
+            return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -38,10 +38,10 @@ PIXELS = {
 }  # fmt: skip
 
 
-def tokenizer(family: str) -> Any:
-    """Words as tokens."""
+def tokenizer(family: str, byte_level: bool = False) -> Any:
+    """Words as tokens; or bytes and pairs of them, which can spell anything, such as JSON."""
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made_for_qwen = family.startswith("qwen") and transformers.__version__.startswith("4.")  # its processor insists
     cls = transformers.Qwen2TokenizerFast if made_for_qwen else transformers.PreTrainedTokenizerFast
@@ -49,13 +49,22 @@ def tokenizer(family: str) -> Any:
     words = dict.fromkeys([*SPECIAL, *WORDS.split()])
     fast = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="<unk>"))
     fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    if byte_level:
+        fast = Tokenizer(models.BPE())
+        fast.pre_tokenizer, fast.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        fast.train_from_iterator(
+            [WORDS], trainers.BpeTrainer(
+                vocab_size=400, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+            ),
+        )  # fmt: skip
     return cls(
         tokenizer_object=fast, unk_token="<unk>", pad_token="<|endoftext|>", eos_token="<|im_end|>",
         additional_special_tokens=list(SPECIAL[1:7]), model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
 
 
-def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path:
+def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0, *, byte_level: bool = False) -> Path:
     """Writes weights, settings and tokenizer into ``folder``.
 
     Args:
@@ -63,13 +72,14 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         family: ``qwen2_5_vl``, ``qwen3_vl``, ``qwen2_vl``, ``qwen3_vl_moe``, ``llava``, or ``text`` for a model that
             reads no images.
         seed: of the weights.
+        byte_level: tokens are bytes and pairs of them, not words.
     """
     import torch
     import transformers
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    words = tokenizer(family)
+    words = tokenizer(family, byte_level)
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     text = {
         **HIDDEN, "vocab_size": len(words), "num_key_value_heads": 1, "max_position_embeddings": 512,
@@ -111,7 +121,7 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         }  # fmt: skip
         if family == "qwen3_vl_moe":
             text |= {
-                "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1,
+                "moe_intermediate_size": 128, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1,
                 "norm_topk_prob": True,
             }  # fmt: skip
             config = transformers.Qwen3VLMoeConfig(text_config=text, vision_config=vision, **qwen)
@@ -147,11 +157,15 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
     words.chat_template = TEMPLATE.replace("IMAGE", image)
     words.save_pretrained(folder)
     for parameter in model.parameters():  # spread the weights: at their usual size every next token is as likely
-        parameter.data.mul_(3.0)
+        parameter.data.mul_(2.0)
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id
     )
-    model.save_pretrained(folder)
+    if family == "qwen3_vl_moe" and not transformers.__version__.startswith("4."):  # experts as hub and vLLM have them
+        experts = {name: each.mT.contiguous() for name, each in model.state_dict().items() if ".mlp.experts." in name}
+        model.save_pretrained(folder, state_dict={**model.state_dict(), **experts}, save_original_format=False)
+    else:
+        model.save_pretrained(folder)
     return folder
 
 

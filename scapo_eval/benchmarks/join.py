@@ -359,7 +359,8 @@ def _asks(answer: Answer, question: Question) -> bool:
 
 
 def _letters(text: str) -> str:
-    return " ".join(text.casefold().replace("imange", "image").split())  # POPE's typo, which some copies mend
+    # "imange" is a typo of published questions, which some copies mend
+    return " ".join(text.casefold().replace("imange", "image").split())
 
 
 def _notes(

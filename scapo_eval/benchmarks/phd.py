@@ -387,7 +387,9 @@ BENCHMARK = YesNoBenchmark(
         **READING,
         **UNPARSED,
     },
-    engine=replace(ANSWERS_ON_ENGINE, needs=("data",), renamed={"data": "questions"}),
+    engine=replace(
+        ANSWERS_ON_ENGINE, needs=("data",), refuses=("per_answer", "prompts"), renamed={"data": "questions"}
+    ),
     asked="PhD's data.json (all modes)",
     prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),

@@ -40,10 +40,10 @@ def answers_to(
 
 
 def benchmark_of(answer: Answer) -> str | None:
-    """``pope``, ``phd``... as far as the record itself tells; None where it does not.
+    """Name of a benchmark, as far as the record itself tells; None where it does not.
 
-    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), or by what the
-    benchmark itself recognizes (PhD's modes, POPE's wording).
+    It tells by its ``benchmark`` (``NAME`` and ``name_split`` are that of ``name``, too), its id (``name/...``), or by
+    what the benchmark itself recognizes (its modes, the wording of its questions).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
     word = re.match(r"[a-z0-9]*", name.casefold())

@@ -136,8 +136,10 @@ def size_of(source: Readable) -> int | None:
     return None if isinstance(source, Records) else input_size(str(source))
 
 
-def sources_of(given: Given | Sequence[str | os.PathLike[str]]) -> list[Readable]:
-    """One source, or each path of a list of paths."""
+def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
+    """One source, or each path of a list of paths; none of None, or of an option that was not given."""
+    if given is None or (isinstance(given, tuple) and not given):
+        return []
     if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
         return [readable(each) for each in given]
     return [readable(given)]  # type: ignore[arg-type]  # a sequence of paths is told apart by its elements alone
@@ -172,24 +174,26 @@ def function_of(record: Benchmark) -> Callable[..., Any] | None:
         return None
     keyword, scoring = Parameter.KEYWORD_ONLY, signature(ScoringOptions).parameters if record.scoring else {}
     options = {name: each for name, each in options_of(record).items() if record.options[name].file != "written"}
-    drawn = {
+    more = {
         "name": Parameter("name", keyword, default=None, annotation="str | None"),
         "resamples": Parameter("resamples", keyword, default=DEFAULT_RESAMPLES, annotation="int"),
         "seed": Parameter("seed", keyword, default=DEFAULT_SEED, annotation="int"),
         "bootstrap": Parameter("bootstrap", keyword, default=None, annotation="Bootstrap | None"),
     }
     first = Parameter(record.files, Parameter.POSITIONAL_OR_KEYWORD, annotation="Given")
-    parameters = [each.replace(kind=keyword) for each in (*options.values(), *scoring.values(), *drawn.values())]
+    parameters = [each.replace(kind=keyword) for each in (*options.values(), *scoring.values(), *more.values())]
     shape = signature(score).replace(
         parameters=[first, *parameters], return_annotation="Run" if record.several else "list[Run]"
     )
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        values = shape.bind(*args, **kwargs).arguments
-        given, name = values.pop(record.files), values.pop("name", None)
-        resampling = Resampling(**{key: values.pop(key) for key in ("resamples", "seed", "bootstrap") if key in values})
+        bound = shape.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments
+        given, name = values.pop(record.files), values.pop("name")
+        resampling = drawn(*(values.pop(key) for key in ("resamples", "seed", "bootstrap")))
         if record.scoring:
-            values["scoring"] = ScoringOptions(**{key: values.pop(key) for key in scoring if key in values})
+            values["scoring"] = ScoringOptions(**{key: values.pop(key) for key in scoring})
         runs = score(Systems.of(given, name, record.files, resampling), **values)
         return runs[0] if record.several else runs
 

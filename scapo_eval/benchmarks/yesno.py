@@ -1,4 +1,4 @@
-"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; other benchmarks build on them.
 
 The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
 denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
@@ -169,7 +169,7 @@ def groups_in(columns: Sequence[str]) -> list[str]:
 
 
 def part_of(question: Question) -> str:
-    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    """The group of a question where its benchmark says nothing else: its category (or mode)."""
     return question.part
 
 
@@ -267,6 +267,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
         object.__setattr__(self, "run_of", self._run_of)
         object.__setattr__(self, "augmented", self._augmented)
+        object.__setattr__(self, "score", self.score or self.scored)
         if self.engine is not None:
             object.__setattr__(self, "engine", replace(self.engine, finished=paired))
 
@@ -314,7 +315,8 @@ class YesNoBenchmark(AnsweredBenchmark):
         check_choice("parser", parser, list(PARSERS))
         check_choice("unparsed", unparsed, get_args(Unparsed))
         parse = parser_of(parser, yes=yes, no=no)
-        truth = None if questions is None or questions == () else self.read_questions(sources_of(questions))
+        asked = sources_of(questions)
+        truth = self.read_questions(asked) if asked else None
         answers = {
             name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
             for name, source in systems.named().items()
@@ -426,22 +428,6 @@ def _run(
     )
 
 
-def _score(
-    systems: Systems,
-    *,
-    questions: QuestionFiles | None = None,
-    parser: str = "default",
-    yes: Sequence[str] = (),
-    no: Sequence[str] = (),
-    model: str | None = None,
-    per_answer: str | None = None,
-    unparsed: Unparsed = "wrong",
-) -> list[Run]:
-    return BENCHMARK.scored(
-        systems, questions, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
-    )
-
-
 def yesno(
     answers: Given,
     *,
@@ -470,9 +456,9 @@ def yesno(
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    [run] = _score(
+    [run] = BENCHMARK.scored(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
-        questions=questions,
+        questions,
         parser=parser,
         yes=yes,
         no=no,
@@ -500,7 +486,6 @@ BENCHMARK = YesNoBenchmark(
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,
     keyed=keyed,
-    score=_score,
     function=yesno,
     options={
         "questions": Option(

@@ -40,6 +40,7 @@ class Output(Screen):
     allow_different: bool
     protocol: str | None
     off_protocol: bool
+    beside: bool
     fail_under: tuple[Gate, ...]
     fail_above: tuple[Gate, ...]
 
@@ -131,8 +132,10 @@ def output_options(command: Command) -> Command:
             "--protocol",
             type=INPUT,
             metavar="NAME|FILE",
-            help="Check images, prompt and limit against a protocol (scapo-eval protocol list), and name it.",
+            help="Check images, prompt and limit against a protocol, name it, and take its truth and its reading where"
+            " none is given (scapo-eval protocol list).",
         ),
+        click.option("--beside", is_flag=True, help="Also print published rows of --protocol, yours among them."),
         click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
         click.option(
             "--fail-under",

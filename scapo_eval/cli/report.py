@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -18,9 +18,9 @@ from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
 from ..report.tables import TABLES
 from ..results.render import Format, render
-from ..results.results import Resampling
+from ..results.results import Resampling, is_results_file, load_results, system_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, split_name
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
 from .screen import Screen, progress, stage
 
@@ -42,7 +42,8 @@ class Inputs:
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
-        """Reads every input, with progress and warnings on standard error."""
+        """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
+        paths, names = _named(inputs)
         settings = Settings(
             truth=self.truth,
             vocabulary=self.vocabulary,
@@ -50,14 +51,17 @@ class Inputs:
             dopa_vocabulary=self.dopa_vocabulary,
             scoring=scoring,
             trails=self.trail,
-            names=_renamings(self.name),
+            names=names | _renamings(self.name),
             resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
-        return gather(
-            inputs, settings, progress=partial(progress, screen), stage=partial(stage, screen), warn=screen.warn
+        report = gather(
+            paths, settings, progress=partial(progress, screen), stage=partial(stage, screen), warn=screen.warn
         )
+        folders = {path: name for name, path in map(split_name, inputs) if name is not None and Path(path).is_dir()}
+        logs = zip(report.training_logs, [path for path in paths if path != STDIN and Path(path).is_dir()], strict=True)
+        return replace(report, training_logs=tuple(replace(log, name=folders.get(p, log.name)) for log, p in logs))
 
 
 def input_options(command: Command) -> Command:
@@ -105,6 +109,26 @@ def input_options(command: Command) -> Command:
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
     return with_options(scoring_options(command), options, "how", Inputs)
+
+
+def _named(inputs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The paths, and the names that ``NAME=FILE`` gives to the systems in files."""
+    split = [split_name(argument) for argument in inputs]
+    files = [path for _, path in split if path == STDIN or not Path(path).is_dir()]
+    usual = dict(zip(files, system_names(files), strict=True)) if files else {}
+    names: dict[str, str] = {}
+    for name, path in split:
+        if name is None or path not in usual:
+            continue
+        old = [usual[path]]
+        if path != STDIN and is_results_file(path):
+            old = [run.name for run in load_results(path)]
+        if len(old) > 1:
+            raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(old)}")
+        if old[0] in names:
+            raise click.UsageError(f"two inputs hold a system '{old[0]}': name it where its results are written")
+        names[old[0]] = name
+    return [path for _, path in split], names
 
 
 def _renamings(pairs: Sequence[str]) -> dict[str, str]:
@@ -160,7 +184,7 @@ def command(
     images: str | None,
     thumbnails: bool,
 ) -> None:
-    """Makes one HTML page (or a table) of INPUTS.
+    """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
     'objects'), verdicts on claims (judge facts), ratings (judge mmhal), yes/no answers with labels (answer, plain or
@@ -173,7 +197,8 @@ def command(
         raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
-    refuse_replacing([output], [Path(folder, name) for folder in inputs for name in (METRICS_FILE, SAMPLES_FILE)])
+    folders = [path for _, path in map(split_name, inputs)]
+    refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
     if form == "html":
         from ..report import html

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..base.errors import OptionError
+from ..benchmarks.protocol import Protocol
 from ..benchmarks.scoring import ScoringOptions
 from ..benchmarks.systems import Advance, Systems, options_of
 from ..files.files import STDIN, refuse_replacing
@@ -42,6 +43,8 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if output.protocol:
+                values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
@@ -75,28 +78,35 @@ def command_of(record: Benchmark) -> click.Command:
     return command
 
 
+def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with the protocol's where none are given; a switch that is off was not given."""
+    switches = {name for name, value in values.items() if value is False}
+    found = protocol.filled({name: None if name in switches else value for name, value in values.items()})
+    return {name: bool(value) if name in switches else value for name, value in found.items()}
+
+
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:
     default = parameter.default
     required = default is Parameter.empty
     kind: Any = {"read": INPUT, "written": OUTPUT}.get(option.file or "")
     if option.choices:
-        kind = click.Choice(option.choices() if callable(option.choices) else option.choices)
+        kind = click.Choice(option.choices)
     elif option.at_least is not None:
         kind = click.IntRange(option.at_least)
     elif kind is None and not required and default is not None and not option.repeated:
         kind = type(default)
-    shown = not required and default is not None and not isinstance(default, (bool, tuple))
+    more: dict[str, Any] = {} if default is False else {"type": kind}
+    if not required and not option.repeated:  # a required one must not have any, not even None
+        more |= {"default": default, "show_default": default is not None and default is not False}
     return click.option(
         *(option.flags or ("--" + name.replace("_", "-"),)),
         name,
-        type=None if default is False else kind,
         required=required,
-        default=None if required or (option.repeated and not default) else default,
         is_flag=default is False,
         multiple=option.repeated,
-        show_default=shown,
         metavar=option.metavar,
         help=option.help,
+        **more,
     )
 
 

@@ -1,4 +1,4 @@
-"""Yes/no answers in Arrow to what they say of which question, in rows that add up: POPE, PhD and any other questions.
+"""Yes/no answers in Arrow to what they say of which question, in rows that add up.
 
 A worker reads answers, finds their questions and reads yes or no out of them
 (:func:`scapo_eval.benchmarks.join.match`); five bytes an answer travel to the process that asked, which joins them as
@@ -126,9 +126,9 @@ def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
 
 
 class AnswerReading(TypedDict, total=False):
-    """How answers are read, as in :func:`scapo_eval.pope`; ``yes`` and ``no``: further words for them.
+    """How answers are read, as in :func:`scapo_eval.yesno`.
 
-    ``unparsed`` is an option of POPE, PhD and plain questions, ``text_only`` of HallusionBench.
+    ``text_only`` is an option of HallusionBench, ``unparsed`` of the others.
     """
 
     parser: str
@@ -146,7 +146,7 @@ class AnswerCounter(Replies):
     Attributes:
         benchmark: name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
         questions: with their truth.
-        parser: name of the rule that reads answers; see :func:`scapo_eval.pope`.
+        parser: name of the rule that reads answers; see :func:`scapo_eval.yesno`.
         yes, no: further words for it.
         model: the one to score where files mix several.
         options: the benchmark's own.
@@ -183,7 +183,7 @@ class AnswerCounter(Replies):
         questions: Given | Sequence[str | os.PathLike[str]],
         **reading: Unpack[AnswerReading],
     ) -> AnswerCounter:
-        """A counter of answers; the arguments are those of :func:`scapo_eval.pope`, and ``yes`` and ``no``.
+        """A counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
             InputError: questions that cannot be read, another benchmark, parser or word.

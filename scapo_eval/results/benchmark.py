@@ -140,8 +140,7 @@ class Benchmark:
             of this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
-        evidence: what the report shows of raw files, see :mod:`scapo_eval.report.answers`; None: their values only.
-        protocols: folder of the protocols that come with it, where it is not shipped here.
+        protocols: folder of the protocols that come with a benchmark of another package.
     """
 
     name: str
@@ -175,8 +174,7 @@ class Benchmark:
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
     augmented: Callable[..., Sequence[Run]] | None = None
-    evidence: Any = None
-    protocols: Any = None
+    protocols: str | Path | None = None
 
     __repr__ = fields_in_short
 

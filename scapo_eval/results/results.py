@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -246,6 +246,23 @@ class Results:
         """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
         return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
 
+    def tidy(self) -> Iterator[dict[str, Any]]:
+        """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
+        comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
+        for run in self.runs:
+            for name, metric in run.metrics.items():
+                row = comparisons.get((run.name, name), {})
+                yield {
+                    "system": run.name,
+                    "metric": name,
+                    "value": metric.value,
+                    "ci_low": metric.low,
+                    "ci_high": metric.high,
+                    **{key: row.get(key) for key in ("difference", "p_value", "p_holm")},
+                    "n_images": run.n_images,
+                    "signature": str(run.signature),
+                }
+
     def to_pandas(self) -> Any:
         """A tidy frame, one row per system and metric.
 
@@ -257,7 +274,7 @@ class Results:
         """
         from .frames import to_frame
 
-        return to_frame(self)
+        return to_frame(self.tidy())
 
     def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
         """A table in Markdown.

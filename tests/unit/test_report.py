@@ -396,6 +396,7 @@ def payload(page: bytes, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b85decode(found[1].replace(b",", b"<"))))
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
     page = html.page(a_report(tmp_path), title="T")
     assert page == html.page(a_report(tmp_path), title="T")
@@ -451,6 +452,7 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("form", plots.FORMATS)
+@pytest.mark.slow
 def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     report = a_report(tmp_path)
     run = TrainingLog("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])

@@ -94,6 +94,7 @@ def drawn(figure: Any) -> Any:
 
 
 @pytest.mark.parametrize("width", [*plots.WIDTHS, 5.5])
+@pytest.mark.slow
 def test_the_legend_stands_outside_and_names_fit(
     systems: tuple[CaptionEvidence, CaptionEvidence], width: str | float
 ) -> None:

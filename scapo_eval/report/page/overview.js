@@ -243,7 +243,7 @@ function changeBars(figure, argument, base, k) {
     svg.append(
       draw(
         "a",
-        { href: to, tabindex: -1, "aria-hidden": "true" },
+        { href: to, "aria-label": `${label} ${shownChange(d, false)} points: the captions that differ` },
         draw("rect", {
           class: "bar-" + tone,
           x: Math.min(X(0), X(d)),
@@ -251,6 +251,7 @@ function changeBars(figure, argument, base, k) {
           width: Math.max(1, Math.abs(X(d) - X(0))),
           height: 13,
         }),
+        draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
       ),
       low === null
         ? ""
@@ -258,11 +259,6 @@ function changeBars(figure, argument, base, k) {
             class: "whisker",
             d: `M${X(low)} ${y + 8.5}H${X(high)}M${X(low)} ${y + 5}v7M${X(high)} ${y + 5}v7`,
           }),
-      draw(
-        "a",
-        { href: to, "aria-label": `${label} ${shownChange(d, false)} points: the captions that differ` },
-        draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
-      ),
       draw("text", { class: tone, x: W, y: y + 13, "text-anchor": "end" }, SIGNS[tone] + shownChange(d, false)),
     );
   });
