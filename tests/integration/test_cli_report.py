@@ -156,18 +156,22 @@ def test_a_terminal_is_told_what_takes_its_time(
     assert run("report", "base.jsonl", "--resamples", 20, "-o", page, cwd=world).stderr == ""
 
 
-def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], world: Path) -> None:
-    (world / "run").mkdir(exist_ok=True)
-    (world / "run" / "metrics.jsonl").write_text('{"step": 1, "hal_rate": 0.2}\n')
+def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "hal_rate": 0.2}\n')
     text = '{"image_id": 1, "caption": "A dog.", "objects": ["dog"]}\n'
     for folder in ("x", "y"):
-        (world / folder).mkdir(exist_ok=True)
-        (world / folder / "captions.jsonl").write_text(text)
-    said = run("score", "x/captions.jsonl", "-o", "saved.json")
-    assert said.code == 0
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "captions.jsonl").write_text(text)
+    said = run("score", "x/captions.jsonl", "-o", "saved.json", cwd=tmp_path)
+    assert said.returncode == 0
     arguments = ("One=x/captions.jsonl", "Two=y/captions.jsonl", "Three=saved.json", "--format", "csv")
-    assert [line.split(",")[0] for line in run("report", *arguments).out.splitlines()[1:]] == ["One", "Two", "Three"]
-    assert run("report", "Mine=run", "-o", "named.html").code == 0
-    assert run("report", "A=saved.json", "B=x/captions.jsonl", "--format", "csv").code == 0
-    refused = run("report", "A=saved.json", "B=saved.json", "--format", "csv")
-    assert (refused.code, "two inputs hold a system" in refused.err) == (2, True)
+    assert [line.split(",")[0] for line in run("report", *arguments, cwd=tmp_path).stdout.splitlines()[1:]] == [
+        "One",
+        "Two",
+        "Three",
+    ]
+    assert run("report", "Mine=run", "-o", "named.html", cwd=tmp_path).returncode == 0
+    assert run("report", "A=saved.json", "B=x/captions.jsonl", "--format", "csv", cwd=tmp_path).returncode == 0
+    refused = run("report", "A=saved.json", "B=saved.json", "--format", "csv", cwd=tmp_path)
+    assert (refused.returncode, "two inputs hold a system" in refused.stderr) == (2, True)
