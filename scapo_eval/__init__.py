@@ -45,6 +45,7 @@ _HOME = {
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
+    "validate": "validation.validate",
     "yesno": "benchmarks.yesno",
 }
 
@@ -79,6 +80,7 @@ __all__ = [
     "score",
     "score_captions",
     "split_subsentences",
+    "validate",
     "yesno",
 ]
 
@@ -102,6 +104,7 @@ if TYPE_CHECKING:
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle
+    from .validation.validate import validate
 
 
 def __getattr__(name: str) -> Any:

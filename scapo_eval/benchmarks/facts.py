@@ -8,6 +8,7 @@ every reference claim whether the description says it: C = (yes + no) / total, P
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Row, Warn, open_rows, warn_user
 from ..files.fields import Record, find_image, id_in, optional_text
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
@@ -220,16 +221,6 @@ def _share(value: Fraction) -> int:
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 
-def holds_claims(path: str | Path) -> bool:
-    """Whether a file's first record holds claims with verdicts, of this project or of DeCapBench."""
-    if str(path) == STDIN:
-        return False
-    if Path(path).is_dir():
-        return any(Path(path).glob("*.json")) and "eval_details" in next(_folder(path))[1]
-    first = open_rows(path, warn=lambda text: None).first
-    return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
-
-
 def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Description]:
     """The verdicts on one system's descriptions.
 
@@ -264,7 +255,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Descrip
     return found
 
 
-def _folder(path: str | Path) -> Iterator[Row]:
+def _folder(path: str | os.PathLike[str]) -> Iterator[Row]:
     files = sorted(Path(path).glob("*.json"))
     if not files:
         raise InputError("no file *.json in this folder", path=path)

@@ -18,16 +18,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import FaultList, InputError, ScapoError, check_choice
+from ..base.errors import FaultList, InputError, check_choice
 from ..base.hashes import digest
 from ..base.nltk_tools import lemma, tagger
 from ..base.reprs import fields_in_short
 from ..files.containers import OnError, Warn, open_rows
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
-from ..files.records import Readable
+from ..files.records import Readable, Records
+from ..files.source import Source as InputSource
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_of
+from ..readers.formats import recognize_file
+from ..readers.kinds import KINDS
 from ..results.benchmark import Benchmark, Option
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
@@ -227,16 +230,6 @@ class Judged:
     __repr__ = fields_in_short
 
 
-def holds_lists(path: Readable) -> bool:
-    """Whether a file's first record has a judge's list (``extracted``)."""
-    if str(path) == STDIN:
-        return False
-    try:
-        return "extracted" in open_rows(path, warn=lambda text: None).first
-    except ScapoError:  # the readers of captions say it better
-        return False
-
-
 def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
     """What ``scapo-eval judge objhal`` wrote.
 
@@ -285,6 +278,11 @@ def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) 
     return Judged(captions, lists, judge, prompt, unread, unfinished)
 
 
+def _holds_lists(path: Readable) -> bool:
+    known = recognize_file(path)
+    return known is not None and known.kind is KINDS["object lists"]
+
+
 def score_objhal(
     path: Readable,
     profile: Profile,
@@ -316,10 +314,11 @@ def score_objhal(
         InputErrors, InputError: faults by file and line.
     """
     options = options or ScoringOptions()
+    path = path if isinstance(path, Records) else InputSource.of(path)
     damage: list[str] = []
     skipped: list[InputError] = []
     judged: Judged | None = None
-    if source == "judge" or (source == "auto" and holds_lists(path)):
+    if source == "judge" or (source == "auto" and _holds_lists(path)):
         if options.drop_unfinished:
             raise InputError("the judge has read the captions already; give --drop-unfinished to judge objhal")
         judged = read_judged(path, warn=damage.append, on_error=skipped.append if options.skip_bad else None)

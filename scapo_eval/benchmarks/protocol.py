@@ -18,11 +18,11 @@ from ..base.errors import InputError
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
-from ..files.files import STDIN, display_name, read_bytes
+from ..files.files import display_name, read_bytes
 from ..files.json_text import read_json
 from ..files.records import Given, Records, readable
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import kind_of, open_source
+from ..readers.formats import kind_of, open_layout
 from ..results.benchmark import benchmarks, other_benchmarks
 from ..results.results import Run
 from ..results.signature import Signature
@@ -373,8 +373,8 @@ def shipped_protocols() -> dict[str, Any]:
 
 
 def sample_of(given: Given | None) -> Sample:
-    """What captions tell of themselves; nothing where they are not at hand, or cannot be read twice."""
-    return Sample(None, 0) if given is None or str(given) == STDIN else read_sample(given)
+    """What captions tell of themselves; nothing where they are not at hand."""
+    return Sample(None, 0) if given is None else read_sample(given)
 
 
 def read_sample(given: Given) -> Sample:
@@ -384,7 +384,7 @@ def read_sample(given: Given) -> Sample:
         InputError, InputErrors: neither captions nor answers, or unreadable ones.
     """
     path = readable(given)
-    source = open_source(path, warn=lambda text: None)
+    source = open_layout(path, warn=lambda text: None)
     limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
     if kind_of(source) == "captions":
         captions = list(captions_of(source, warn=lambda text: None))

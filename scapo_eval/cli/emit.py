@@ -16,6 +16,7 @@ from ..benchmarks.protocol import Protocol, sample_of
 from ..benchmarks.published import CAVEAT, beside_records, beside_table, footnote
 from ..benchmarks.published import beside as published_beside
 from ..files.json_text import dump_json
+from ..files.source import Input
 from ..results.comparison import compare
 from ..results.names import metric_name, reader_mark
 from ..results.render import chosen_metrics, latex, markdown, number, render
@@ -28,7 +29,7 @@ from .tsv import tsv
 
 
 def emit(
-    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[str | None] = ()
+    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[Input | None] = ()
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -18,7 +18,7 @@ from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
 from ..report.tables import TABLES
 from ..results.render import Format, render
-from ..results.results import Resampling, is_results_file, load_results, system_names
+from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT, split_name
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
@@ -43,7 +43,7 @@ class Inputs:
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
         """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
-        paths, names = _named(inputs)
+        split = [split_name(argument) for argument in inputs]
         settings = Settings(
             truth=self.truth,
             vocabulary=self.vocabulary,
@@ -51,17 +51,19 @@ class Inputs:
             dopa_vocabulary=self.dopa_vocabulary,
             scoring=scoring,
             trails=self.trail,
-            names=names | _renamings(self.name),
+            names=_renamings(self.name),
+            given={path: name for name, path in split if name is not None},
             resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
-        report = gather(
-            paths, settings, progress=partial(progress, screen), stage=partial(stage, screen), warn=screen.warn
+        return gather(
+            [path for _, path in split],
+            settings,
+            progress=partial(progress, screen),
+            stage=partial(stage, screen),
+            warn=screen.warn,
         )
-        folders = {path: name for name, path in map(split_name, inputs) if name is not None and Path(path).is_dir()}
-        logs = zip(report.training_logs, [path for path in paths if path != STDIN and Path(path).is_dir()], strict=True)
-        return replace(report, training_logs=tuple(replace(log, name=folders.get(p, log.name)) for log, p in logs))
 
 
 def input_options(command: Command) -> Command:
@@ -109,26 +111,6 @@ def input_options(command: Command) -> Command:
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
     ]
     return with_options(scoring_options(command), options, "how", Inputs)
-
-
-def _named(inputs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The paths, and the names that ``NAME=FILE`` gives to the systems in files."""
-    split = [split_name(argument) for argument in inputs]
-    files = [path for _, path in split if path == STDIN or not Path(path).is_dir()]
-    usual = dict(zip(files, system_names(files), strict=True)) if files else {}
-    names: dict[str, str] = {}
-    for name, path in split:
-        if name is None or path not in usual:
-            continue
-        old = [usual[path]]
-        if path != STDIN and is_results_file(path):
-            old = [run.name for run in load_results(path)]
-        if len(old) > 1:
-            raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(old)}")
-        if old[0] in names:
-            raise click.UsageError(f"two inputs hold a system '{old[0]}': name it where its results are written")
-        names[old[0]] = name
-    return [path for _, path in split], names
 
 
 def _renamings(pairs: Sequence[str]) -> dict[str, str]:

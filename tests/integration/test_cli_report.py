@@ -173,5 +173,6 @@ def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: 
     ]
     assert run("report", "Mine=run", "-o", "named.html", cwd=tmp_path).returncode == 0
     assert run("report", "A=saved.json", "B=x/captions.jsonl", "--format", "csv", cwd=tmp_path).returncode == 0
-    refused = run("report", "A=saved.json", "B=saved.json", "--format", "csv", cwd=tmp_path)
-    assert (refused.returncode, "two inputs hold a system" in refused.stderr) == (2, True)
+    assert run("score", "x/captions.jsonl", "y/captions.jsonl", "-o", "two.json", cwd=tmp_path).returncode == 0
+    refused = run("report", "A=two.json", "--format", "csv", cwd=tmp_path)
+    assert (refused.returncode, "'A' names one system, and the file holds 2" in refused.stderr) == (2, True)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError, InputErrors, ScapoError
-from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, holds_claims, read_descriptions
+from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, read_descriptions
 from scapo_eval.inference.judge_facts import (
     Prompts,
     read_answers,
@@ -23,6 +23,7 @@ from scapo_eval.inference.judge_facts import (
     read_references,
     read_verdicts,
 )
+from scapo_eval.readers.formats import recognize_file
 from scapo_eval.results.comparison import compare
 
 
@@ -136,7 +137,9 @@ def decapbench(number: int, valid: bool = True) -> dict[str, Any]:
 def test_decapbenchs_own_output_from_its_folder(tmp_path: Path) -> None:
     for number, valid in ((0, True), (1, False)):
         (tmp_path / f"{number}.json").write_text(json.dumps(decapbench(number, valid)))
-    assert holds_claims(tmp_path)
+    known = recognize_file(tmp_path)
+    assert known is not None
+    assert known.kind.name == "claims"
     run = facts_run("x", read_descriptions(tmp_path))
     trials = [arithmetic(t, [0, None], 2) for t in ([True, True], [True, False])]
     relevant = arithmetic([True], [0], 2)

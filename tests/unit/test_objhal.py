@@ -20,7 +20,7 @@ from scapo_eval.inference.answer import read_questions as read_prompts
 from scapo_eval.inference.judge_objects import read_objects
 from scapo_eval.inference.sources import ImageFolder
 from scapo_eval.readers.captions_foreign import captions_of
-from scapo_eval.readers.formats import open_source
+from scapo_eval.readers.formats import open_layout
 from scapo_eval.results.results import Resampling, Run, load_results
 
 TRUTH = PresenceOracle.from_objects(
@@ -93,7 +93,7 @@ def test_the_benchmarks_own_requests_can_be_answered_and_scored(tmp_path: Path) 
     answers = [{"id": each.id, "response": "There is a dog.", **each.record} for each in asked]
     path = lines(tmp_path / "a.jsonl", answers)
     assert scored(path).values["chair_s"] == 0
-    assert [each.prompt for each in captions_of(open_source(path))] == ["Describe 1!", "Describe 2!"]
+    assert [each.prompt for each in captions_of(open_layout(path))] == ["Describe 1!", "Describe 2!"]
 
 
 def test_bad_input(tmp_path: Path) -> None:
