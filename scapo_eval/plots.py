@@ -34,7 +34,8 @@ def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -
         MissingExtra: matplotlib is not installed.
     """
     group = results if isinstance(results, Results) else compare([results])
-    return plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
+    figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
+    return figure
 
 
 def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
@@ -49,7 +50,8 @@ def differences(results: Results, metrics: Sequence[str] | None = None, **style:
         InputError: there are no differences, or a metric is not found.
         MissingExtra: matplotlib is not installed.
     """
-    return plots.differences(results, metrics, Style(**style))
+    figure: Figure = plots.differences(results, metrics, Style(**style))
+    return figure
 
 
 def training(folders: Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:
@@ -64,4 +66,5 @@ def training(folders: Sequence[str | Path], smooth: int | None = None, **style: 
         InputError: a folder is not a training run's.
         MissingExtra: matplotlib is not installed.
     """
-    return plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
+    figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
+    return figure

@@ -189,7 +189,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
     """A figure and its axes, without the global state of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -239,18 +239,18 @@ def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
     rows, columns = (len(planes), 1) if style.narrow else (-(-len(planes) // 2), min(2, len(planes)))
     each = style.inches / columns * (0.62 if columns == 1 and not style.narrow else 0.86)
     with style.applied():
-        figure, panels = _figure(style.inches, rows * each, rows, columns)
+        figure, places = panels(style.inches, rows * each, rows, columns)
         handles: dict[str, Any] = {}
-        for axes, plane in zip(panels, planes, strict=False):
+        for axes, plane in zip(places, planes, strict=False):
             for handle in _draw_plane(axes, plane, names, style, titled=len(planes) > 1):
                 handles.setdefault(handle.get_label(), handle)
-        for axes in panels[len(planes) :]:
+        for axes in places[len(planes) :]:
             axes.set_axis_off()
         notes = [plane.note for plane in planes]
         if len(planes) == 1 and len(names) <= MOST_NAMED:
             height = figure.get_figheight()
             _legend(figure, [], style, ["Beside each name: Cap. Score.", *notes])
-            if _name_points(figure, panels[0], planes[0], style):
+            if _name_points(figure, places[0], planes[0], style):
                 return figure
             figure.legends[0].remove()
             figure.set_figheight(height)
@@ -369,7 +369,7 @@ def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | Non
         raise InputError("nothing to draw: no label is hallucinated")
     height = 0.9 + len(most) * (0.09 + 0.075 * len(systems))
     with style.applied():
-        figure, (axes,) = _figure(style.inches, height)
+        figure, (axes,) = panels(style.inches, height)
         apart = 0.72 / len(systems)
         handles = []
         for s, (system, share) in enumerate(zip(systems, shares, strict=True)):
@@ -421,8 +421,8 @@ def differences(group: Results, metrics: Sequence[str] | None = None, style: Sty
     with style.applied():
         columns = 1 if style.narrow else len(chosen)
         panel_rows = len(chosen) if style.narrow else 1
-        figure, panels = _figure(style.inches, panel_rows * (1.1 + 0.2 * len(names)), panel_rows, columns)
-        for n, (axes, name) in enumerate(zip(panels, chosen, strict=True)):
+        figure, places = panels(style.inches, panel_rows * (1.1 + 0.2 * len(names)), panel_rows, columns)
+        for n, (axes, name) in enumerate(zip(places, chosen, strict=True)):
             higher = metric_set.higher_is_better.get(name)
             scale = 1 if name in metric_set.plain_numbers else 100
             axes.axvline(0, color=style.faint, lw=0.8)
@@ -465,9 +465,9 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
     columns = min(2 if style.narrow else 3, len(shown_names))
     rows = -(-len(shown_names) // columns)
     with style.applied():
-        figure, panels = _figure(style.inches, rows * style.inches / columns * 0.72 + 0.2, rows, columns)
+        figure, places = panels(style.inches, rows * style.inches / columns * 0.72 + 0.2, rows, columns)
         handles: dict[str, Any] = {}
-        for axes, name in zip(panels, shown_names, strict=False):
+        for axes, name in zip(places, shown_names, strict=False):
             shown = quantity(name)
             for k, log in enumerate(logs):
                 if not _has(log, name):
@@ -487,9 +487,9 @@ def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Styl
                 (drawn,) = axes.plot(steps, mean, color=color, lw=1.3, ls=line, label=log.name)
                 handles.setdefault(log.name, drawn)
             axes.set(title=shown.title)
-        for axes in panels[: len(shown_names)][-columns:]:
+        for axes in places[: len(shown_names)][-columns:]:
             axes.set(xlabel="step")
-        for axes in panels[len(shown_names) :]:
+        for axes in places[len(shown_names) :]:
             axes.set_axis_off()
         note = f"Lines: means over {width} steps; behind them the logged values." if width > 1 else ""
         _legend(figure, list(handles.values()), style, [note])
