@@ -709,6 +709,7 @@ BENCHMARK = Benchmark(
     score=_score,
     function=score,
     files="captions",
+    takes=("captions", "object lists"),
     captions=True,
     scoring=True,
     options={

@@ -235,6 +235,7 @@ BENCHMARK = Benchmark(
     headline=("objects", "objects_supported", "objects_hallucinated"),
     score=_score,
     files="rollouts",
+    takes=("rollouts", "captions"),
     scoring=True,
     options={
         "truth": Option(file="read", repeated=True, metavar="FILE", help="What is in the images; once per vocabulary."),

@@ -437,9 +437,11 @@ BENCHMARK = Benchmark(
         "recall": "present objects that are mentioned",
         "len": "words per caption",
     },
+    dataset={"source_type": "url", "url": ["https://github.com/RLHF-V/RLHF-V"]},
     headline=("chair_s", "chair_s_refined", "chair_i", "recall"),
     score=_score,
     files="captions",
+    takes=("object lists", "captions"),
     captions=True,
     scoring=True,
     options={
