@@ -108,6 +108,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":  # a module of its own, loaded when it is used
+        return import_module(".plots", __name__)
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not one of the rooms

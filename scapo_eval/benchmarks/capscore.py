@@ -295,6 +295,8 @@ class CaptionScorer(Scorer):
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
+        if self.card is None:
+            return
         named = dict(zip(COLUMNS, counts.T.astype(np.float64), strict=True))
         terms: dict[Term, NDArray[np.float64]] = {
             "cover": (named["covered"] + 1) / (named["truth"] + 1),
@@ -307,9 +309,8 @@ class CaptionScorer(Scorer):
             own = [*map(references.has, captions.image_ids, captions.captions)]
             shares = in_units(said[:, 0]), in_units(said[:, 1])
             yield np.stack([*shares, ~np.isnan(said[:, 0]), np.array(own, dtype=bool)], axis=1, dtype=np.int64)
-        if self.card is not None:
-            score = joint_score(self.card, terms)
-            yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
+        score = joint_score(self.card, terms)
+        yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""

@@ -99,6 +99,7 @@ class Verbs(click.Group):
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
+        verbs += [CompletionItem(verb) for verb in other_benchmarks() if verb.startswith(incomplete)]
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
