@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
-from ..base.errors import OptionError
+from ..base.errors import InputError, OptionError
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write
@@ -135,8 +135,13 @@ class Systems:
 
 
 def size_of(source: Readable) -> int | None:
-    """Bytes of a file, None where nobody knows."""
-    return None if isinstance(source, Records) else Source.of(source).size
+    """Bytes of a file, None where nobody knows, or where whoever reads it will say why."""
+    if isinstance(source, Records):
+        return None
+    try:
+        return Source.of(source).size
+    except InputError:
+        return None
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:
