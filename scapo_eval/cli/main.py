@@ -26,6 +26,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         DEFAULT_VERB: SUMMARIES[DEFAULT_BENCHMARK],
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
+        "validate": "Metrics against human judgements: correlations, intervals, which agrees better.",
         "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
     },
@@ -98,6 +99,7 @@ class Verbs(click.Group):
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
+        verbs += [CompletionItem(verb) for verb in other_benchmarks() if verb.startswith(incomplete)]
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,8 +10,10 @@ import click
 
 from ..benchmarks.scoring import ScoringOptions
 from ..matching.uses import CLAIMS
+from ..results.benchmark import benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..truths.references import UNNAMED
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -37,6 +39,7 @@ class Output(Screen):
     allow_different: bool
     protocol: str | None
     off_protocol: bool
+    beside: bool
     fail_under: tuple[Gate, ...]
     fail_above: tuple[Gate, ...]
 
@@ -128,8 +131,10 @@ def output_options(command: Command) -> Command:
             "--protocol",
             type=INPUT,
             metavar="NAME|FILE",
-            help="Check images, prompt and limit against a protocol (scapo-eval protocol list), and name it.",
+            help="Check images, prompt and limit against a protocol, name it, and take its truth and its reading where"
+            " none is given (scapo-eval protocol list).",
         ),
+        click.option("--beside", is_flag=True, help="Also print published rows of --protocol, yours among them."),
         click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
         click.option(
             "--fail-under",
@@ -214,3 +219,17 @@ def with_options(
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def reference_options(command: Command) -> Command:
+    """Adds what stands beside a truth, as of ``score``: ``references, leave_out_self, unnamed, weights``."""
+    told = benchmark("capscore").options
+    options = [
+        click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),
+        click.option("--leave-out-self", is_flag=True, help=told["leave_out_self"].help),
+        click.option("--unnamed", type=click.Choice(UNNAMED), help=told["unnamed"].help),
+        click.option("--weights", type=INPUT, metavar="FILE", help=told["weights"].help),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..base.errors import OptionError
+from ..benchmarks.protocol import Protocol
 from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
 from ..benchmarks.systems import Advance, Systems, options_of
@@ -47,6 +48,8 @@ def command_of(record: Benchmark) -> click.Command:
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if output.protocol:
+                values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
@@ -78,6 +81,13 @@ def command_of(record: Benchmark) -> click.Command:
     command: click.Command = click.command(record.verb, help=record.help or record.summary)(argument(decorated))
     refuse_engine(command, record.one_process)
     return command
+
+
+def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with the protocol's where none are given; a switch that is off was not given."""
+    switches = {name for name, value in values.items() if value is False}
+    found = protocol.filled({name: None if name in switches else value for name, value in values.items()})
+    return {name: bool(value) if name in switches else value for name, value in found.items()}
 
 
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:

@@ -193,8 +193,14 @@ def _own_answer(row: Record, line: int) -> Answer:
         mode=optional_text(row.get("mode")),
         task=optional_text(row.get("task")),
         model=optional_text(row.get("model")),
+        agrees=_agrees(row),
         line=line,
     )
+
+
+def _agrees(row: Record) -> bool | None:
+    """HallusionBench's ``same``, which is "1" or "0"."""
+    return {"1": True, "0": False}.get(str(row.get("same")))
 
 
 def _own_captions(key: str) -> CaptionsOf:
@@ -388,6 +394,7 @@ def _hallusionbench_answer(row: Record, line: int) -> Answer:
         question=optional_text(row.get("question")),
         label=hallusionbench_label(row),
         benchmark="hallusionbench",
+        agrees=_agrees(row),
         line=line,
     )
 

@@ -42,6 +42,7 @@ class Settings:
         scoring: how captions are scored.
         trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
         names: old -> new name of a system.
+        given: file or folder -> the name that its only system was given with it.
         resampling: of every interval.
         allow_different: whether systems of one benchmark may have been scored differently.
     """
@@ -53,6 +54,7 @@ class Settings:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     trails: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
     allow_different: bool = False
 
@@ -82,7 +84,10 @@ def gather(
     recognized = {source: recognize_file(source) for source in sources}
     folders = [source for source in sources if _is_training_run(source, recognized[source])]
     files = [source for source in sources if source not in folders]
-    names = [settings.names.get(name, name) for name in system_names([file.path for file in files])] if files else []
+    usual = system_names([file.path for file in files]) if files else []
+    names = [
+        settings.given.get(file.path) or settings.names.get(name, name) for file, name in zip(files, usual, strict=True)
+    ]
     known = [recognized[file] for file in files]
     answered = [answers_in(file, each) if each else None for file, each in zip(files, known, strict=True)]
     judging = _Judging(settings)
@@ -91,7 +96,7 @@ def gather(
     for name, file, each, benchmark_name in zip(names, files, known, answered, strict=True):
         kind = each.kind.name if each else "captions"
         if kind == "results":
-            runs += [replace(run, name=settings.names.get(run.name, run.name)) for run in load_results(file)]
+            runs += _named(load_results(file), settings, file.path)
         elif kind == "claims":
             claims.append(ClaimEvidence(name, tuple(read_descriptions(file, warn=warn))))
             runs.append(facts_run(name, claims[-1].descriptions, settings.resampling))
@@ -123,11 +128,27 @@ def gather(
         captions=tuple(captions),
         claims=tuple(claims),
         answers=tuple(answers),
-        training_logs=_distinct_names([read_training_log(folder.path) for folder in folders]),
+        training_logs=_distinct_names(
+            [
+                replace(log, name=settings.given.get(folder.path, log.name))
+                for folder in folders
+                for log in [read_training_log(folder.path)]
+            ]
+        ),
         trails=settings.trails,
         vocabulary=judging.vocabulary if judged else None,
         truth=judging.truth if judged else None,
     )
+
+
+def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
+    """The runs of a results file under the names that they are given."""
+    name = settings.given.get(path)
+    if name is None:
+        return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
+    if len(runs) > 1:
+        raise InputError(f"'{name}' names one system, and the file holds {len(runs)}", path=path)
+    return [replace(run, name=name) for run in runs]
 
 
 def _is_training_run(source: Source, known: KnownFile | None) -> bool:
