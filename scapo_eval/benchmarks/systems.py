@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
-from ..base.errors import InputError, OptionError
+from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.files import atomic_write
