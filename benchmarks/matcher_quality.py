@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scapo_eval.claims import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, ScapoError
 from scapo_eval.matcher import AliasMatcher
@@ -31,6 +30,7 @@ from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
 from scapo_eval.stats import bootstrap
 from scapo_eval.trie import watched
 from scapo_eval.types import Mention
+from scapo_eval.uses import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
 from scapo_eval.vocabulary import Vocabulary
 
 GOLD = Path(__file__).resolve().parent / "gold"

@@ -30,9 +30,9 @@ from pathlib import Path
 
 from matcher_quality import DATA, GOLD, QUALITY, captions_of, judge, measure, model_of, percent, read_gold
 
-from scapo_eval.claims import LEFT_OUT
 from scapo_eval.context import noun_behind
 from scapo_eval.matcher import AliasMatcher
+from scapo_eval.uses import LEFT_OUT
 from scapo_eval.vocabulary import Vocabulary, tokenize_alias
 
 NAME, SIZE = "dopa160", 894

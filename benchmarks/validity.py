@@ -29,7 +29,6 @@ from matcher_quality import (
 )
 
 import scapo_eval
-from scapo_eval.claims import CLAIMS, LEFT_OUT
 from scapo_eval.errors import ScapoError
 from scapo_eval.ids import canonical_image_id
 from scapo_eval.io.files import atomic_write
@@ -37,6 +36,7 @@ from scapo_eval.matcher import AliasMatcher
 from scapo_eval.metric import MetricSet, ratio
 from scapo_eval.oracle import PresenceOracle
 from scapo_eval.results import Run
+from scapo_eval.uses import CLAIMS, LEFT_OUT
 from scapo_eval.vocabulary import Vocabulary
 
 TRUTH = "coco_chair/ground_truth_full.json.gz"

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from .answers import PARSERS, parser_identity
 from .answers import parser as parser_of
-from .claims import Claims
 from .comparison import compare as compare_runs
 from .errors import InputError, check_choice
 from .io.containers import warn_user
@@ -31,6 +30,7 @@ from .oracle import PresenceOracle, Truth
 from .results import Resampling, Results, Run, system_names, unique_names
 from .scoring import ScoringOptions
 from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from .uses import Claims
 from .vocabulary import Vocabulary
 
 TruthGiven = Given | PresenceOracle | Mapping[Any, Iterable[str]]
@@ -66,7 +66,7 @@ def score(
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
         name: of the system; by default the file's, or ``captions``.
-        claims: which mentions count, see :mod:`scapo_eval.claims`; ``all`` is the paper's protocol, ``visual``
+        claims: which mentions count, see :mod:`scapo_eval.uses`; ``all`` is the paper's protocol, ``visual``
             is right on captions of recent models.
         workers: processes that parse and match; None: this one.
         resamples: bootstrap resamples for intervals; 0 for none.

@@ -2,7 +2,7 @@
 
 What a match is, the walk of ``trie.py`` over the words of one caption says; ``find`` is that walk. ``find_batch`` gives
 the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a third, slow and
-obvious search. What a caption does with a mention, and which mentions count, ``claims.py`` says.
+obvious search. What a caption does with a mention, and which mentions count, ``uses.py`` says.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, find_uses_of, left_out_codes
 from .columns import MentionColumns
 from .errors import check_choice
 from .matcher_batch import BatchMatcher
 from .reprs import one_line
 from .trie import IGNORED, AliasTrie
 from .types import Mention, Use
+from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses_batch import find_uses
 from .vocabulary import Vocabulary
 
 
@@ -31,7 +32,7 @@ class AliasMatcher:
 
     Args:
         vocabulary: labels, aliases and ignore phrases.
-        claims: which mentions the batch form counts, see :mod:`scapo_eval.claims`.
+        claims: which mentions the batch form counts, see :mod:`scapo_eval.uses`.
 
     Raises:
         InputError: an unknown reading.
@@ -117,7 +118,7 @@ class AliasMatcher:
             texts: the captions.
 
         Returns:
-            Mentions, and (mentions,) positions in :data:`~scapo_eval.claims.USES`.
+            Mentions, and (mentions,) positions in :data:`~scapo_eval.uses.USES`.
         """
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         found = batch.find(texts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .claims import cue_words
 from .reward import RewardColumns
+from .uses import cue_words
 
 _DENIALS = frozenset(cue_words(("negated",)))
 _HEDGES = frozenset(cue_words(("hedged",)))

@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .claims import CLAIMS, Claims
 from .columns import SpanColumns
 from .discourse import has_words
 from .errors import InputError, InputErrors, check_choice, short_repr
@@ -32,6 +31,7 @@ from .segment_batch import split_batch, split_batch_by, with_cuts
 from .signature import Signature
 from .token_credit import Eos, TextCredit, Truncated
 from .types import Rule
+from .uses import CLAIMS, Claims, reading_of
 from .vocabulary import Vocabulary
 
 Level = Literal["subsentence", "hal", "cap"]
@@ -80,7 +80,7 @@ class RewardConfig:
             nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
         additive: penalty and gain of a piece are summed, in place of the penalty alone.
         claims: which mentions count: ``all`` (the paper), or without the negated and hedged ones
-            (:mod:`scapo_eval.claims`).
+            (:mod:`scapo_eval.uses`).
         piece_reward: takes the place of Eq. 1: called with the result and each of its pieces.
         response_reward: is added to the reward of every piece, and so to every token with text: called with the
             result.
@@ -423,7 +423,7 @@ class SubsentenceReward:
     def signature(self) -> Signature:
         """One line that makes the rewards reproducible."""
         oracle, world = self.truth.identity
-        settings = self.config.described()
+        settings = {**self.config.described(), "reading": reading_of(self.config.claims)}
         return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .claims import CLAIMS, Claims
 from .counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from .errors import FaultList, InputError, check_choice, short_repr
 from .io.captions import Captions, FileChecks, bytes_behind
@@ -25,6 +24,7 @@ from .io.mapped import Mapped
 from .oracle import Truth
 from .reprs import fields_in_short
 from .unfinished import without_unfinished
+from .uses import CLAIMS, Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ScoringOptions:
     """How a file is scored, whatever is counted.
 
     Attributes:
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.uses`.
         skip_bad: leave faulty lines out and count them, in place of stopping.
         on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
         any_fingerprint: accept a matrix that was made for another vocabulary.

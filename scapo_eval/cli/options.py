@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..claims import CLAIMS
 from ..errors import InputError, ScapoError
 from ..io.files import STDIN, atomic_write
 from ..io.json_text import dump_json
 from ..results import Resampling
 from ..scoring import ScoringOptions
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from ..uses import CLAIMS
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen

@@ -10,7 +10,6 @@ import click
 import numpy as np
 from rich.text import Text
 
-from ..claims import CLAIMS, Claims
 from ..errors import FaultList, InputError
 from ..ids import canonical_image_id
 from ..io.captions import Captions, caption_blocks, parsed
@@ -19,6 +18,7 @@ from ..io.json_text import dump_json
 from ..metrics.capscore import CaptionScorer, worst_captions
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
+from ..uses import CLAIMS, Claims
 from ..vocabulary import Vocabulary
 from .files import INPUT, named_files
 from .screen import SafeConsole

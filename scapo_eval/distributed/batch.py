@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, Ty
 import numpy as np
 
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
-from ..claims import Claims
 from ..counts import CountBuilder, CountTable
 from ..errors import InputError, InputErrors, MissingExtra, ScapoError, cause
 from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
@@ -31,6 +30,7 @@ from ..oracle import Truth
 from ..reprs import fields_in_short
 from ..results import Resampling, Run
 from ..scoring import Block, Reader, Scorer, ScoringOptions, Sums, Tally, Work
+from ..uses import Claims
 from ..vocabulary import Vocabulary
 
 try:

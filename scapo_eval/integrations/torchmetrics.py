@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..api import oracle_of, vocabulary_of
-from ..claims import Claims
 from ..errors import FaultList, InputError, MissingExtra
 from ..io.captions import captions_of
 from ..metrics.capscore import CaptionScorer, capscore_metrics
 from ..oracle import PresenceOracle, Truth
 from ..scoring import ScoringOptions
 from ..signature import Signature
+from ..uses import Claims, reading_of
 from ..vocabulary import Vocabulary
 
 try:
@@ -37,7 +37,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     Args:
         truth: what is in the images: a file, a PresenceOracle or ``{image id: [labels]}``.
         vocabulary: labels and their aliases: an object, a shipped name or a file.
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.uses`.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         **settings: of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
 
@@ -105,6 +105,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
             oracle=truth.oracle.fingerprint,
             world=truth.oracle.world,
             claims=self.scorer.claims,
+            reading=reading_of(self.scorer.claims),
             n=int(self.counts[0]),
             skip=int(self.skipped),
         )

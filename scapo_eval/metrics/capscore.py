@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benchmark import Benchmark
-from ..claims import Claims
 from ..columns import MentionColumns
 from ..errors import FaultList, InputError, InputErrors
 from ..io.captions import Captions, caption_blocks, parsed
@@ -39,6 +38,7 @@ from ..scoring import (
 )
 from ..signature import Signature, digest
 from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from ..uses import Claims, reading_of
 from ..vocabulary import Vocabulary
 
 COLUMNS = (
@@ -163,7 +163,7 @@ class CaptionScorer(Scorer):
     """Counts labels and mentions, found by the project's matcher; a second truth is the dagger's.
 
     Attributes:
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.uses`.
     """
 
     claims: Claims = "all"
@@ -351,7 +351,7 @@ def score_captions(
         vocabulary: a Vocabulary, or what :meth:`Vocabulary.load` takes.
         oracle: a PresenceOracle, a file, or None for inline ``objects``.
         skip_unknown_images: leave captions of images unknown to the oracle out and count them.
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.uses`.
         resamples, seed: of the intervals.
 
     Raises:
@@ -388,6 +388,7 @@ def scores_of(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        reading=reading_of(scorer.claims),
         **found.decisive,
         n=found.n_records,
         ids=digest(found.table.image_ids),

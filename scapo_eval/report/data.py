@@ -56,7 +56,7 @@ class CaptionEvidence:
         texts: text of each caption.
         lines: line number of each caption in its file.
         found: every mention of the captions, as columns.
-        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.claims.USES`.
+        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
     """

@@ -22,7 +22,6 @@ from urllib.parse import quote
 import numpy as np
 
 from .. import __version__
-from ..claims import USES
 from ..errors import InputError, MissingExtra
 from ..ids import canonical_image_id
 from ..io.json_text import dump_json
@@ -43,6 +42,7 @@ from ..render import (
     stars,
 )
 from ..results import Results
+from ..uses import USES
 from ..vocabulary import Vocabulary
 from . import bundle
 from .answers import columns_of

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
-from scapo_eval.claims import USES
 from scapo_eval.comparison import compare
 from scapo_eval.counts import CountTable
 from scapo_eval.errors import InputError, InputErrors, MissingExtra
@@ -45,6 +44,7 @@ from scapo_eval.report.data import (
 from scapo_eval.results import Resampling, Results, Run, load_results
 from scapo_eval.scoring import ScoringOptions
 from scapo_eval.signature import Signature
+from scapo_eval.uses import USES
 
 VOCABULARY = Vocabulary.from_mapping(
     {"dog": ["dog", "dogs", "puppy"], "cat": ["cat"], "car": ["car"], "sky": ["sky"]}, ignore=["hot dog"]

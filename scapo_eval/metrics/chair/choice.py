@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...claims import Claims
 from ...errors import InputError, check_choice
+from ...uses import Claims
 from ...vocabulary import Vocabulary
 from .opera import Opera
 from .profiles import PROFILES, Native, Profile, Reference

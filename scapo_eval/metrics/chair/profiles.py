@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...claims import Claims
 from ...columns import MentionColumns
 from ...matcher import AliasMatcher
 from ...matcher_batch import BATCH
 from ...reprs import fields_in_short
+from ...uses import Claims, reading_of
 from ...vocabulary import Vocabulary
 from .singular import singularize
 from .synonyms import Synonyms, WordReader
@@ -75,7 +75,7 @@ class Native:
 
     Args:
         vocabulary: what is matched.
-        claims: which mentions count, see :mod:`scapo_eval.claims`.
+        claims: which mentions count, see :mod:`scapo_eval.uses`.
     """
 
     name = "native"
@@ -83,7 +83,7 @@ class Native:
     def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
         self.vocabulary = vocabulary
         self.claims = claims
-        self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims}
+        self.fields: Mapping[str, Any] = {"vocab": vocabulary.identity, "claims": claims, "reading": reading_of(claims)}
         self._matcher = AliasMatcher(vocabulary, claims)
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
