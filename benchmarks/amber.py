@@ -21,7 +21,7 @@ from typing import Any
 
 from amber_plain import official_nouns, plain_credit, plain_scores, same_word
 
-from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, read_responses
+from scapo_eval.benchmarks.amber import Amber, AmberData, NltkNouns, read_responses
 
 
 def read(path: Path) -> Any:

@@ -27,8 +27,8 @@ from scapo_eval.engines import Completion, Engine, Request
 from scapo_eval.engines.openai_http import OpenAIEngine
 from scapo_eval.inference.runner import Session
 from scapo_eval.inference.sources import find_images
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.truths.oracle import PresenceOracle
 
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "servers" / "loopback.py"
 

@@ -30,9 +30,9 @@ from scapo_eval.annotate.qc.bounds import clopper_pearson
 from scapo_eval.annotate.qc.rounds import Answer, close_round, draw_round, open_round
 from scapo_eval.annotate.qc.summary import summarize
 from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.files.json_text import dump_json
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.io.json_text import dump_json
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
 
 MOST_ROUNDS = 40
 KINDS = ("error", "false_positive", "false_negative")

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from chair_plain import PlainChair, Tokenize
 
-from scapo_eval.errors import FaultList, ScapoError
-from scapo_eval.io.captions import Captions, caption_blocks, parsed
-from scapo_eval.metrics.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
-from scapo_eval.metrics.chair.tokens import tokens
-from scapo_eval.oracle import PresenceOracle, Truth
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.base.errors import FaultList, ScapoError
+from scapo_eval.benchmarks.chair import ChairScorer, Native, Opera, Profile, Reference, Synonyms
+from scapo_eval.benchmarks.chair.tokens import tokens
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.readers.captions import Captions, caption_blocks, parsed
+from scapo_eval.truths.oracle import PresenceOracle, Truth
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "coco_chair"
 ROUNDS = 7

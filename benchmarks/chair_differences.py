@@ -17,12 +17,12 @@ from pathlib import Path
 from chair import SHARED, load_captions, shared_synonyms
 from chair_plain import PlainChair
 
-from scapo_eval.matcher import AliasMatcher
-from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
-from scapo_eval.metrics.chair.singular import singularize
-from scapo_eval.metrics.chair.tokens import tokens
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.benchmarks.chair import Native, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.chair.singular import singularize
+from scapo_eval.benchmarks.chair.tokens import tokens
+from scapo_eval.matching.matcher import AliasMatcher
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.truths.oracle import PresenceOracle
 
 FIGURES = ("chair_s", "chair_i", "recall")
 Cause = tuple[str, str]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from scapo_eval.metrics.chair import singular
-from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, Synonyms
+from scapo_eval.benchmarks.chair import singular
+from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS, Synonyms
 
 Tokenize = Callable[[str], list[str]]
 

@@ -346,7 +346,7 @@ def _checkpoint(folder: Path) -> None:
     """A checkpoint of two small layers, as ``scapo_train`` writes it."""
     import torch
 
-    from scapo_train.checkpoint import Checkpoints
+    from scapo_train.checkpoint.save import Checkpoints
 
     torch.set_num_threads(1)
     model, optimizer = _layers()
@@ -374,7 +374,7 @@ def _run_folder(folder: Path) -> None:
     from scapo_eval.annotate.qc.summary import write_summary
     from scapo_eval.annotate.store import Provenance, Store
     from scapo_eval.inference.sources import ImageFile
-    from scapo_eval.vocabulary import Vocabulary
+    from scapo_eval.matching.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.load(folder / "vocabulary.yaml")
     pictures = [ImageFile(str(k), f"{k}.png", str(folder / "images" / f"{k}.png")) for k in range(1, 7)]
@@ -1259,8 +1259,8 @@ def warm_up() -> None:
         "PIL.Image", "rich.console", "rich.table", "scapo_train.config", "scapo_train.data", "scapo_train.plan.planner",
         "scapo_train.plan.__main__", "scapo_eval.annotate.finalize", "scapo_eval.annotate.refine", "aiohttp",
         "scapo_eval.engines.openai_http", "inflect", "nltk", "matplotlib.figure", "scapo_eval.report.plots",
-        "scapo_eval.distributed.batch", "scapo_eval.distributed.files", "scapo_train.checkpoint", "scapo_train.resume",
-        "scapo_train.preference", "torch.distributed.checkpoint",
+        "scapo_eval.distributed.batch", "scapo_eval.distributed.files", "scapo_train.checkpoint.save", "scapo_train.checkpoint.resume",
+        "scapo_train.preference.trainer", "torch.distributed.checkpoint",
     ):  # fmt: skip
         import_module(name)
     from scapo_eval.cli.main import VERBS
@@ -1350,8 +1350,8 @@ def _execute(command: str, folder: Path, out: int, said: int) -> NoReturn:
 
 def _in_part(verb: str, arguments: Sequence[str]) -> int:
     """What a training run, or a worker of a cluster, reads before its model or scheduler, which come from elsewhere."""
-    from scapo_eval.errors import ScapoError
-    from scapo_eval.text import printable
+    from scapo_eval.base.errors import ScapoError
+    from scapo_eval.base.text import printable
 
     try:
         _IN_PART[verb](*arguments)
@@ -1362,9 +1362,9 @@ def _in_part(verb: str, arguments: Sequence[str]) -> int:
 
 
 def _train(file: str) -> None:
-    from scapo_eval.oracle import PresenceOracle
-    from scapo_eval.reward import SubsentenceReward
-    from scapo_eval.vocabulary import Vocabulary
+    from scapo_eval.matching.vocabulary import Vocabulary
+    from scapo_eval.rewarding.reward import SubsentenceReward
+    from scapo_eval.truths.oracle import PresenceOracle
     from scapo_train import config, data
 
     settings = config.load(file)
@@ -1379,7 +1379,8 @@ def _train(file: str) -> None:
 
 def _preference(file: str) -> None:
     from scapo_eval.engines.images import ImageFault
-    from scapo_train import config, data, preference
+    from scapo_train import config, data
+    from scapo_train.preference import trainer as preference
 
     settings = config.load(file)
     pairs = data.read_pairs(settings.data.train, settings.data.images)
@@ -1392,9 +1393,9 @@ def _preference(file: str) -> None:
 
 
 def _checkpoint_read(folder: str) -> None:
-    from scapo_train.checkpoint import Checkpoints
+    from scapo_train.checkpoint.resume import known_state
+    from scapo_train.checkpoint.save import Checkpoints
     from scapo_train.config import from_toml
-    from scapo_train.resume import known_state
 
     checkpoints, (model, optimizer) = Checkpoints(Path(folder), 1), _layers()
     if (newest := checkpoints.latest()) is not None:

@@ -19,15 +19,15 @@ from typing import NamedTuple
 from chair import shared_synonyms
 
 import scapo_eval
-from scapo_eval.answers import parser
-from scapo_eval.errors import ScapoError
-from scapo_eval.io.files import atomic_write
-from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench
-from scapo_eval.metrics.mmhal import mmhal_run, read_ratings
-from scapo_eval.names import metric_name
-from scapo_eval.render import number, stars
-from scapo_eval.results import Resampling, Results, Run
-from scapo_eval.stats import holm
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallusionbench
+from scapo_eval.benchmarks.mmhal import mmhal_run, read_ratings
+from scapo_eval.files.files import atomic_write
+from scapo_eval.readers.parsers import parser
+from scapo_eval.results.names import metric_name
+from scapo_eval.results.render import number, stars
+from scapo_eval.results.results import Resampling, Results, Run
+from scapo_eval.results.stats import holm
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
@@ -192,7 +192,7 @@ def amber(data: Path, resamples: int) -> Iterable[str]:
     yield "## AMBER, descriptions\n\nAnswers of github.com/RachalHys/CV-AGLA-Captioning to all 1,004 images.\n"
     files = {"LLaVA-1.5": "gen_llava_base", "InstructBLIP + AGLA": "gen_instructblip_agla_small"}
     sets = json.loads((data / "amber" / "expected.json").read_bytes())["sets"]
-    source = scapo_eval.metrics.amber.AmberData.load(data / "amber")
+    source = scapo_eval.benchmarks.amber.AmberData.load(data / "amber")
     metrics = ("chair", "cover", "hal", "cog", "cap_score")
     runs: list[Run] = []
     for mode in ("embedded", "parity"):

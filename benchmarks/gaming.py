@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.monitor import behavior_metrics, behavior_sums
+from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
 
 PRESENT = ("person", "dog", "frisbee", "bench")
 HONEST = "A man in a red shirt throws a frisbee. A brown dog jumps up to catch it. Behind them stands a wooden bench."

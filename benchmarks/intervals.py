@@ -17,9 +17,9 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scapo_eval.counts import CountTable
-from scapo_eval.metric import MetricSet, ratio
-from scapo_eval.stats import Bootstrap, bootstrap, paired_differences
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.stats import Bootstrap, bootstrap, paired_differences
 
 METRICS = MetricSet(
     "simulated",

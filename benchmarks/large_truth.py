@@ -22,10 +22,10 @@ from pipeline import score_once, write_captions
 from sentences import invented_captions, invented_truth
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.counts import CountTable
-from scapo_eval.io.json_text import dump_json
-from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.stats import bootstrap
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.files.json_text import dump_json
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.stats import bootstrap
 
 IMAGES = 123_287
 PER_CORE = 120_000

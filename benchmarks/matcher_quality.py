@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scapo_eval.counts import CountTable
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.matcher import AliasMatcher
-from scapo_eval.matcher_batch import BATCH
-from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
-from scapo_eval.stats import bootstrap
-from scapo_eval.trie import watched
-from scapo_eval.types import Mention
-from scapo_eval.uses import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.types import Mention
+from scapo_eval.matching.matcher import AliasMatcher
+from scapo_eval.matching.matcher_batch import BATCH
+from scapo_eval.matching.trie import watched
+from scapo_eval.matching.uses import LEFT_OUT, USES, Claims, clear_cache, cue_words, find_uses_of
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet, divide, harmonic_mean, ratio
+from scapo_eval.results.stats import bootstrap
 
 GOLD = Path(__file__).resolve().parent / "gold"
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

@@ -30,8 +30,8 @@ import orjson
 from sentences import invented_captions
 
 from scapo_eval import AliasMatcher, Vocabulary
-from scapo_eval.io.json_text import iter_records
-from scapo_eval.vocabulary import tokenize_alias
+from scapo_eval.files.json_text import iter_records
+from scapo_eval.matching.vocabulary import tokenize_alias
 
 Found = list[tuple[int, int, str]]
 """Mentions of a caption: start, end, label."""

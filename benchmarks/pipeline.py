@@ -26,11 +26,11 @@ import numpy as np
 from sentences import invented_captions, invented_truth
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.counts import CountTable
-from scapo_eval.io.json_text import dump_json, iter_records
-from scapo_eval.metrics.capscore import capscore_metrics, score_file
-from scapo_eval.scoring import ScoringOptions
-from scapo_eval.stats import bootstrap, paired_differences
+from scapo_eval.benchmarks.capscore import capscore_metrics, score_file
+from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.files.json_text import dump_json, iter_records
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.stats import bootstrap, paired_differences
 
 IMAGES = 5000
 PER_CORE = 120_000

@@ -27,12 +27,12 @@ from matching import NotInstalled, spacy_phrase_matcher
 from sentences import invented_captions, invented_truth
 
 from scapo_eval import AliasMatcher, PresenceOracle, SubsentenceReward, Vocabulary
-from scapo_eval.integrations.loop import rewards_for_batch
-from scapo_eval.io.json_text import iter_records
-from scapo_eval.metrics.chair import Synonyms
-from scapo_eval.segment_batch import split_batch
-from scapo_eval.tokens import decode_batch, token_offsets
-from scapo_eval.types import Rule
+from scapo_eval.base.types import Rule
+from scapo_eval.benchmarks.chair import Synonyms
+from scapo_eval.files.json_text import iter_records
+from scapo_eval.rewarding.batch import rewards_for_batch
+from scapo_eval.rewarding.tokens import decode_batch, token_offsets
+from scapo_eval.segmenting.segment_batch import split_batch
 
 RESPONSES = 1024
 WORDS = 90  # 120 tokens of a large vocabulary

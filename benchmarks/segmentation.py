@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from scapo_eval import split_subsentences
-from scapo_eval.errors import ScapoError
-from scapo_eval.segment import RULES
-from scapo_eval.types import Mention, Rule
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.types import Mention, Rule
+from scapo_eval.segmenting.segment import RULES
 
 GOLD = Path(__file__).resolve().parent / "gold"
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

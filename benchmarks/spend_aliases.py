@@ -30,10 +30,10 @@ from pathlib import Path
 
 from matcher_quality import DATA, GOLD, QUALITY, captions_of, judge, measure, model_of, percent, read_gold
 
-from scapo_eval.context import noun_behind
-from scapo_eval.matcher import AliasMatcher
-from scapo_eval.uses import LEFT_OUT
-from scapo_eval.vocabulary import Vocabulary, tokenize_alias
+from scapo_eval.matching.context import noun_behind
+from scapo_eval.matching.matcher import AliasMatcher
+from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval.matching.vocabulary import Vocabulary, tokenize_alias
 
 NAME, SIZE = "dopa160", 894
 FILE = Path(__file__).resolve().parent.parent / "vocab" / f"{NAME}.yaml"

@@ -34,15 +34,15 @@ from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout
 from scapo_train.credit import CreditedBatch
 from scapo_train.data import Prompt, Response, Source
 from scapo_train.distributed import ProcessGroup, join_process_group
-from scapo_train.log import Clock
+from scapo_train.families.policy import EncodedPrompt
 from scapo_train.metrics import Metrics
 from scapo_train.model import load_policy
+from scapo_train.monitoring.log import Clock
 from scapo_train.plan.hardware import GIB, GPUS
 from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.policy import EncodedPrompt
 from scapo_train.rollout import PolicySampler
 from scapo_train.trainer import Trainer
 from scapo_train.update import Updater, UpdateResult, optimizer_of

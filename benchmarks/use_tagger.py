@@ -18,9 +18,9 @@ import numpy as np
 from matcher_quality import GoldCaption, GoldMention, model_of, overlap, read_gold, read_uses
 from numpy.typing import NDArray
 
-from scapo_eval.matcher import AliasMatcher
-from scapo_eval.uses import LEFT_OUT
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.matcher import AliasMatcher
+from scapo_eval.matching.uses import LEFT_OUT
+from scapo_eval.matching.vocabulary import Vocabulary
 
 SIZE = 1 << 16
 """Weights; features are hashed into them."""

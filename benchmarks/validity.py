@@ -29,15 +29,15 @@ from matcher_quality import (
 )
 
 import scapo_eval
-from scapo_eval.errors import ScapoError
-from scapo_eval.ids import canonical_image_id
-from scapo_eval.io.files import atomic_write
-from scapo_eval.matcher import AliasMatcher
-from scapo_eval.metric import MetricSet, ratio
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.results import Run
-from scapo_eval.uses import CLAIMS, LEFT_OUT
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.ids import canonical_image_id
+from scapo_eval.files.files import atomic_write
+from scapo_eval.matching.matcher import AliasMatcher
+from scapo_eval.matching.uses import CLAIMS, LEFT_OUT
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.results import Run
+from scapo_eval.truths.oracle import PresenceOracle
 
 TRUTH = "coco_chair/ground_truth_full.json.gz"
 CAPTIONS = {
@@ -158,7 +158,7 @@ def agreement(gold: Sequence[GoldCaption], oracle: PresenceOracle, data: Path) -
     vocabulary = Vocabulary.load("coco80")
     images = [image_of(caption, data) for caption in gold]
     known = [k for k, image in enumerate(images) if image in oracle.index]
-    states = scapo_eval.oracle.Truth.of(oracle, vocabulary).states
+    states = scapo_eval.truths.oracle.Truth.of(oracle, vocabulary).states
     position = {label: k for k, label in enumerate(vocabulary.labels)}
     yield from table_head("Claims", ["Readers' Hal.", "Matcher's", "Readers' Cover", "Matcher's",
                                      "Readers' CHAIR_s", "Matcher's", "Same CHAIR_s verdict"], "Captions")  # fmt: skip
@@ -254,7 +254,7 @@ def thinned(data: Path, oracle: PresenceOracle, truths: Mapping[str, str]) -> It
 def pope_cells(data: Path, oracle: PresenceOracle) -> Iterator[str]:
     """What the joined truth says of the cells that POPE asks about, whose labels come from instances alone."""
     coco = Vocabulary.load("coco80")
-    states = scapo_eval.oracle.Truth.of(oracle, coco).states
+    states = scapo_eval.truths.oracle.Truth.of(oracle, coco).states
     matcher = AliasMatcher(coco)
     cells: dict[str, dict[tuple[str, int], bool]] = {}
     for split in SPLITS:

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from scapo_eval.version import __version__  # noqa: E402
+from scapo_eval.base.version import __version__  # noqa: E402
 
 project = "scapo"
 author = "The scapo developers"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.integrations.loop import rewards_for_batch
+from scapo_eval.rewarding.batch import rewards_for_batch
 
 SAMPLES = [
     "A dog lies on the grass near a bench. A cat sits beside it. It is a nice day.",

@@ -18,8 +18,8 @@ from typing import Any
 from datasets import Dataset, Image
 
 from scapo_eval import PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
+from scapo_eval.files.json_text import iter_records
 from scapo_eval.integrations.trl import ScapoTrainer, scapo_config
-from scapo_eval.io.json_text import iter_records
 
 
 def prompts(path: str) -> Dataset:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scapo_eval.io.json_text import iter_records
+from scapo_eval.files.json_text import iter_records
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .base.version import __version__
 
 _HOME = {
     "AliasMatcher": "matcher",
@@ -74,16 +74,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .api import amber, chair, compare, phd, pope, score, yesno
-    from .errors import InputError, InputErrors, MissingExtra, ScapoError
-    from .matcher import AliasMatcher
-    from .metrics.capscore import CaptionScores, cap_score, score_captions
-    from .oracle import PresenceOracle
-    from .protocol import Protocol
-    from .results import Results, Run, load_results
-    from .reward import RewardConfig, RewardResult, SubsentenceReward
-    from .segment import split_subsentences
-    from .types import Mention, Subsentence
-    from .vocabulary import Vocabulary
+    from .base.errors import InputError, InputErrors, MissingExtra, ScapoError
+    from .base.types import Mention, Subsentence
+    from .benchmarks.capscore import CaptionScores, cap_score, score_captions
+    from .benchmarks.protocol import Protocol
+    from .matching.matcher import AliasMatcher
+    from .matching.vocabulary import Vocabulary
+    from .results.results import Results, Run, load_results
+    from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
+    from .segmenting.segment import split_subsentences
+    from .truths.oracle import PresenceOracle
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """What Python users call: one function per benchmark that scores, and the comparison of what they return.
 
 Captions, answers and questions are a path, a list of mappings, a pandas DataFrame or a Hugging Face Dataset; faults
-are an :class:`~scapo_eval.errors.InputError` that names the row, from 1.
+are an :class:`~scapo_eval.base.errors.InputError` that names the row, from 1.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from .answers import PARSERS, parser_identity
-from .answers import parser as parser_of
-from .comparison import compare as compare_runs
-from .errors import InputError, check_choice
-from .io.containers import warn_user
-from .io.records import Given, Readable, Records, readable
-from .metrics import phd as phd_
-from .metrics import pope as pope_
-from .metrics import yesno as yesno_
-from .metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
-from .metrics.capscore import CaptionScores, score_file
-from .metrics.chair import Synonyms, score_chair
-from .metrics.chair import profile as chair_profile
-from .metrics.yesno import Unparsed, YesNoBenchmark
-from .oracle import PresenceOracle, Truth
-from .results import Resampling, Results, Run, system_names, unique_names
-from .scoring import ScoringOptions
-from .stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
-from .uses import Claims
-from .vocabulary import Vocabulary
+from .base.errors import InputError, check_choice
+from .benchmarks import phd as phd_
+from .benchmarks import pope as pope_
+from .benchmarks import yesno as yesno_
+from .benchmarks.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
+from .benchmarks.capscore import CaptionScores, score_file
+from .benchmarks.chair import Synonyms, score_chair
+from .benchmarks.chair import profile as chair_profile
+from .benchmarks.scoring import ScoringOptions
+from .benchmarks.yesno import Unparsed, YesNoBenchmark
+from .files.containers import warn_user
+from .files.records import Given, Readable, Records, readable
+from .matching.uses import Claims
+from .matching.vocabulary import Vocabulary
+from .readers.parsers import PARSERS, parser_identity
+from .readers.parsers import parser as parser_of
+from .results.comparison import compare as compare_runs
+from .results.results import Resampling, Results, Run, system_names, unique_names
+from .results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from .truths.oracle import PresenceOracle, Truth
 
 TruthGiven = Given | PresenceOracle | Mapping[Any, Iterable[str]]
 """A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
@@ -66,12 +66,12 @@ def score(
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
         name: of the system; by default the file's, or ``captions``.
-        claims: which mentions count, see :mod:`scapo_eval.uses`; ``all`` is the paper's protocol, ``visual``
+        claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
             is right on captions of recent models.
         workers: processes that parse and match; None: this one.
         resamples: bootstrap resamples for intervals; 0 for none.
         seed: of the resampling.
-        bootstrap: how images are resampled, see :class:`~scapo_eval.results.Resampling`; None: by their number.
+        bootstrap: how images are resampled, see :class:`~scapo_eval.results.results.Resampling`; None: by their number.
         skip_bad: leave faulty records out and count them, in place of an error.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         any_fingerprint: accept a matrix that was made for another vocabulary.
@@ -286,7 +286,7 @@ def compare(
     Args:
         runs: what :func:`score`, :func:`chair`... return, or :func:`load_results`; runs of one name are numbered.
         allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
-        test: where p-values come from, see :func:`scapo_eval.stats.paired_differences`.
+        test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
         resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
 
     Raises:

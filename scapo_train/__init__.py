@@ -27,7 +27,7 @@ def interrupts_are_errors() -> None:
 if _program and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where it is ignored
     _signal.signal(_signal.SIGINT, _leave)  # PyTorch takes seconds to import
 
-from scapo_eval.errors import MissingExtra as _MissingExtra  # noqa: E402
+from scapo_eval.base.errors import MissingExtra as _MissingExtra  # noqa: E402
 
 if _find_spec("torch") is None or _find_spec("transformers") is None:
     _missing = _MissingExtra("train", "scapo_train")

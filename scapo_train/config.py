@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from scapo_eval.errors import InputError, InputErrors, short_repr
-from scapo_eval.io.files import read_bytes
-from scapo_eval.reward import RewardConfig
-from scapo_eval.token_credit import Eos, Truncated
-from scapo_eval.types import Rule
+from scapo_eval.base.errors import InputError, InputErrors, short_repr
+from scapo_eval.base.types import Rule
+from scapo_eval.files.files import read_bytes
+from scapo_eval.rewarding.reward import RewardConfig
+from scapo_eval.rewarding.token_credit import Eos, Truncated
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,7 +43,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Scheme -> the settings of its loss with ``credit.form = "original"``."""
 
 ALARMS = ("repetition", "no_claims", "length", "cover", "truncated", "zero_reward", "kl", "mismatch")
-"""What can go wrong while training (:mod:`scapo_train.alarms`)."""
+"""What can go wrong while training (:mod:`scapo_train.monitoring.alarms`)."""
 
 REQUIRED = ("model.path", "data.train", "data.oracle")
 """What only a user can name."""
@@ -72,7 +72,7 @@ class Run:
         keep_best: held-out metric whose best checkpoint is kept in ``best/`` and exported in place of the last;
             empty: none.
         stop_on: names of alarms that end training after a checkpoint, without an export
-            (:mod:`scapo_train.alarms`).
+            (:mod:`scapo_train.monitoring.alarms`).
         patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
     """
 
@@ -119,7 +119,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters in place of full training (:mod:`scapo_train.lora`).
+    """Low-rank adapters in place of full training (:mod:`scapo_train.families.lora`).
 
     The model's weights are frozen in ``model.dtype``, and its reference is the model without the adapters
     (``model.reference`` is without effect).
@@ -293,10 +293,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Losses on pairs of responses (:mod:`scapo_train.preference`); without effect on rollouts and their credit.
+    """Losses on pairs of responses (:mod:`scapo_train.preference.trainer`); without effect on rollouts and their credit.
 
     Attributes:
-        loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference_loss`).
+        loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).
         beta: strength of the implicit KL term.
         symmetric: weight of SymMPO's symmetric pairs.
         consistency: weight of the consistency of their margins.

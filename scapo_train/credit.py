@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scapo_eval.errors import InputError
-from scapo_eval.integrations.loop import advantages_for_batch
-from scapo_eval.reward import RewardColumns, SubsentenceReward
-from scapo_eval.tokens import decode_with_offsets
+from scapo_eval.base.errors import InputError
+from scapo_eval.rewarding.batch import advantages_for_batch
+from scapo_eval.rewarding.reward import RewardColumns, SubsentenceReward
+from scapo_eval.rewarding.tokens import decode_with_offsets
 
 from .config import Config, Credit, Loss
 from .data import Response

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scapo_eval.base.errors import FaultList, InputError, MissingExtra
+from scapo_eval.base.ids import canonical_image_id
 from scapo_eval.engines.images import ImageFault, load
-from scapo_eval.errors import FaultList, InputError, MissingExtra
-from scapo_eval.ids import canonical_image_id
-from scapo_eval.io.json_text import iter_records
-from scapo_eval.oracle import PresenceOracle
+from scapo_eval.files.json_text import iter_records
+from scapo_eval.truths.oracle import PresenceOracle
 
 _log = logging.getLogger(__name__)
 

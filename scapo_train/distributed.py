@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from scapo_eval.errors import ScapoError
+from scapo_eval.base.errors import ScapoError
 
-from .watch import Interrupted, Watch
+from .monitoring.watch import Interrupted, Watch
 
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for another rank in a collective operation: a rollout of the slowest one fits in."""
@@ -73,7 +73,7 @@ class ProcessGroup:
 def join_process_group() -> Iterator[ProcessGroup]:
     """Joins the processes that torchrun started, and leaves them at the end.
 
-    One that fails ends all of them (:mod:`scapo_train.watch`).
+    One that fails ends all of them (:mod:`scapo_train.monitoring.watch`).
 
     Raises:
         ScapoError: there are more processes on this machine than GPUs.

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import torch
 
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.text import printable
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.text import printable
 
-from .checkpoint import Checkpoints, export, export_adapter
+from .checkpoint.save import Checkpoints, export, export_adapter
 from .config import load
 from .distributed import ProcessGroup
-from .log import CONFIG
 from .model import load_policy, source_folder
+from .monitoring.log import CONFIG
 
 BEST = "best"
 """Folder of the best checkpoint by ``run.keep_best``, in that of the training run."""

@@ -1,6 +1,6 @@
 """A training run, whatever a step of it does: model, held-out descriptions, checkpoints, signals, log and export.
 
-:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference` that of the
+:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference.trainer` that of the
 baselines on pairs.
 """
 
@@ -17,27 +17,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.reward import SubsentenceReward
-from scapo_eval.text import printable
-from scapo_eval.tokens import decode_batch
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.text import printable
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.rewarding.reward import SubsentenceReward
+from scapo_eval.rewarding.tokens import decode_batch
+from scapo_eval.truths.oracle import PresenceOracle
 
 from . import interrupts_are_errors
-from .best import Best
-from .checkpoint import Checkpoints, export
+from .checkpoint.best import Best
+from .checkpoint.resume import check_changes, check_not_deleted, known_state
+from .checkpoint.save import Checkpoints, export
 from .config import REQUIRED, Config, load, required, to_toml
 from .data import Prompts, Source, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .export import BEST
-from .log import Clock, Log, open_folder, show_messages
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
-from .resume import check_changes, check_not_deleted, known_state
+from .monitoring.log import Clock, Log, open_folder, show_messages
+from .monitoring.watch import Interrupted, exit_code
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
-from .watch import Interrupted, exit_code
 
 _log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scapo_eval.metrics.capscore import cap_score
-from scapo_eval.monitor import behavior_metrics, behavior_sums
+from scapo_eval.benchmarks.capscore import cap_score
+from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
 
-from .alarms import repeats_ngram, repeats_sentence
 from .credit import CreditedBatch
 from .data import Response
+from .monitoring.alarms import repeats_ngram, repeats_sentence
 from .update import UpdateResult
 
 Metrics = dict[str, float | None]

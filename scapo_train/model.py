@@ -23,16 +23,16 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
+from scapo_eval.base.errors import ScapoError
 from scapo_eval.engines.base import check_model
 from scapo_eval.engines.hf import end_tokens, load_processor
-from scapo_eval.errors import ScapoError
 
 from .config import Lora, Model
 from .distributed import ProcessGroup
-from .general import GeneralPolicy
-from .lora import adapters_off, add_adapters, has_adapters
-from .policy import Policy
-from .shared import SharedPolicy
+from .families.general import GeneralPolicy
+from .families.lora import adapters_off, add_adapters, has_adapters
+from .families.policy import Policy
+from .families.shared import SharedPolicy
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scapo_eval.errors import ScapoError
+from scapo_eval.base.errors import ScapoError
 
 from .data import Prompt, Response, seeded
+from .families.policy import EncodedPrompt, Policy
 from .model import gathered
-from .policy import EncodedPrompt, Policy
 
 _AT_ONCE = 2**22
 """Probabilities that are summed up at once."""

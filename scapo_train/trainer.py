@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from scapo_eval.errors import InputError
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.reward import SubsentenceReward
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.base.errors import InputError
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.rewarding.reward import SubsentenceReward
+from scapo_eval.truths.oracle import PresenceOracle
 
 from . import loop
-from .alarms import AlarmWatch
 from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
 from .data import Response, Source, read_prompts, seed_of
-from .log import Log
+from .families.policy import EncodedPrompt
 from .loop import Loop
 from .metrics import Metrics, ratio, response_metrics, response_sums, update_metrics
+from .monitoring.alarms import AlarmWatch
+from .monitoring.log import Log
 from .plan.hardware import matrix_rate
-from .policy import EncodedPrompt
 from .rollout import Sampler, encode
 from .update import Updater, UpdateResult, check_finite
 
@@ -68,7 +68,7 @@ class Trainer(Loop):
         if not policy.packs:
             reason = f'rollout.engine = "vllm" is not for models of the kind {policy.vlm.config.model_type}'
             raise InputError(f'{reason}: set it to "transformers"')
-        from .rollout_vllm import VllmSampler
+        from .samplers.vllm import VllmSampler
 
         return VllmSampler(config, policy, self.processor, self.process_group)
 

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.base.errors import InputError, ScapoError
 
 from .config import Config, Optim
 from .credit import CreditedBatch, Whose, token_weights
 from .data import Response, seed_of
 from .distributed import ProcessGroup
+from .families.policy import Batch, EncodedPrompt, Policy, Row
 from .loss import engine_ratio, token_loss
 from .model import as_reference
-from .policy import Batch, EncodedPrompt, Policy, Row
 
 _log = logging.getLogger(__name__)
 

@@ -298,8 +298,8 @@ def train_policy(folder: Path, *, steps: int = 150, batch: int = 24, pool: int =
     import transformers
 
     from scapo_eval.engines.hf import load_processor
-    from scapo_train.packing import Row, Vision, batch_of
-    from scapo_train.shared import SharedPolicy
+    from scapo_train.families.packing import Row, Vision, batch_of
+    from scapo_train.families.shared import SharedPolicy
 
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..counts import CountTable
-from ..errors import InputError
-from ..metric import MetricSet, ratio
-from ..stats import bootstrap, values
-from ..types import Interval
+from ..base.errors import InputError
+from ..base.types import Interval
+from ..results.counts import CountTable
+from ..results.metric import MetricSet, ratio
+from ..results.stats import bootstrap, values
 from .store import ABSENT, PRESENT, UNKNOWN, Store
 
 DISAGREEMENT = MetricSet(

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import InputError
 from ..engines import Sampling
-from ..errors import InputError
 from ..inference.runner import Session
 from ..inference.sources import ImageFile
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
 from .passes import Call, Forecast, Outcome, run_pass
 from .prompts import Prompt, Template
 from .store import UNKNOWN, Store

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..errors import InputError, InputErrors
+from ..base.errors import InputError, InputErrors
+from ..benchmarks.prompts import DESCRIBE
+from ..files.files import atomic_write, decoding
+from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
-from ..io.files import atomic_write, decoding
-from ..io.json_text import dump_json, read_json
-from ..oracle import PresenceOracle
-from ..prompts import DESCRIBE
-from ..signature import digest
+from ..results.signature import digest
+from ..truths.oracle import PresenceOracle
 from .passes import PASSES, UNREAD
 from .qc.summary import read_summary, summarize, summary_path
 from .qc.summary_tables import labels_table, overall_table, rounds_table

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.captions_foreign import read_foreign_captions
-from ..matcher import AliasMatcher
+from ..matching.matcher import AliasMatcher
+from ..readers.captions_foreign import read_foreign_captions
 from .store import ABSENT, PRESENT, Store
 
 LEAST_EVIDENCE = 1.0

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..engines import Completion, Engine, Sampling
 from ..engines import images as picture_files
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
 from ..inference.runner import Session, now, run_card
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..signature import digest
+from ..results.signature import digest
 from .prompts import Prompt
 from .store import PRESENT, UNKNOWN, Kind, Provenance, Store
 

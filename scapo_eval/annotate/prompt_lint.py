@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..matcher import AliasMatcher
-from ..vocabulary import Vocabulary
+from ..matching.matcher import AliasMatcher
+from ..matching.vocabulary import Vocabulary
 from .prompts import Prompt, is_plural
 from .store import Kind
 

@@ -16,12 +16,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..base.errors import InputError
 from ..engines import Request, Sampling, Turn
-from ..errors import InputError
+from ..files.files import read_text
 from ..inference.judge_prompts import fill
-from ..io.files import read_text
-from ..signature import digest
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
+from ..results.signature import digest
 from .store import Kind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")

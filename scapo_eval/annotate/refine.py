@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import UNFIT, InputError
 from ..engines import Sampling
-from ..errors import UNFIT, InputError
+from ..files.json_text import iter_records
 from ..inference.runner import Session
-from ..io.json_text import iter_records
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
 from .passes import Call, Forecast, Outcome, judge_of, run_pass
 from .prompts import Prompt, Template
 from .store import Provenance, Store

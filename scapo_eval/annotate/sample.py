@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from ..errors import InputError
+from ..base.errors import InputError
+from ..files.files import atomic_write
+from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
 from ..inference.sources import ImageFile, image_ids
-from ..io.files import atomic_write
-from ..io.json_text import dump_json, read_json
-from ..signature import digest
+from ..results.signature import digest
 
 CARD_SUFFIX = ".card.json"
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..base.errors import InputError
+from ..files.files import atomic_write
+from ..files.json_text import dump_json, read_as
 from ..inference.shards import Shard, check_complete, merge_journals
-from ..io.files import atomic_write
-from ..io.json_text import dump_json, read_as
 from .passes import JOURNAL, PASSES, UNREAD
 from .store import UNKNOWN, Store
 

@@ -29,14 +29,14 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError
+from ..base.errors import InputError
+from ..files.containers import check_archive
+from ..files.files import atomic_write, decoding, read_bytes, read_regular
+from ..files.json_text import dump_json, parse_json, read_json
 from ..inference.runner import now
 from ..inference.sources import ImageFile
-from ..io.containers import check_archive
-from ..io.files import atomic_write, decoding, read_bytes, read_regular
-from ..io.json_text import dump_json, parse_json, read_json
-from ..signature import digest
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
+from ..results.signature import digest
 
 FORMAT = "scapo-annotation/1"
 PRESENT, ABSENT, UNKNOWN = 1, 0, -1

@@ -8,8 +8,8 @@ from typing import get_args
 
 import click
 
-from ..io.files import refuse_replacing
-from ..metrics.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
+from ..benchmarks.amber import ANSWERS, Amber, AmberData, Mode, NltkNouns, Similarity, read_responses
+from ..files.files import refuse_replacing
 from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files

@@ -24,7 +24,7 @@ from ..engines import Engine
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import find_images
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
 from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT

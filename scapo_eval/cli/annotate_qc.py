@@ -18,11 +18,11 @@ from ..annotate.qc.summary import DEFAULT_CONFIDENCE, refine_command, summarize,
 from ..annotate.qc.summary_tables import Table as Content
 from ..annotate.qc.summary_tables import labels_table, overall_table, rounds_table
 from ..annotate.store import Store
-from ..errors import ScapoError
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..stats import DEFAULT_SEED
-from ..text import guarded
+from ..base.errors import ScapoError
+from ..base.text import guarded
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
+from ..results.stats import DEFAULT_SEED
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group

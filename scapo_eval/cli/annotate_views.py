@@ -16,13 +16,13 @@ from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template, known_groups
 from ..annotate.refine import prompts_for
 from ..annotate.store import UNKNOWN, Store
-from ..errors import InputError
-from ..ids import canonical_image_id
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..mining import mine
-from ..text import guarded
-from ..vocabulary import Vocabulary
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from ..base.text import guarded
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
+from ..matching.mining import mine
+from ..matching.vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
 from .echo import echo
 from .files import INPUT, OUTPUT

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ..benchmarks.prompts import DESCRIBE_IN_DETAIL
 from ..inference.answer import answer, images_to_describe, read_descriptions, read_questions
 from ..inference.describe import describe
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
-from ..prompts import DESCRIBE_IN_DETAIL
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
 from .files import INPUT, OUTPUT
 

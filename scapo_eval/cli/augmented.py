@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..benchmark import benchmarks
-from ..metrics.augmented import augmented_runs
-from ..metrics.yesno import YesNoBenchmark
+from ..benchmarks.augmented import augmented_runs
+from ..benchmarks.yesno import YesNoBenchmark
+from ..results.benchmark import benchmarks
 from .emit import emit
 from .files import INPUT, named_files
 from .options import Output, output_options

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ..metrics.chair import PROFILES, score_chair
-from ..metrics.chair import profile as chosen_profile
-from ..metrics.chair.choice import DEFAULT_VOCABULARY
-from ..oracle import PresenceOracle
-from ..results import Run
-from ..scoring import ScoringOptions
+from ..benchmarks.chair import PROFILES, score_chair
+from ..benchmarks.chair import profile as chosen_profile
+from ..benchmarks.chair.choice import DEFAULT_VOCABULARY
+from ..benchmarks.scoring import ScoringOptions
+from ..results.results import Run
+from ..truths.oracle import PresenceOracle
 from .cluster import Cluster, cluster_options, skipping
 from .emit import emit, score_and_emit
 from .files import INPUT, OUTPUT

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ..results import Run, unique_names
-from ..scoring import ScoringOptions
+from ..benchmarks.scoring import ScoringOptions
+from ..results.results import Run, unique_names
 from .files import split_name
 from .options import Command, Output, with_options
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ..io.limits import limit_decoded
-from ..text import guard_cells
+from ..base.text import guard_cells
+from ..files.limits import limit_decoded
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)

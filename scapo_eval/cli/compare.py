@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..benchmark import benchmarks
-from ..errors import InputError
-from ..results import NotResults, Run, load_results, unique_names
+from ..base.errors import InputError
+from ..results.benchmark import benchmarks
+from ..results.results import NotResults, Run, load_results, unique_names
 from .emit import emit
 from .files import INPUT, split_name
 from .options import Output, output_options

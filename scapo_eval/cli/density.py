@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ..metrics.density import score_density
-from ..oracle import PresenceOracle
-from ..scoring import ScoringOptions
-from ..segment import RULES
-from ..types import Rule
-from ..vocabulary import Vocabulary
+from ..base.types import Rule
+from ..benchmarks.density import score_density
+from ..benchmarks.scoring import ScoringOptions
+from ..matching.vocabulary import Vocabulary
+from ..segmenting.segment import RULES
+from ..truths.oracle import PresenceOracle
 from .emit import emit
 from .files import INPUT
 from .options import Output, output_options, scoring_options

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..errors import in_short
-from ..text import printable
+from ..base.errors import in_short
+from ..base.text import printable
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:

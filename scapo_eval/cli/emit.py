@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from ..comparison import compare
-from ..errors import InputError
-from ..io.files import input_size
-from ..io.json_text import dump_json
-from ..protocol import Protocol
-from ..render import chosen_metrics, latex, markdown
-from ..results import Results, Run, same_metrics
+from ..base.errors import InputError
+from ..benchmarks.protocol import Protocol
+from ..files.files import input_size
+from ..files.json_text import dump_json
+from ..results.comparison import compare
+from ..results.render import chosen_metrics, latex, markdown
+from ..results.results import Results, Run, same_metrics
 from .echo import echo
 from .files import named_files
 from .gates import check_gates

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..errors import InputError
-from ..io.files import atomic_write, shipped_folder
+from ..base.errors import InputError
+from ..files.files import atomic_write, shipped_folder
 from .echo import echo
 
 FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")

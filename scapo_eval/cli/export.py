@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 import click
 
-from ..exchange import Provenance, Relationship, datastore_path, documents
-from ..io.files import STDIN, atomic_write, refuse_replacing
-from ..io.json_text import dump_json
-from ..results import Resampling, Run, load_results, unique_names
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..files.files import STDIN, atomic_write, refuse_replacing
+from ..files.json_text import dump_json
+from ..results.exchange import Provenance, Relationship, datastore_path, documents
+from ..results.results import Resampling, Run, load_results, unique_names
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .options import bootstrap_option

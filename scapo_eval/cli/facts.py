@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..metrics.facts import facts_run, read_descriptions
+from ..benchmarks.facts import facts_run, read_descriptions
 from .emit import emit
 from .files import INPUT, named_files
 from .options import Output, output_options

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..metrics.faithscore import Facts, faithscore_run, read_facts, settings_of
-from ..results import system_names
+from ..benchmarks.faithscore import Facts, faithscore_run, read_facts, settings_of
+from ..results.results import system_names
 from .emit import emit
 from .files import INPUT, split_name
 from .options import Output, output_options

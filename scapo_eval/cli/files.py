@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..io.files import STDIN, refuse_replacing
-from ..results import system_names
+from ..files.files import STDIN, refuse_replacing
+from ..results.results import system_names
 
 _INPUTS, _OUTPUTS = f"{__name__}.inputs", f"{__name__}.outputs"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..metric import MetricSet
+from ..results.metric import MetricSet
 from .echo import echo
 from .main import GATE_MISSED
 

@@ -6,8 +6,7 @@ from typing import get_args
 
 import click
 
-from ..answers import parser, parser_identity
-from ..metrics.hallusionbench import (
+from ..benchmarks.hallusionbench import (
     BENCHMARK,
     TextOnly,
     hallusionbench_runs,
@@ -15,6 +14,7 @@ from ..metrics.hallusionbench import (
     read_hallusionbench,
     read_questions,
 )
+from ..readers.parsers import parser, parser_identity
 from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, named_files

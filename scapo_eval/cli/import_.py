@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from ..io.answers import answers_of, unique
-from ..io.captions_foreign import captions_of
-from ..io.files import STDIN, atomic_write
-from ..io.formats import ForeignCaption, kind_of, open_source
-from ..io.harness_results import handed_over, is_results, results_object
-from ..io.json_text import dump_json
-from ..metrics.join import join
-from ..metrics.questions import read_questions
-from ..types import Answer
+from ..base.types import Answer
+from ..benchmarks.join import join
+from ..benchmarks.questions import read_questions
+from ..files.files import STDIN, atomic_write
+from ..files.json_text import dump_json
+from ..readers.answers import answers_of, unique
+from ..readers.captions_foreign import captions_of
+from ..readers.formats import ForeignCaption, kind_of, open_source
+from ..results.harness import handed_over, is_results, results_object
 from .echo import echo
 from .files import INPUT, OUTPUT
 

@@ -9,6 +9,7 @@ from typing import get_args
 import click
 
 from ..engines import ENGINES, Engine
+from ..files.files import read_text
 from ..inference.judge import judge_faithscore, judge_mmhal, read_answers_to_judge
 from ..inference.judge_facts import Against, Prompts, judge_facts, read_references
 from ..inference.judge_objects import OBJECTS_TASK, judge_objects, read_captions
@@ -16,7 +17,6 @@ from ..inference.judge_prompts import MMHAL_TASK
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
-from ..io.files import read_text
 from .engine_options import (
     EngineSettings,
     completion_progress,

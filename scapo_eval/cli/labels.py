@@ -9,14 +9,14 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ..io.files import input_size
-from ..io.json_text import dump_json
-from ..metrics.labels import score_labels
-from ..oracle import PresenceOracle
-from ..render import number
-from ..scoring import ScoringOptions
-from ..text import guarded
-from ..vocabulary import Vocabulary
+from ..base.text import guarded
+from ..benchmarks.labels import score_labels
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import input_size
+from ..files.json_text import dump_json
+from ..matching.vocabulary import Vocabulary
+from ..results.render import number
+from ..truths.oracle import PresenceOracle
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from ..benchmark import SUMMARIES
-from ..errors import ScapoError
-from ..version import __version__
+from ..base.errors import ScapoError
+from ..base.version import __version__
+from ..results.benchmark import SUMMARIES
 from .echo import echo
 
 GROUPS: Mapping[str, Mapping[str, str]] = {

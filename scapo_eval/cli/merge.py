@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import InputError
+from ..base.errors import InputError
 from ..inference.shards import merge_outputs
 from .echo import echo
 from .files import INPUT, OUTPUT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..metrics.mmhal import mmhal_run, read_ratings
+from ..benchmarks.mmhal import mmhal_run, read_ratings
 from .emit import emit
 from .files import INPUT, named_files
 from .options import Output, output_options

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import click
 
-from ..metrics.chair import profile as chosen_profile
-from ..metrics.objhal import Source, score_objhal
-from ..oracle import PresenceOracle
-from ..results import Run
-from ..scoring import ScoringOptions
+from ..benchmarks.chair import profile as chosen_profile
+from ..benchmarks.objhal import Source, score_objhal
+from ..benchmarks.scoring import ScoringOptions
+from ..results.results import Run
+from ..truths.oracle import PresenceOracle
 from .chair import object_options
 from .emit import score_and_emit
 from .files import INPUT

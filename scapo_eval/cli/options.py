@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..errors import InputError, ScapoError
-from ..io.files import STDIN, atomic_write
-from ..io.json_text import dump_json
-from ..results import Resampling
-from ..scoring import ScoringOptions
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
-from ..uses import CLAIMS
+from ..base.errors import InputError, ScapoError
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import STDIN, atomic_write
+from ..files.json_text import dump_json
+from ..matching.uses import CLAIMS
+from ..results.results import Resampling
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -237,8 +237,8 @@ def caption_file(path: str) -> Iterator[None]:
 
 
 def _no_captions(path: str) -> str | None:
-    from ..io.formats import kind_of, open_source
-    from ..metrics.provenance import file_looks_like
+    from ..benchmarks.provenance import file_looks_like
+    from ..readers.formats import kind_of, open_source
 
     try:
         source = None if path == STDIN else open_source(path, warn=lambda _: None)

@@ -10,18 +10,18 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import FaultList, InputError
+from ..base.errors import FaultList, InputError
+from ..benchmarks.chair import PROFILES
+from ..benchmarks.chair import profile as chosen_profile
+from ..benchmarks.chair.truth import joined_truth
+from ..benchmarks.labels import absent_claims
+from ..benchmarks.scoring import ScoringOptions
+from ..files.json_text import dump_json
 from ..inference.sources import image_ids
-from ..io.captions import caption_blocks, parsed
-from ..io.json_text import dump_json
-from ..io.truth_table import read_open_images
-from ..metrics.chair import PROFILES
-from ..metrics.chair import profile as chosen_profile
-from ..metrics.chair.truth import joined_truth
-from ..metrics.labels import absent_claims
-from ..oracle import PresenceOracle, Truth
-from ..scoring import ScoringOptions
-from ..vocabulary import Vocabulary, shipped_vocabularies
+from ..matching.vocabulary import Vocabulary, shipped_vocabularies
+from ..readers.captions import caption_blocks, parsed
+from ..truths.oracle import PresenceOracle, Truth
+from ..truths.truth_table import read_open_images
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group

@@ -9,13 +9,13 @@ from typing import get_args
 
 import click
 
-from ..errors import InputError
+from ..base.errors import InputError
+from ..benchmarks.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
 from ..inference.sources import ImageFolder
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..metrics.pairs import DATASET_INFO, By, Format, Pair, PairSettings, pair_file, pair_record
-from ..oracle import PresenceOracle
-from ..vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary
+from ..truths.oracle import PresenceOracle
 from .echo import echo
 from .files import INPUT, OUTPUT
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..metrics.phd import BENCHMARK, prompt_record, read_phd
+from ..benchmarks.phd import BENCHMARK, prompt_record, read_phd
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
 from .files import INPUT, OUTPUT
 from .options import Output, output_options
 from .yesno import reading_options, score

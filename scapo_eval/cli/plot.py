@@ -6,9 +6,9 @@ import io
 
 import click
 
-from ..errors import InputError
-from ..io.files import atomic_write
-from ..scoring import ScoringOptions
+from ..base.errors import InputError
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import atomic_write
 from .files import OUTPUT
 from .report import Inputs, input_options
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..metrics.pope import BENCHMARK
+from ..benchmarks.pope import BENCHMARK
 from .files import INPUT
 from .options import Output, output_options
 from .yesno import reading_options, score, sorted_out

@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..io.json_text import dump_json
-from ..protocol import Protocol, read_sample, shipped_protocols
+from ..benchmarks.protocol import Protocol, read_sample, shipped_protocols
+from ..files.json_text import dump_json
 from .echo import echo
 from .files import INPUT
 from .groups import Group

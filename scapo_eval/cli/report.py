@@ -11,14 +11,14 @@ from typing import get_args
 
 import click
 
-from ..io.files import STDIN, atomic_write, refuse_replacing
-from ..render import Format, render
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import STDIN, atomic_write, refuse_replacing
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
 from ..report.gather import Settings, gather
 from ..report.tables import TABLES
-from ..results import Resampling
-from ..scoring import ScoringOptions
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..results.render import Format, render
+from ..results.results import Resampling
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
 from .score import DOPA_VOCABULARY

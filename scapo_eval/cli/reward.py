@@ -6,14 +6,14 @@ from typing import Any, get_args
 
 import click
 
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..metrics.rollouts import reward_file
-from ..oracle import PresenceOracle
-from ..reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
-from ..scoring import ScoringOptions
-from ..segment import RULES
-from ..vocabulary import Vocabulary
+from ..benchmarks.rollouts import reward_file
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
+from ..matching.vocabulary import Vocabulary
+from ..rewarding.reward import LAMBDAS, Level, RewardConfig, SubsentenceReward
+from ..segmenting.segment import RULES
+from ..truths.oracle import PresenceOracle
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .options import scoring_options

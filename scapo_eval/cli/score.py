@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from ..metrics.capscore import score_file
-from ..oracle import PresenceOracle, Truth
-from ..results import Run
-from ..scoring import ScoringOptions
-from ..vocabulary import Vocabulary
+from ..benchmarks.capscore import score_file
+from ..benchmarks.scoring import ScoringOptions
+from ..matching.vocabulary import Vocabulary
+from ..results.results import Run
+from ..truths.oracle import PresenceOracle, Truth
 from .cluster import Cluster, cluster_options, skipping
 from .emit import emit, score_and_emit
 from .files import INPUT, OUTPUT

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ..text import printable
+from ..base.text import printable
 from .echo import echo
 
 

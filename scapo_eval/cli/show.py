@@ -10,16 +10,16 @@ import click
 import numpy as np
 from rich.text import Text
 
-from ..errors import FaultList, InputError
-from ..ids import canonical_image_id
-from ..io.captions import Captions, caption_blocks, parsed
-from ..io.files import display_name
-from ..io.json_text import dump_json
-from ..metrics.capscore import CaptionScorer, worst_captions
-from ..oracle import PresenceOracle, Truth
-from ..scoring import ScoringOptions
-from ..uses import CLAIMS, Claims
-from ..vocabulary import Vocabulary
+from ..base.errors import FaultList, InputError
+from ..base.ids import canonical_image_id
+from ..benchmarks.capscore import CaptionScorer, worst_captions
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import display_name
+from ..files.json_text import dump_json
+from ..matching.uses import CLAIMS, Claims
+from ..matching.vocabulary import Vocabulary
+from ..readers.captions import Captions, caption_blocks, parsed
+from ..truths.oracle import PresenceOracle, Truth
 from .files import INPUT, named_files
 from .screen import SafeConsole
 

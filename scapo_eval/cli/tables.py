@@ -14,9 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ..metric import MetricSet
-from ..names import DAGGER_SUFFIX, MEANINGS
-from ..render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
+from ..results.metric import MetricSet
+from ..results.names import DAGGER_SUFFIX, MEANINGS
+from ..results.render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
 
 GAP = 2
 LONG_NAME = 12

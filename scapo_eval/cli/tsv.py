@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..render import number
-from ..text import guarded
+from ..base.text import guarded
+from ..results.render import number
 
 COLUMNS = (
     "system",

@@ -10,14 +10,14 @@ from typing import Annotated
 import click
 import msgspec
 
-from ..errors import InputError, short_repr
-from ..io.files import atomic_write
-from ..io.json_text import dump_json, iter_records
-from ..lint import check as findings
-from ..lint import difference, uses_of_rules, variants
-from ..mining import Candidate, cluster, mine
-from ..text import printable
-from ..vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
+from ..base.errors import InputError, short_repr
+from ..base.text import printable
+from ..files.files import atomic_write
+from ..files.json_text import dump_json, iter_records
+from ..matching.lint import check as findings
+from ..matching.lint import difference, uses_of_rules, variants
+from ..matching.mining import Candidate, cluster, mine
+from ..matching.vocabulary import Vocabulary, shipped_vocabularies, tokenize_alias
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from ..answers import PARSERS, parser, parser_identity
-from ..io.files import STDIN
-from ..io.formats import recognize
-from ..metrics.join import AnsweredBenchmark, Graded
-from ..metrics.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
-from ..results import Run
+from ..benchmarks.join import AnsweredBenchmark, Graded
+from ..benchmarks.yesno import BENCHMARK, Unparsed, YesNoBenchmark, paired
+from ..files.files import STDIN
+from ..readers.formats import recognize
+from ..readers.parsers import PARSERS, parser, parser_identity
+from ..results.results import Run
 from .cluster import Cluster, cluster_options
 from .emit import emit
 from .files import INPUT, OUTPUT, named_files, split_name

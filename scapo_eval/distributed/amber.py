@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from ..errors import InputError, check_choice
-from ..io.records import Readable
-from ..metrics.amber import ANSWERS, Amber, AmberCounts, AmberData, Mode, NltkNouns, Similarity, read_responses
-from ..metrics.amber.formulas import METRICS
-from ..metrics.join import SAYS
-from ..reprs import fields_in_short
-from ..results import Resampling, Run
+from ..base.errors import InputError, check_choice
+from ..base.reprs import fields_in_short
+from ..benchmarks.amber import ANSWERS, Amber, AmberCounts, AmberData, Mode, NltkNouns, Similarity, read_responses
+from ..benchmarks.amber.formulas import METRICS
+from ..benchmarks.join import SAYS
+from ..files.records import Readable
+from ..results.results import Resampling, Run
 from .answers import Replies, packed_answers
 from .batch import OnBadFile, of_kind, pa
 

@@ -1,6 +1,6 @@
 """Yes/no answers in Arrow to what they say of which question, in rows that add up: POPE, PhD and any other questions.
 
-A worker reads answers, finds their questions and reads yes or no out of them (:func:`scapo_eval.metrics.join.match`);
+A worker reads answers, finds their questions and reads yes or no out of them (:func:`scapo_eval.benchmarks.join.match`);
 five bytes an answer travel to the process that asked, which joins them as it joins those of one file.
 """
 
@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ..answers import PARSERS, Parser, parser_identity
-from ..answers import parser as parser_of
 from ..api import sources_of
-from ..benchmark import benchmark, benchmarks
-from ..errors import InputError, InputErrors, check_choice
-from ..io.answers import read_answers
-from ..io.json_text import dump_json, parse_json
-from ..io.records import Given, Readable, Records
-from ..metrics.hallusionbench import TextOnly
-from ..metrics.join import AnsweredBenchmark, Index, Matches, match
-from ..metrics.questions import Question
-from ..metrics.yesno import Unparsed
-from ..reprs import fields_in_short
-from ..results import Resampling, Run
-from ..types import Answer
+from ..base.errors import InputError, InputErrors, check_choice
+from ..base.reprs import fields_in_short
+from ..base.types import Answer
+from ..benchmarks.hallusionbench import TextOnly
+from ..benchmarks.join import AnsweredBenchmark, Index, Matches, match
+from ..benchmarks.questions import Question
+from ..benchmarks.yesno import Unparsed
+from ..files.json_text import dump_json, parse_json
+from ..files.records import Given, Readable, Records
+from ..readers.answers import read_answers
+from ..readers.parsers import PARSERS, Parser, parser_identity
+from ..readers.parsers import parser as parser_of
+from ..results.benchmark import benchmark, benchmarks
+from ..results.results import Resampling, Run
 from .batch import KEY, KIND, Counted, N, OnBadFile, first_of, of_kind, pa, packed
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class AnswerCounter(Replies):
     """Turns answers into tables of what they say.
 
     Attributes:
-        benchmark: name of an :class:`~scapo_eval.metrics.join.AnsweredBenchmark`.
+        benchmark: name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
         questions: with their truth.
         parser: name of the rule that reads answers; see :func:`scapo_eval.pope`.
         yes, no: further words for it.

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, Ty
 import numpy as np
 
 from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
-from ..counts import CountBuilder, CountTable
-from ..errors import InputError, InputErrors, MissingExtra, ScapoError, cause
-from ..io.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
-from ..io.fields import mixed_models
-from ..io.json_text import dump_json, parse_json
-from ..metrics.capscore import CaptionScorer, CaptionScores, scores_of
-from ..metrics.chair import ChairScorer, Synonyms, chair_of
-from ..metrics.chair import profile as chair_profile
-from ..oracle import Truth
-from ..reprs import fields_in_short
-from ..results import Resampling, Run
-from ..scoring import Block, Reader, Scorer, ScoringOptions, Sums, Tally, Work
-from ..uses import Claims
-from ..vocabulary import Vocabulary
+from ..base.errors import InputError, InputErrors, MissingExtra, ScapoError, cause
+from ..base.reprs import fields_in_short
+from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
+from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
+from ..benchmarks.chair import profile as chair_profile
+from ..benchmarks.scoring import Block, Reader, Scorer, ScoringOptions, Sums, Tally, Work
+from ..files.fields import mixed_models
+from ..files.json_text import dump_json, parse_json
+from ..matching.uses import Claims
+from ..matching.vocabulary import Vocabulary
+from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
+from ..results.counts import CountBuilder, CountTable
+from ..results.results import Resampling, Run
+from ..truths.oracle import Truth
 
 try:
     import pyarrow as pa

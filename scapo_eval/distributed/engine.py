@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
 
 from ..api import TruthGiven
-from ..errors import check_choice
-from ..io.records import Given
-from ..metrics.amber import AmberData, Similarity
-from ..metrics.capscore import CaptionScores
-from ..metrics.chair import Synonyms
-from ..results import Resampling, Run
-from ..stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
-from ..vocabulary import Vocabulary
+from ..base.errors import check_choice
+from ..benchmarks.amber import AmberData, Similarity
+from ..benchmarks.capscore import CaptionScores
+from ..benchmarks.chair import Synonyms
+from ..files.records import Given
+from ..matching.vocabulary import Vocabulary
+from ..results.results import Resampling, Run
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
 from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InputError, ScapoError
-from ..io.captions import is_own_parquet
-from ..io.files import file_system, is_remote
-from ..io.formats import open_source
-from ..io.parquet import open_parquet
-from ..results import system_names
+from ..base.errors import InputError, ScapoError
+from ..files.files import file_system, is_remote
+from ..files.parquet import open_parquet
+from ..readers.captions import is_own_parquet
+from ..readers.formats import open_source
+from ..results.results import system_names
 from .batch import WHOLE_FILE
 
 _THREADS = 16

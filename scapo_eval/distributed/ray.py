@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from ..errors import MissingExtra, ScapoError
-from ..results import Run
-from ..reward import SubsentenceReward
+from ..base.errors import MissingExtra, ScapoError
+from ..results.results import Run
+from ..rewarding.reward import SubsentenceReward
 
 try:
     import ray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InputError
-from ..reward import RewardColumns, SubsentenceReward
+from ..base.errors import InputError
+from ..rewarding.reward import RewardColumns, SubsentenceReward
 from .batch import check_columns, pa
 
 BATCH_ROWS = 1024

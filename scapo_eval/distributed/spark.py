@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import MissingExtra
-from ..reward import SubsentenceReward
+from ..base.errors import MissingExtra
+from ..rewarding.reward import SubsentenceReward
 
 try:
     from pyspark.errors import PySparkException

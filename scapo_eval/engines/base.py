@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from ..errors import InputError, ScapoError
-from ..io.json_text import dump_json
+from ..base.errors import InputError, ScapoError
+from ..files.json_text import dump_json
 
 Item = TypeVar("Item")
 

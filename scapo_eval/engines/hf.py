@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtra, ScapoError
+from ..base.errors import MissingExtra, ScapoError
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, Sampling, Turn, check_model, complete_batch, weights_hash
 

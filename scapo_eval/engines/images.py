@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..errors import InputError, MissingExtra, ScapoError
-from ..io.files import read_regular
+from ..base.errors import InputError, MissingExtra, ScapoError
+from ..files.files import read_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image

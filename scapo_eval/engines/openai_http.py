@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ..errors import MissingExtra, ScapoError
-from ..io.fields import message_text
-from ..io.json_text import dump_json, parse_json
+from ..base.errors import MissingExtra, ScapoError
+from ..files.fields import message_text
+from ..files.json_text import dump_json, parse_json
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, Sampling, secrets_of, without_secrets
 

@@ -11,8 +11,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import InputError, MissingExtra, ScapoError, cause
-from ..io.json_text import dump_json, parse_json
+from ..base.errors import InputError, MissingExtra, ScapoError, cause
+from ..files.json_text import dump_json, parse_json
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, weights_hash, without_secrets
 

@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import MissingExtra, ScapoError
+from ..base.errors import MissingExtra, ScapoError
 from . import images
 from .base import CHOICES, Completion, OnCompletion, Request, complete_batch, secrets_of, weights_hash, without_secrets
 

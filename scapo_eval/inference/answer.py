@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..benchmark import benchmarks
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..benchmarks.prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
+from ..benchmarks.questions import image_key
 from ..engines import Request, Sampling
-from ..errors import UNFIT, FaultList, InputError, unfit
-from ..io.captions_foreign import read_foreign_captions
-from ..io.fields import find_image, id_in
-from ..io.files import display_name
-from ..io.json_text import iter_records
-from ..metrics.questions import image_key
-from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL, with_description
+from ..files.fields import find_image, id_in
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..readers.captions_foreign import read_foreign_captions
+from ..results.benchmark import benchmarks
 from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFile, ImageFolder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..benchmarks.prompts import DESCRIBE, DESCRIBE_IN_DETAIL
 from ..engines import Request, Sampling
-from ..prompts import DESCRIBE, DESCRIBE_IN_DETAIL
 from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFile
 

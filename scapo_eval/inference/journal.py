@@ -14,10 +14,10 @@ from types import TracebackType
 
 import msgspec
 
+from ..base.errors import InputError
 from ..engines import Completion
-from ..errors import InputError
-from ..io.json_text import dump_json, parse_json
-from ..io.limits import MAX_LINE
+from ..files.json_text import dump_json, parse_json
+from ..files.limits import MAX_LINE
 
 SUFFIX = ".journal"
 

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import orjson
 
-from ..answers import contains, first_word
+from ..base.errors import FaultList, InputError
+from ..benchmarks.mmhal import TOP_RATING
 from ..engines import Completion, Request, Sampling, Turn
-from ..errors import FaultList, InputError
-from ..io.containers import open_rows
-from ..io.fields import IMAGE_KEYS, find_image, image_of
-from ..io.files import display_name
-from ..metrics.mmhal import TOP_RATING
-from ..segment import split_subsentences
-from ..signature import digest
+from ..files.containers import open_rows
+from ..files.fields import IMAGE_KEYS, find_image, image_of
+from ..files.files import display_name
+from ..readers.parsers import contains, first_word
+from ..results.signature import digest
+from ..segmenting.segment import split_subsentences
 from . import judge_prompts as prompts
 from .runner import Session, Tally, now, write_card, write_rows
 from .sources import ImageFolder

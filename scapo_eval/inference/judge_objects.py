@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 
 from ..engines import Completion, Request, Sampling, Turn
-from ..io.captions_foreign import captions_of
-from ..io.formats import ForeignCaption, open_source
-from ..signature import digest
-from ..unfinished import without_unfinished
+from ..readers.captions_foreign import captions_of
+from ..readers.formats import ForeignCaption, open_source
+from ..results.signature import digest
+from ..segmenting.unfinished import without_unfinished
 from .judge import ask_until_read
 from .judge_prompts import fill
 from .runner import Session, Tally, now, write_card, write_rows

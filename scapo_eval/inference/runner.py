@@ -14,9 +14,9 @@ import orjson
 
 from ..engines import Completion, Engine, Request, Sampling
 from ..engines import images as pictures
-from ..io.files import atomic_write
-from ..io.json_text import dump_json
-from ..signature import digest
+from ..files.files import atomic_write
+from ..files.json_text import dump_json
+from ..results.signature import digest
 from .journal import Journal
 from .shards import CARD_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, Share
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 import orjson
 
-from ..errors import InputError
-from ..io.files import atomic_write, iter_lines, refuse_replacing
-from ..io.json_text import convert_as, dump_json, parse_json, read_as
-from ..signature import digest
+from ..base.errors import InputError
+from ..files.files import atomic_write, iter_lines, refuse_replacing
+from ..files.json_text import convert_as, dump_json, parse_json, read_as
+from ..results.signature import digest
 from .journal import SUFFIX
 
 SHARD_SUFFIX = ".shard.json"

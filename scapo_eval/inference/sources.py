@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UNFIT, InputError, InputErrors, short_repr, unfit
-from ..ids import canonical_image_id
-from ..io.containers import open_rows
-from ..io.fields import find_image, image_id_in
-from ..io.json_text import iter_records, read_json
+from ..base.errors import UNFIT, InputError, InputErrors, short_repr, unfit
+from ..base.ids import canonical_image_id
+from ..files.containers import open_rows
+from ..files.fields import find_image, image_id_in
+from ..files.json_text import iter_records, read_json
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
@@ -130,7 +130,7 @@ def image_ids(source: str) -> frozenset[str]:
     Raises:
         InputError: it is not found, or names no image.
     """
-    from ..oracle import PresenceOracle
+    from ..truths.oracle import PresenceOracle
 
     if Path(source).is_file() and Path(source).suffix.lower() not in IMAGE_SUFFIXES:
         try:
@@ -204,7 +204,7 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
 
 
 def _is_coco(source: str) -> bool:
-    from ..io.containers import first_bytes
+    from ..files.containers import first_bytes
 
     head = first_bytes(source).lstrip()
     if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):

@@ -16,8 +16,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..errors import InputError
-from .loop import advantages_for_batch, compute_scapo_advantage, load_reward, log_metrics
+from ..base.errors import InputError
+from ..rewarding.batch import advantages_for_batch, compute_scapo_advantage, load_reward, log_metrics
 
 try:
     import torch
@@ -32,7 +32,7 @@ def compute_reward(manager: Any, data: Any) -> tuple[torch.Tensor, dict[str, lis
 
     Args:
         manager: the reward manager: its ``tokenizer``, and ``config.reward_function_kwargs`` with ``truth``,
-            ``vocabulary`` and fields of :class:`~scapo_eval.reward.RewardConfig`.
+            ``vocabulary`` and fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
         data: a batch with ``responses`` and ``response_mask`` (B, T), and the image ids as ``ground_truth``.
 
     Returns:

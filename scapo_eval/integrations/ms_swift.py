@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from .loop import advantages_for_batch, log_metrics, reward_from_environment
+from ..base.errors import InputError
+from ..rewarding.batch import advantages_for_batch, log_metrics, reward_from_environment
 
 try:
     import torch

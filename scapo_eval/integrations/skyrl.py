@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InputError
-from ..reward import SubsentenceReward
-from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch, compute_scapo_advantage, log_metrics
+from ..base.errors import InputError
+from ..rewarding.batch import advantages_for_batch, compute_scapo_advantage, log_metrics
+from ..rewarding.reward import SubsentenceReward
+from ..rewarding.token_credit import Eos, Truncated
 
 try:
     from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
@@ -37,8 +37,8 @@ class ScapoGenerator(GeneratorInterface):  # type: ignore[misc, unused-ignore]
         generator: samples the responses.
         tokenizer: the policy's.
         reward: the reward that scores them.
-        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
     """
 
     def __init__(

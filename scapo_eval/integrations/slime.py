@@ -15,8 +15,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..errors import InputError, MissingExtra
-from .loop import advantages_for_batch, reward_from_environment, row_metrics
+from ..base.errors import InputError, MissingExtra
+from ..rewarding.batch import advantages_for_batch, reward_from_environment, row_metrics
 
 try:
     import torch

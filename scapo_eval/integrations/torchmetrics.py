@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..api import oracle_of, vocabulary_of
-from ..errors import FaultList, InputError, MissingExtra
-from ..io.captions import captions_of
-from ..metrics.capscore import CaptionScorer, capscore_metrics
-from ..oracle import PresenceOracle, Truth
-from ..scoring import ScoringOptions
-from ..signature import Signature
-from ..uses import Claims, reading_of
-from ..vocabulary import Vocabulary
+from ..base.errors import FaultList, InputError, MissingExtra
+from ..benchmarks.capscore import CaptionScorer, capscore_metrics
+from ..benchmarks.scoring import ScoringOptions
+from ..matching.uses import Claims, reading_of
+from ..matching.vocabulary import Vocabulary
+from ..readers.captions import captions_of
+from ..results.signature import Signature
+from ..truths.oracle import PresenceOracle, Truth
 
 try:
     import torch
@@ -37,7 +37,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     Args:
         truth: what is in the images: a file, a PresenceOracle or ``{image id: [labels]}``.
         vocabulary: labels and their aliases: an object, a shipped name or a file.
-        claims: which mentions count, see :mod:`scapo_eval.uses`.
+        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
         on_unknown_image: what becomes of captions whose image the truth does not know.
         **settings: of torchmetrics' Metric (``dist_sync_on_step``, ``process_group``...).
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import InputError, MissingExtra
-from ..reward import RewardColumns, SubsentenceReward
-from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch, log_metrics
+from ..base.errors import InputError, MissingExtra
+from ..rewarding.batch import advantages_for_batch, log_metrics
+from ..rewarding.reward import RewardColumns, SubsentenceReward
+from ..rewarding.token_credit import Eos, Truncated
 
 try:
     import torch
@@ -85,13 +85,13 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
     Args:
         reward: the reward that scores the completions. The dataset needs a column ``image_id``.
-        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         reward_funcs: further rewards, which TRL logs beside the responses' totals and does NOT train on.
         args: see :func:`scapo_config`.
         kwargs: further arguments of GRPOTrainer.
 
-    TRL's log shows what :func:`~scapo_eval.integrations.loop.log_metrics` names, ``scapo/errors`` among them.
+    TRL's log shows what :func:`~scapo_eval.rewarding.batch.log_metrics` names, ``scapo/errors`` among them.
 
     Raises:
         InputError: a TRL version that this was not tested with, or an ``args.loss_type`` whose

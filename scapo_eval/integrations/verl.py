@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InputError, MissingExtra
-from .loop import load_reward, row_metrics
+from ..base.errors import InputError, MissingExtra
+from ..rewarding.batch import load_reward, row_metrics
 
 try:
     import torch
@@ -57,7 +57,7 @@ def compute_score(
     (reward models) is not used.
 
     Returns:
-        ``score``, and what :func:`~scapo_eval.integrations.loop.row_metrics` gives, which verl logs.
+        ``score``, and what :func:`~scapo_eval.rewarding.batch.row_metrics` gives, which verl logs.
     """
     columns = load_reward(truth, vocabulary, **settings).batch([image_id_of(extra_info)], [solution_str])
     return {"score": float(columns.total[0]), **row_metrics(columns)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..errors import MissingExtra
-from ..token_credit import Eos, Truncated
-from .loop import advantages_for_batch, load_reward, row_metrics
+from ..base.errors import MissingExtra
+from ..rewarding.batch import advantages_for_batch, load_reward, row_metrics
+from ..rewarding.token_credit import Eos, Truncated
 from .verl import image_id_of
 
 try:
@@ -44,9 +44,9 @@ class ScapoAgentLoop(SingleTurnAgentLoop):  # type: ignore[misc, unused-ignore]
     Args:
         truth: path of the truth file, see :meth:`PresenceOracle.load`.
         vocabulary: name or path of the vocabulary, see :meth:`Vocabulary.load`.
-        reward: fields of :class:`~scapo_eval.reward.RewardConfig`.
-        eos: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
-        truncated: see :meth:`scapo_eval.reward.RewardResult.token_advantages`.
+        reward: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+        eos: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
+        truncated: see :meth:`scapo_eval.rewarding.reward.RewardResult.token_advantages`.
         kwargs: further arguments of verl's agent loop.
     """
 

@@ -11,26 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..answers import parser
-from ..benchmark import SUMMARIES, benchmark
-from ..errors import InputError
-from ..ids import canonical_image_id
-from ..io.answers import answers_of
-from ..io.containers import Warn
-from ..io.fields import find_image, optional_text
-from ..io.files import STDIN
-from ..io.formats import kind_of, open_source
-from ..io.json_text import iter_records
-from ..metrics.augmented import AUGMENTED
-from ..metrics.join import Graded
-from ..metrics.judged import judged_records
-from ..metrics.mmhal import FAITHFUL_FROM, TOP_RATING, Rating, mmhal_run, read_ratings
-from ..metrics.provenance import benchmark_of
-from ..metrics.yesno import YesNoBenchmark
-from ..results import Resampling, Run
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from ..benchmarks.augmented import AUGMENTED
+from ..benchmarks.join import Graded
+from ..benchmarks.judged import judged_records
+from ..benchmarks.mmhal import FAITHFUL_FROM, TOP_RATING, Rating, mmhal_run, read_ratings
+from ..benchmarks.provenance import benchmark_of
+from ..benchmarks.yesno import YesNoBenchmark
+from ..files.containers import Warn
+from ..files.fields import find_image, optional_text
+from ..files.files import STDIN
+from ..files.json_text import iter_records
+from ..readers.answers import answers_of
+from ..readers.formats import kind_of, open_source
+from ..readers.parsers import parser
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.results import Resampling, Run
 
 PARSER = "default"
-"""The rule that reads yes or no, see :mod:`scapo_eval.answers`."""
+"""The rule that reads yes or no, see :mod:`scapo_eval.readers.parsers`."""
 
 MMHAL = "mmhal"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..counts import CountTable
-from ..metric import MetricSet, ratio
-from ..results import Resampling
-from ..stats import MIN_SHARED_IMAGES, Comparison, holm, mcnemar, paired_differences
+from ..results.counts import CountTable
+from ..results.metric import MetricSet, ratio
+from ..results.results import Resampling
+from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm, mcnemar, paired_differences
 from .data import CaptionEvidence
 from .sentences import LENGTH, Tone
 

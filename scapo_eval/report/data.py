@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..benchmark import SUMMARIES, benchmark
-from ..columns import MentionColumns
-from ..counts import CountBuilder, CountTable
-from ..errors import InputError, short_repr
-from ..ids import canonical_image_id
-from ..io.json_text import iter_records
-from ..matcher import AliasMatcher
-from ..metrics.capscore import CaptionScorer, CaptionScores, cap_score, score_file
-from ..metrics.density import density_counts, density_metrics
-from ..metrics.facts import Description
-from ..metrics.labels import LabelCounts, wilson
-from ..oracle import PresenceOracle, Truth
-from ..results import Resampling, Results, Run
-from ..reward import RewardColumns, RewardConfig, SubsentenceReward
-from ..scoring import ScoredBlock, ScoringOptions
-from ..stats import resampled_totals
-from ..vocabulary import Vocabulary, tokenize_alias
+from ..base.columns import MentionColumns
+from ..base.errors import InputError, short_repr
+from ..base.ids import canonical_image_id
+from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
+from ..benchmarks.density import density_counts, density_metrics
+from ..benchmarks.facts import Description
+from ..benchmarks.labels import LabelCounts, wilson
+from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..files.json_text import iter_records
+from ..matching.matcher import AliasMatcher
+from ..matching.vocabulary import Vocabulary, tokenize_alias
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.counts import CountBuilder, CountTable
+from ..results.results import Resampling, Results, Run
+from ..results.stats import resampled_totals
+from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
+from ..truths.oracle import PresenceOracle, Truth
 from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
@@ -56,7 +56,7 @@ class CaptionEvidence:
         texts: text of each caption.
         lines: line number of each caption in its file.
         found: every mention of the captions, as columns.
-        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.uses.USES`.
+        uses: (mentions,) what its caption does with each, a position in :data:`~scapo_eval.matching.uses.USES`.
         counts: (mentions,) whether the reading counts it as a claim.
         rewards: the captions' rewards, as columns.
     """
@@ -217,7 +217,7 @@ def caption_evidence(
     resampling: Resampling | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> CaptionEvidence:
-    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.metrics.capscore.score_file`."""
+    """Scores a captions file and keeps its evidence; see :func:`scapo_eval.benchmarks.capscore.score_file`."""
     image_ids: list[str] = []
     texts: list[str] = []
     lines: list[int] = []

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from ..benchmark import SUMMARIES, benchmark
-from ..comparison import compare
-from ..errors import InputError
-from ..io.containers import Warn, warn_user
-from ..io.files import STDIN, input_size
-from ..metrics.facts import facts_run, holds_claims, read_descriptions
-from ..oracle import PresenceOracle, Truth
-from ..results import Resampling, Run, is_results_file, load_results, system_names, unique_names
-from ..scoring import ScoringOptions
-from ..vocabulary import Vocabulary
+from ..base.errors import InputError
+from ..benchmarks.facts import facts_run, holds_claims, read_descriptions
+from ..benchmarks.scoring import ScoringOptions
+from ..files.containers import Warn, warn_user
+from ..files.files import STDIN, input_size
+from ..matching.vocabulary import Vocabulary
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.comparison import compare
+from ..results.results import Resampling, Run, is_results_file, load_results, system_names, unique_names
+from ..truths.oracle import PresenceOracle, Truth
 from .answers import answers_in, read_answer_evidence
 from .data import METRICS_FILE, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
 

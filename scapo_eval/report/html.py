@@ -22,15 +22,17 @@ from urllib.parse import quote
 import numpy as np
 
 from .. import __version__
-from ..errors import InputError, MissingExtra
-from ..ids import canonical_image_id
-from ..io.json_text import dump_json
-from ..matcher import AliasMatcher
-from ..metric import MetricSet
-from ..metrics.facts import claim_rows
-from ..metrics.labels import label_rows, together
-from ..names import benchmark_name, metric_meaning, metric_name
-from ..render import (
+from ..base.errors import InputError, MissingExtra
+from ..base.ids import canonical_image_id
+from ..benchmarks.facts import claim_rows
+from ..benchmarks.labels import label_rows, together
+from ..files.json_text import dump_json
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import USES
+from ..matching.vocabulary import Vocabulary
+from ..results.metric import MetricSet
+from ..results.names import benchmark_name, metric_meaning, metric_name
+from ..results.render import (
     MANY_METRICS,
     Cell,
     Column,
@@ -41,9 +43,7 @@ from ..render import (
     on_shared_images,
     stars,
 )
-from ..results import Results
-from ..uses import USES
-from ..vocabulary import Vocabulary
+from ..results.results import Results
 from . import bundle
 from .answers import columns_of
 from .data import (

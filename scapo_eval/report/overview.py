@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..benchmark import SUMMARIES, benchmark
-from ..columns import MentionColumns
-from ..comparison import compare
-from ..matcher import AliasMatcher
-from ..metric import MetricSet
-from ..names import CHANGES, benchmark_name, metric_meaning, metric_name
-from ..render import stars
-from ..results import Results
-from ..stats import MIN_SHARED_IMAGES, Comparison, holm
+from ..base.columns import MentionColumns
+from ..matching.matcher import AliasMatcher
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.comparison import compare
+from ..results.metric import MetricSet
+from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name
+from ..results.render import stars
+from ..results.results import Results
+from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm
 from .changes import LabelChange, label_changes, length_difference, telling_captions
 from .data import CaptionEvidence, Report, marked
 from .sentences import LENGTH, Sentence, sentence, spoken_metrics
@@ -171,7 +171,7 @@ def _example(
 
 
 def _lengths(found: Mapping[str, Comparison], baseline: str) -> dict[str, dict[str, Any]]:
-    """Comparisons of caption lengths in the form of :func:`scapo_eval.comparison.compare`."""
+    """Comparisons of caption lengths in the form of :func:`scapo_eval.results.comparison.compare`."""
     corrected = holm([each.p_value for each in found.values()])
     return {
         name: {**asdict(each), "metric": LENGTH, "system": name, "baseline": baseline, "p_holm": p,

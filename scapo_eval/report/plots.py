@@ -11,9 +11,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, MissingExtra
-from ..metrics.labels import wilson
-from ..names import metric_name
+from ..base.errors import InputError, MissingExtra
+from ..benchmarks.labels import wilson
+from ..results.names import metric_name
 from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, shared_images
 from .quantities import HEADLINE, quantity
 

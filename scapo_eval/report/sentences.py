@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..benchmark import SUMMARIES, benchmark
-from ..metric import MetricSet
-from ..names import CHANGES, metric_name
-from ..render import headline, is_better, number, stars
-from ..stats import MIN_SHARED_IMAGES
+from ..results.benchmark import SUMMARIES, benchmark
+from ..results.metric import MetricSet
+from ..results.names import CHANGES, metric_name
+from ..results.render import headline, is_better, number, stars
+from ..results.stats import MIN_SHARED_IMAGES
 
 Tone = Literal["better", "worse", "untested"]
 """What a color stands for on every page: the test says better, it says worse, or it says nothing."""
@@ -19,7 +19,7 @@ CAP_SCORE, LENGTH = "cap_score", "len"
 """The metric that speaks for the two rates it is made of; the mean length of captions, good in no direction."""
 
 Row = Mapping[str, Any]
-"""One of the ``comparisons`` of :func:`scapo_eval.comparison.compare`."""
+"""One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """The layouts of the paper's tables (1 to 4, general capability, FaithScore).
 
-:mod:`scapo_eval.render` makes LaTeX, Markdown or CSV of them.
+:mod:`scapo_eval.results.render` makes LaTeX, Markdown or CSV of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import InputError
-from ..render import Cell, Column, Shown, Table, joined, score_table
+from ..base.errors import InputError
+from ..results.render import Cell, Column, Shown, Table, joined, score_table
 from .data import Report, density
 
 _TABLE_1: tuple[Shown, ...] = (

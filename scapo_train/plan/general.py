@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..config import Lora
-from ..lora import add_adapters
+from ..families.lora import add_adapters
 from ..model import keep_inputs_only, policy_of
 from .job import Pass
 from .memory import Memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from scapo_eval.errors import InputError
+from scapo_eval.base.errors import InputError
 
 GIB = 2**30
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from scapo_eval.errors import InputError, ScapoError
+from scapo_eval.base.errors import InputError, ScapoError
 
 from ..config import Config, Model
-from ..lora import targets
+from ..families.lora import targets
 from ..model import processor_of
-from ..preference_loss import READ
+from ..preference.loss import READ
 from .hardware import GIB, GPUS, Gpu
 from .shapes import Shape
 
@@ -106,7 +106,7 @@ class Pass:
 
     @staticmethod
     def of_pairs(budget: int, prompt: int, length: int, read: tuple[int, int], pairs: int) -> Pass:
-        """The largest pass that :class:`scapo_train.preference.PreferenceTrainer` makes: whole pairs."""
+        """The largest pass that :class:`scapo_train.preference.trainer.PreferenceTrainer` makes: whole pairs."""
         count = max(1, min(pairs, budget // (read[0] * prompt + read[1] * (length - 1))))
         return Pass(count * read[0], count * read[1], prompt, length)
 
@@ -137,7 +137,7 @@ class Job:
         count: number of GPUs.
         work: size of images, prompts and responses.
         assume: efficiencies that the seconds are computed from.
-        pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
+        pairs: whether it trains on pairs (:mod:`scapo_train.preference.trainer`) in place of rollouts.
 
     Raises:
         ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, the model does not

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import Config
-from ..preference_loss import READ
+from ..preference.loss import READ
 from .experts import ExpertsMemory
 from .general import GeneralMemory
 from .hardware import GIB, GPUS, GPUS_PER_MACHINE, NETWORK

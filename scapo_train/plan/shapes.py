@@ -16,12 +16,12 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.json_text import read_json
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.files.json_text import read_json
 
 from ..config import Lora
-from ..experts import stacked_weights
-from ..lora import linear_layers, targets
+from ..families.experts import stacked_weights
+from ..families.lora import linear_layers, targets
 from ..model import check_family, policy_of
 
 PUBLISHED = {

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
-from scapo_eval.errors import ScapoError
-from scapo_eval.text import printable
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.text import printable
 
 from .. import interrupts_are_errors
 from ..config import load
-from ..log import show_messages
+from ..monitoring.log import show_messages
 from .experiment import KERNELS, MAIN, SCHEMES, Trial, perform
 from .pictures import WORLDS
 from .pretrain import QUICK, Lessons

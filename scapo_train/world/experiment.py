@@ -19,16 +19,16 @@ from typing import Any
 from urllib.parse import quote
 
 from scapo_eval import score_captions
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.base.processes import process_pool
 from scapo_eval.engines import Completion, Request, Sampling
 from scapo_eval.engines.hf import TransformersEngine
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.io.files import atomic_write
-from scapo_eval.io.json_text import dump_json
-from scapo_eval.processes import process_pool
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
 
 from .. import trainer
 from ..config import load
-from ..log import show_messages
+from ..monitoring.log import show_messages
 from . import preference
 from .files import read_ids, write_world
 from .language import PROMPT, fluency, repeats

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from scapo_eval import PresenceOracle
-from scapo_eval.io.files import atomic_write
-from scapo_eval.io.json_text import dump_json
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
 
 from ..config import Config, Data, Model, Optim, Rollout, Run, to_toml
 from .language import PROMPT, vocabulary

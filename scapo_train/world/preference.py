@@ -13,18 +13,18 @@ from pathlib import Path
 import torch
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.io.files import atomic_write
-from scapo_eval.io.formats import ForeignCaption
-from scapo_eval.io.json_text import dump_json
-from scapo_eval.metrics.pairs import PairSettings, pair_record, pairs_of
-from scapo_eval.tokens import decode_batch
+from scapo_eval.benchmarks.pairs import PairSettings, pair_record, pairs_of
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
+from scapo_eval.readers.formats import ForeignCaption
+from scapo_eval.rewarding.tokens import decode_batch
 
 from .. import loop
 from ..config import Config
 from ..data import Prompts, indices_of_step, read_prompts, seed_of
 from ..distributed import ProcessGroup
 from ..model import load_policy, processor_of
-from ..preference import PreferenceTrainer
+from ..preference.trainer import PreferenceTrainer
 from ..rollout import PolicySampler, encode
 from .language import PROMPT
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from scapo_eval.engines.hf import load_processor
 
-from ..packing import Row, Vision, batch_of
-from ..shared import SharedPolicy
+from ..families.packing import Row, Vision, batch_of
+from ..families.shared import SharedPolicy
 from .language import PROMPT, caption, tokenizer
 from .pictures import CELL, NOUNS, SCENES, SIDE, WORLDS, Scene, World, appearances, draw_scene, render
 

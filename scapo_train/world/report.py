@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from scapo_eval.io.files import atomic_write
-from scapo_eval.io.json_text import dump_json
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
 from scapo_eval.report.data import ISO_LEVELS, iso_curve
 from scapo_eval.report.plots import COLORS, Plot, picture_format
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scapo_eval.base.errors import InputError, ScapoError
+from scapo_eval.benchmarks.amber import Amber, AmberData, NltkNouns, Similarity, read_responses
+from scapo_eval.benchmarks.amber.data import Description
 from scapo_eval.cli.main import cli
-from scapo_eval.errors import InputError, ScapoError
-from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, Similarity, read_responses
-from scapo_eval.metrics.amber.data import Description
 
 DESCRIBED = ("gen_instructblip_agla_small", "gen_llava_base")
 VECTORS = {"standin": "official_script_standin_vectors", "novectors": "official_script_no_vectors"}
@@ -150,7 +150,7 @@ def test_credit_equals_the_plain_loops(kind: str, amber: Path, data: AmberData, 
         def find_batch(self, found: Sequence[str], on_progress: object = None) -> list[list[str]]:
             return [texts[text] for text in found]
 
-    from scapo_eval.metrics.amber.responses import Response
+    from scapo_eval.benchmarks.amber.responses import Response
 
     responses = [Response(k, k, data.items[k - 1], text) for k, text in enumerate(texts, 1)]
     verdicts = Amber(data, "parity", similarity=relation, tagger=Drawn()).verdicts(responses)

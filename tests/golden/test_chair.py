@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from scapo_eval.benchmarks.capscore import score_captions
+from scapo_eval.benchmarks.chair import METRICS, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.chair.singular import singularize
+from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS
+from scapo_eval.benchmarks.chair.tokens import sentence_tokens
+from scapo_eval.benchmarks.objhal import score_objhal
+from scapo_eval.benchmarks.scoring import ScoredBlock
 from scapo_eval.cli.chair import command
-from scapo_eval.metrics.capscore import score_captions
-from scapo_eval.metrics.chair import METRICS, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
-from scapo_eval.metrics.chair.singular import singularize
-from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS
-from scapo_eval.metrics.chair.tokens import sentence_tokens
-from scapo_eval.metrics.objhal import score_objhal
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.scoring import ScoredBlock
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.truths.oracle import PresenceOracle
 
 FILES = [f"{model}_{decoder}" for model in ("llava-1.5", "instructblip") for decoder in ("greedy", "beam5", "ours")]
 COUNTS = {

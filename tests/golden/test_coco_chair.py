@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.metrics.capscore import score_file
-from scapo_eval.results import Resampling
+from scapo_eval.benchmarks.capscore import score_file
+from scapo_eval.results.results import Resampling
 
 # words glued by slashes and hyphens, which the reference's tokeniser keeps together, decide the last one's margin
 POINTS = {

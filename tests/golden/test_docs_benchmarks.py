@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scapo_eval.benchmark import SUMMARIES
+from scapo_eval.results.benchmark import SUMMARIES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "benchmarks.md").read_text()

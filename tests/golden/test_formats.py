@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from scapo_eval.answers import pope
+from scapo_eval.base.types import Answer
 from scapo_eval.cli.import_ import command as import_command
-from scapo_eval.io.answers import read_answers
-from scapo_eval.io.captions_foreign import read_foreign_captions
-from scapo_eval.io.formats import recognize
-from scapo_eval.types import Answer
+from scapo_eval.readers.answers import read_answers
+from scapo_eval.readers.captions_foreign import read_foreign_captions
+from scapo_eval.readers.formats import recognize
+from scapo_eval.readers.parsers import pope
 
 LAYOUTS = {
     "llava_answers.jsonl": "llava",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scapo_eval.metrics.mmhal import TYPES, mmhal_run, parse_rating, read_ratings
+from scapo_eval.benchmarks.mmhal import TYPES, mmhal_run, parse_rating, read_ratings
 
 
 def test_the_rule_agrees_with_every_published_rating(shared: Path, tmp_path: Path) -> None:

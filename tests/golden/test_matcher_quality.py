@@ -11,7 +11,7 @@ import matcher_quality as quality
 import pytest
 
 from scapo_eval import AliasMatcher, Vocabulary
-from scapo_eval.uses import USES, Claims
+from scapo_eval.matching.uses import USES, Claims
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 COCO = set(Vocabulary.load("coco80").labels)

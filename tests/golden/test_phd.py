@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import prompts
-from scapo_eval.answers import PARSERS, first_word
-from scapo_eval.metric import harmonic_mean
-from scapo_eval.metrics.phd import BENCHMARK, MODES, read_phd, read_phd_answers
-from scapo_eval.metrics.yesno import Unparsed, mean
-from scapo_eval.results import Resampling, Run
+from scapo_eval.benchmarks import prompts
+from scapo_eval.benchmarks.phd import BENCHMARK, MODES, read_phd, read_phd_answers
+from scapo_eval.benchmarks.yesno import Unparsed, mean
+from scapo_eval.readers.parsers import PARSERS, first_word
+from scapo_eval.results.metric import harmonic_mean
+from scapo_eval.results.results import Resampling, Run
 
 
 @pytest.fixture(scope="module")

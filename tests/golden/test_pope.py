@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval.answers import PARSERS
-from scapo_eval.metrics.pope import BENCHMARK, CATEGORIES, read_pope, read_pope_questions
-from scapo_eval.metrics.questions import Question
-from scapo_eval.metrics.yesno import FORMULAS
-from scapo_eval.results import Resampling, Run
-from scapo_eval.stats import bootstrap
+from scapo_eval.benchmarks.pope import BENCHMARK, CATEGORIES, read_pope, read_pope_questions
+from scapo_eval.benchmarks.questions import Question
+from scapo_eval.benchmarks.yesno import FORMULAS
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.results.stats import bootstrap
 
 ANSWERS = "llava-v1.5-13b.answers.jsonl"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.answers import PARSERS
-from scapo_eval.metrics.join import JoinedAnswers
-from scapo_eval.metrics.pope import read_pope, read_pope_questions
-from scapo_eval.metrics.yesno import BENCHMARK, read_yesno
-from scapo_eval.results import Resampling
+from scapo_eval.benchmarks.join import JoinedAnswers
+from scapo_eval.benchmarks.pope import read_pope, read_pope_questions
+from scapo_eval.benchmarks.yesno import BENCHMARK, read_yesno
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import Resampling
 
 RULES = {
     "pope": "pope_official",

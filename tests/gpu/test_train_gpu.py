@@ -24,7 +24,7 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.packing import batch_of  # noqa: E402
+from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.plan.hardware import GIB  # noqa: E402
 from scapo_train.plan.job import Job, Pass  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402

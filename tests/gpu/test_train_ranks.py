@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scapo_train.checkpoint import Checkpoints  # noqa: E402
+from scapo_train.checkpoint.save import Checkpoints  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),

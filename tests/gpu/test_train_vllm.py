@@ -20,10 +20,10 @@ from scapo_eval.engines.hf import load_processor  # noqa: E402
 from scapo_train.config import from_table  # noqa: E402
 from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
-from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import encode  # noqa: E402
-from scapo_train.rollout_vllm import VllmSampler  # noqa: E402
+from scapo_train.samplers.vllm import VllmSampler  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's, torch's and transformers' own warnings are theirs
 TINY = Path(__file__).resolve().parents[2] / "examples" / "describe_and_score" / "tiny_model.py"

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
-from scapo_eval.prompts import DESCRIBE_IN_DETAIL, with_context, with_description  # noqa: E402
+from scapo_eval.benchmarks.prompts import DESCRIBE_IN_DETAIL, with_context, with_description  # noqa: E402
 
 Start = Callable[..., str]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.errors import FaultList, InputError
-from scapo_eval.io.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks, parsed
+from scapo_eval.base.errors import FaultList, InputError
+from scapo_eval.readers.captions import ArrowBlock, Block, Captions, ParsedBlock, caption_blocks, parsed
 
 TEXTS = {1: "A dog and a cat.", 2: "A car, and no dog\tat all.", 3: 'A "dog" in the street with a person.'}
 RECORDS = [{"image_id": image, "caption": text} for image, text in TEXTS.items()]

@@ -20,9 +20,9 @@ import pytest
 pytest.importorskip("aiohttp")
 Image = pytest.importorskip("PIL.Image")
 
+from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_eval.engines import Completion, Request, Sampling  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine, seconds_to_wait  # noqa: E402
-from scapo_eval.errors import ScapoError  # noqa: E402
 
 Start = Callable[..., str]
 

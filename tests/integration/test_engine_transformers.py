@@ -21,10 +21,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 
+from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_eval.engines import Completion, Engine, Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_eval.engines.openai_http import OpenAIEngine  # noqa: E402
-from scapo_eval.errors import ScapoError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs

@@ -42,7 +42,7 @@ def test_damaged_inputs_are_refused_by_name(faults: ModuleType, monkeypatch: pyt
 
 def test_a_traceback_is_noticed(faults: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "captions.jsonl").write_text("5")
-    said = 'Traceback (most recent call last):\n  File "/x/scapo_eval/io/files.py", line 5, in f\nKeyError: 1'
+    said = 'Traceback (most recent call last):\n  File "/x/scapo_eval/files/files.py", line 5, in f\nKeyError: 1'
     case = faults.Case("score captions.jsonl", "captions.jsonl", b"5")
     assert faults._judged(case, 1, said, [], 0.1, 50)[0] == "traceback"
     assert faults._judged(case, 1, "", [], 0.1, 50)[0] == "code"

@@ -19,7 +19,7 @@ import pytest
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.vocabulary import LabelInfo, Vocabulary
+from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
 CHECKS = (Path(__file__).parent / "browser_checks.js").read_text("utf-8")
 DEFINITIONS = {

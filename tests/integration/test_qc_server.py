@@ -19,7 +19,7 @@ from scapo_eval.annotate.qc.rounds import Round, draw_round, open_round, read_ro
 from scapo_eval.annotate.qc.server import QcServer
 from scapo_eval.annotate.store import Provenance, Store
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
 
 image = pytest.importorskip("PIL.Image")
 SECRET = b"nobody's business"

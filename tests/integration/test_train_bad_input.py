@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_eval.errors import ScapoError  # noqa: E402
+from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_train import distributed, loop, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import load  # noqa: E402

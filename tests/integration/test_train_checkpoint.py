@@ -22,8 +22,8 @@ pytest.importorskip("transformers")
 
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
-from scapo_eval.errors import InputError  # noqa: E402
-from scapo_train.checkpoint import Checkpoints, export  # noqa: E402
+from scapo_eval.base.errors import InputError  # noqa: E402
+from scapo_train.checkpoint.save import Checkpoints, export  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "checkpoint_ranks.py"

@@ -19,7 +19,7 @@ from scapo_eval.engines import Request, Sampling  # noqa: E402
 from scapo_eval.engines.hf import TransformersEngine  # noqa: E402
 from scapo_train import export, trainer  # noqa: E402
 from scapo_train.__main__ import main  # noqa: E402
-from scapo_train.best import Best  # noqa: E402
+from scapo_train.checkpoint.best import Best  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # torch's and transformers' own warnings are theirs

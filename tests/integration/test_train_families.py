@@ -21,8 +21,8 @@ from scapo_train.__main__ import main  # noqa: E402
 from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.data import Prompt, Prompts, Response, Source, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.general import GeneralPolicy, GeneralRow  # noqa: E402
-from scapo_train.lora import add_adapters  # noqa: E402
+from scapo_train.families.general import GeneralPolicy, GeneralRow  # noqa: E402
+from scapo_train.families.lora import add_adapters  # noqa: E402
 from scapo_train.model import FAMILIES, keep_inputs_only, load_policy, policy_of  # noqa: E402
 from scapo_train.plan import job as jobs  # noqa: E402
 from scapo_train.plan.__main__ import main as plan  # noqa: E402

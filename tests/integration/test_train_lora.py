@@ -15,16 +15,16 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
+from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_eval.engines.hf import load_processor  # noqa: E402
-from scapo_eval.errors import InputError  # noqa: E402
-from scapo_train import experts  # noqa: E402
-from scapo_train.checkpoint import export, export_adapter  # noqa: E402
+from scapo_train.checkpoint.save import export, export_adapter  # noqa: E402
 from scapo_train.config import Lora, Model  # noqa: E402
 from scapo_train.data import Prompts, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.lora import adapter_weights, adapters_off  # noqa: E402
+from scapo_train.families import experts  # noqa: E402
+from scapo_train.families.lora import adapter_weights, adapters_off  # noqa: E402
+from scapo_train.families.packing import batch_of  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
-from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs

@@ -15,15 +15,15 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from scapo_eval.base.errors import ScapoError  # noqa: E402
 from scapo_eval.engines.hf import load_processor  # noqa: E402
-from scapo_eval.errors import ScapoError  # noqa: E402
 from scapo_train.config import Model  # noqa: E402
 from scapo_train.data import Prompt, Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.families.packing import batch_of  # noqa: E402
+from scapo_train.families.shared import SharedPolicy, SharedPrompt  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
-from scapo_train.packing import batch_of  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
-from scapo_train.shared import SharedPolicy, SharedPrompt  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs
 PROCESS_GROUP = ProcessGroup(0, 1, torch.device("cpu"))

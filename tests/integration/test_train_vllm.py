@@ -19,16 +19,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from scapo_eval.base.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_eval.engines.hf import load_processor  # noqa: E402
-from scapo_eval.errors import InputError, MissingExtra, ScapoError  # noqa: E402
 from scapo_train.config import Config, load  # noqa: E402
 from scapo_train.data import Prompts, Response, read_prompts  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
+from scapo_train.families.packing import batch_of  # noqa: E402
+from scapo_train.families.policy import EncodedPrompt, Policy  # noqa: E402
 from scapo_train.model import load_policy  # noqa: E402
-from scapo_train.packing import batch_of  # noqa: E402
-from scapo_train.policy import EncodedPrompt, Policy  # noqa: E402
 from scapo_train.rollout import PolicySampler, encode  # noqa: E402
-from scapo_train.rollout_vllm import VllmSampler, weights  # noqa: E402
+from scapo_train.samplers.vllm import VllmSampler, weights  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 
 pytestmark = [
@@ -178,7 +178,7 @@ def swapped(policy: Policy, dtype: Any) -> Any:
 def test_weights_that_do_not_arrive(
     lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, broken: Names, said: str
 ) -> None:
-    monkeypatch.setattr("scapo_train.rollout_vllm.weights", broken)
+    monkeypatch.setattr("scapo_train.samplers.vllm.weights", broken)
     with pytest.raises(ScapoError, match=said):
         Bench(lab).sampler()
 

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_eval.io.json_text import parse_json  # noqa: E402
+from scapo_eval.files.json_text import parse_json  # noqa: E402
 from scapo_train.trainer import train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's and transformers' own warnings are theirs

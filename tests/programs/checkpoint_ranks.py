@@ -22,7 +22,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from scapo_train.checkpoint import Checkpoints, export
+from scapo_train.checkpoint.save import Checkpoints, export
 from scapo_train.distributed import leave
 
 

@@ -23,7 +23,7 @@ from scapo_train.data import Prompts, read_prompts
 from scapo_train.distributed import ProcessGroup, join_process_group, leave
 from scapo_train.model import load_policy
 from scapo_train.rollout import PolicySampler, encode
-from scapo_train.rollout_vllm import VllmSampler, weights
+from scapo_train.samplers.vllm import VllmSampler, weights
 
 
 def found(config: Config, process_group: ProcessGroup, vllm: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ IMPORTED = (
 
 def serve(path: str) -> None:
     """Imports, then forks for each connection."""
-    from scapo_eval.errors import MissingExtra
+    from scapo_eval.base.errors import MissingExtra
 
     for name in IMPORTED:
         with suppress(ImportError, MissingExtra):

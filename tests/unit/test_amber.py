@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
+from scapo_eval.benchmarks.amber import Amber, AmberData, NltkNouns, Run, Similarity, read_responses
+from scapo_eval.benchmarks.amber.data import Description
+from scapo_eval.benchmarks.amber.formulas import COLUMNS, METRICS, printed
+from scapo_eval.benchmarks.amber.generative import credit
+from scapo_eval.benchmarks.amber.responses import first_letters
 from scapo_eval.cli.main import cli
-from scapo_eval.errors import InputError, MissingExtra, ScapoError
-from scapo_eval.metrics.amber import Amber, AmberData, NltkNouns, Run, Similarity, read_responses
-from scapo_eval.metrics.amber.data import Description
-from scapo_eval.metrics.amber.formulas import COLUMNS, METRICS, printed
-from scapo_eval.metrics.amber.generative import credit
-from scapo_eval.metrics.amber.responses import first_letters
 
 RELATION = {"beach": ["sand", "shore"], "dog": [], "sand": ["beach"], "cat": [], "sky": [], "line": ["rope"]}
 DESCRIPTIONS = [
@@ -411,7 +411,7 @@ def test_no_such_model(tmp_path: Path) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """NLTK replaced by a tagger that calls every word a noun and remembers what it was asked."""
-    from scapo_eval.metrics.amber import tagging
+    from scapo_eval.benchmarks.amber import tagging
 
     asked: list[str] = []
 
@@ -434,7 +434,7 @@ def test_texts_are_tagged_once(counted: list[str], tmp_path: Path, monkeypatch: 
     assert [text for text in counted if text != "two dogs"] == ["a dog", "a cat", "\ud83d"]
     assert seen == [5, 5]
 
-    from scapo_eval.metrics.amber import tagging
+    from scapo_eval.benchmarks.amber import tagging
 
     monkeypatch.setattr(tagging, "version", lambda package: "2.0")
     counted.clear()
@@ -453,7 +453,7 @@ def test_a_cache_that_is_something_else(counted: list[str], tmp_path: Path) -> N
 def test_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import PackageNotFoundError
 
-    from scapo_eval.metrics.amber import tagging
+    from scapo_eval.benchmarks.amber import tagging
 
     def missing(package: str) -> str:
         raise PackageNotFoundError(package)
@@ -467,7 +467,7 @@ def test_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_nltk_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import nltk
 
-    from scapo_eval import nltk_tools
+    from scapo_eval.base import nltk_tools
 
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     nltk_tools.tagger.cache_clear()  # another test may have loaded it

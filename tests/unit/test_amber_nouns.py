@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scapo_eval.metrics.amber.nouns import NounFinder, noun_forms
+from scapo_eval.benchmarks.amber.nouns import NounFinder, noun_forms
 
 WORDS = (
     "air-conditioning bookshelf box brush bus can chopsticks couch drawing glass hot knife laptop leave man painting "

@@ -21,12 +21,12 @@ from scapo_eval.annotate.passes import Forecast, Outcome, journal_of  # noqa: E4
 from scapo_eval.annotate.refine import Refinement, all_cells, listed_cells, prompts_for, refine  # noqa: E402
 from scapo_eval.annotate.sample import sample, write_sample  # noqa: E402
 from scapo_eval.annotate.store import Provenance, Store  # noqa: E402
+from scapo_eval.base.errors import InputError, InputErrors  # noqa: E402
 from scapo_eval.engines import Completion, Request  # noqa: E402
-from scapo_eval.errors import InputError, InputErrors  # noqa: E402
 from scapo_eval.inference.runner import Session  # noqa: E402
 from scapo_eval.inference.sources import ImageFile, find_images, image_ids  # noqa: E402
-from scapo_eval.oracle import PresenceOracle  # noqa: E402
-from scapo_eval.vocabulary import Vocabulary  # noqa: E402
+from scapo_eval.matching.vocabulary import Vocabulary  # noqa: E402
+from scapo_eval.truths.oracle import PresenceOracle  # noqa: E402
 
 LABELS = ("dog", "cat", "knife", "fork")
 WORLD = Vocabulary.from_mapping({label: [label, f"{label}s"] for label in LABELS}, name="world")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scapo_eval.annotate.prompt_lint import lint
 from scapo_eval.annotate.prompts import SHIPPED, Prompt, Template, known_groups, read_verdicts
 from scapo_eval.annotate.refine import prompts_for
+from scapo_eval.base.errors import InputError
 from scapo_eval.engines import Sampling
-from scapo_eval.errors import InputError
-from scapo_eval.vocabulary import LabelInfo, Vocabulary
+from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
 DOPA = Vocabulary.load("dopa160")
 SMALL = Vocabulary.from_mapping(

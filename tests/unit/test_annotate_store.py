@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from scapo_eval.annotate import store as module
 from scapo_eval.annotate.store import Provenance, Store
-from scapo_eval.errors import InputError
+from scapo_eval.base.errors import InputError
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.vocabulary import LabelInfo, Vocabulary
+from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
 COARSE = Provenance("coarse", "coarse@1", "judge")
 REFINED = Provenance("label", "label@2", "judge", 1, "false positives")

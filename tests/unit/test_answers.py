@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scapo_eval.answers import PARSERS, contains, first_word, parse_label, parser, vlmevalkit
-from scapo_eval.errors import InputError
+from scapo_eval.base.errors import InputError
+from scapo_eval.readers.parsers import PARSERS, contains, first_word, parse_label, parser, vlmevalkit
 
 PIECES = ["yes", "No", " ", "\n", "**", "not", ".", ",", "1,2", "_", "/"]
 ANYTHING = st.text() | st.lists(st.sampled_from(PIECES)).map("".join)

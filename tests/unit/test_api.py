@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Results, Run, ScapoError, Vocabulary, compare, load_results
+from scapo_eval.base.errors import MissingExtra
+from scapo_eval.benchmarks.amber import AmberData
 from scapo_eval.cli.main import cli
-from scapo_eval.errors import MissingExtra
-from scapo_eval.metrics.amber import AmberData
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BASELINE, ALIGNED, TRUTH = (

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputErrors, PresenceOracle, ScapoError, Vocabulary, cap_score, score_captions
-from scapo_eval.metrics.capscore import capscore_metrics, caption_counts, score_file
-from scapo_eval.oracle import Truth
+from scapo_eval.benchmarks.capscore import capscore_metrics, caption_counts, score_file
+from scapo_eval.truths.oracle import Truth
 
 LABELS = ["dog", "cat", "car", "bus", "tree", "sky"]
 VOCABULARY = Vocabulary.from_mapping({label: [label, f"{label}s"] for label in LABELS}, name="six")

@@ -13,16 +13,23 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.benchmarks.chair import Native, Opera, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.chair.profiles import ObjectColumns, word_counts
+from scapo_eval.benchmarks.chair.singular import (
+    ENDINGS,
+    IRREGULAR,
+    PLURALS_IN_IES,
+    PREPOSITIONS,
+    UNCHANGED,
+    singularize,
+)
+from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS, WordReader
+from scapo_eval.benchmarks.chair.tokens import sentence_tokens, split_chunk, tokens
+from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.cli.chair import command
-from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metrics.chair import Native, Opera, Reference, Synonyms, score_chair
-from scapo_eval.metrics.chair.profiles import ObjectColumns, word_counts
-from scapo_eval.metrics.chair.singular import ENDINGS, IRREGULAR, PLURALS_IN_IES, PREPOSITIONS, UNCHANGED, singularize
-from scapo_eval.metrics.chair.synonyms import DOUBLE_WORDS, WordReader
-from scapo_eval.metrics.chair.tokens import sentence_tokens, split_chunk, tokens
-from scapo_eval.oracle import PresenceOracle
-from scapo_eval.scoring import ScoringOptions
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.truths.oracle import PresenceOracle
 
 WORDS = {
     "person": ["person", "man", "baby", "people"],

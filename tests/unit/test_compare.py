@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountTable
-from scapo_eval.errors import InputError
-from scapo_eval.metric import MetricSet, ratio
-from scapo_eval.results import Resampling, Run
-from scapo_eval.signature import Signature
+from scapo_eval.base.errors import InputError
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.results.signature import Signature
 
 RATE = MetricSet("toy", ("right", "all"), {"rate": ratio("right", "all")}, {"rate": True})
 

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.answers import PARSERS
-from scapo_eval.errors import FaultList
-from scapo_eval.io.answers import read_answers
-from scapo_eval.io.captions import caption_blocks
-from scapo_eval.io.truth_table import read_open_images
-from scapo_eval.metrics.chair import Reference, Synonyms
-from scapo_eval.metrics.chair.truth import joined_truth
-from scapo_eval.metrics.facts import read_descriptions
-from scapo_eval.metrics.faithscore import read_facts
-from scapo_eval.metrics.hallusionbench import read_hallusionbench
-from scapo_eval.metrics.mmhal import read_ratings
-from scapo_eval.metrics.objhal import read_judged
-from scapo_eval.metrics.phd import read_phd
-from scapo_eval.metrics.questions import read_questions
-from scapo_eval.results import load_results
+from scapo_eval.base.errors import FaultList
+from scapo_eval.benchmarks.chair import Reference, Synonyms
+from scapo_eval.benchmarks.chair.truth import joined_truth
+from scapo_eval.benchmarks.facts import read_descriptions
+from scapo_eval.benchmarks.faithscore import read_facts
+from scapo_eval.benchmarks.hallusionbench import read_hallusionbench
+from scapo_eval.benchmarks.mmhal import read_ratings
+from scapo_eval.benchmarks.objhal import read_judged
+from scapo_eval.benchmarks.phd import read_phd
+from scapo_eval.benchmarks.questions import read_questions
+from scapo_eval.readers.answers import read_answers
+from scapo_eval.readers.captions import caption_blocks
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import load_results
+from scapo_eval.truths.truth_table import read_open_images
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"<!-- reader: (.+?) \| (\S+) \| (\d+)(?: (\S+))? -->\n```(\w*)\n(.*?)```", re.DOTALL)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scapo_eval.deprecation import ScapoDeprecationWarning, warn_deprecated
-from scapo_eval.version import __version__
+from scapo_eval.base.deprecation import ScapoDeprecationWarning, warn_deprecated
+from scapo_eval.base.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 

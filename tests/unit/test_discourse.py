@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, split_subsentences
-from scapo_eval.reasoning import only_answer, spans_besides_answer
-from scapo_eval.segment_batch import split_batch
+from scapo_eval.segmenting.reasoning import only_answer, spans_besides_answer
+from scapo_eval.segmenting.segment_batch import split_batch
 
 VOCABULARY = Vocabulary.from_mapping({"dog": ["dog", "hot dog"], "cat": ["cat"], "car": ["car"]})
 MATCHER = AliasMatcher(VOCABULARY)

@@ -15,17 +15,17 @@ import pytest
 
 import scapo_eval
 from scapo_eval import InputError, InputErrors
-from scapo_eval.answers import PARSERS
+from scapo_eval.benchmarks.amber import AmberData
+from scapo_eval.benchmarks.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
+from scapo_eval.benchmarks.phd import prompt_record, read_phd
+from scapo_eval.benchmarks.pope import CATEGORIES
 from scapo_eval.distributed.amber import AmberCounter
 from scapo_eval.distributed.answers import AnswerCounter
 from scapo_eval.distributed.batch import merged
 from scapo_eval.distributed.files import files_of, parts_of
-from scapo_eval.io.records import Records
-from scapo_eval.metrics.amber import AmberData
-from scapo_eval.metrics.hallusionbench import hallusionbench_runs, read_hallusionbench, read_questions
-from scapo_eval.metrics.phd import prompt_record, read_phd
-from scapo_eval.metrics.pope import CATEGORIES
-from scapo_eval.results import Resampling, Run
+from scapo_eval.files.records import Records
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.results import Resampling, Run
 
 DRAWN = Resampling(20)
 SAYINGS = ("Yes.", "no", "**No**, there is none", "There is a dog.", "Well, yes")

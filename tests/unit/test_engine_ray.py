@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
+from scapo_eval.base.errors import MissingExtra, ScapoError
 from scapo_eval.engines import Completion, Request, Sampling
-from scapo_eval.errors import MissingExtra, ScapoError
 
 RECORD = Path(__file__).resolve().parent / "ray_llm_signatures.json"
 Read = Callable[[str], str]

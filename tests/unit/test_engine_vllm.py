@@ -199,9 +199,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
+    from scapo_eval.base.errors import ScapoError
     from scapo_eval.engines import Completion, Request, Sampling, Turn
     from scapo_eval.engines.vllm_offline import VllmEngine
-    from scapo_eval.errors import ScapoError
 
     pillow.new("RGB", (5, 4)).save(tmp_path / "a.png")
     engine = VllmEngine("some/model", revision="main", extra={"max_model_len": 64, "hf_token": "t0ken"})
@@ -247,8 +247,8 @@ if __name__ == "__main__":
 
 
 def test_secret_options_stay_out_of_messages(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scapo_eval.base.errors import ScapoError
     from scapo_eval.engines.vllm_offline import VllmEngine
-    from scapo_eval.errors import ScapoError
 
     def refuse(**arguments: Any) -> None:
         raise ValueError(f"not valid: {arguments}")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scapo_eval.comparison import compare
-from scapo_eval.errors import InputError, InputErrors, ScapoError
+from scapo_eval.base.errors import InputError, InputErrors, ScapoError
+from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, holds_claims, read_descriptions
 from scapo_eval.inference.judge_facts import (
     Prompts,
     read_answers,
@@ -23,7 +23,7 @@ from scapo_eval.inference.judge_facts import (
     read_references,
     read_verdicts,
 )
-from scapo_eval.metrics.facts import Trial, agreement, claim_rows, facts_run, holds_claims, read_descriptions
+from scapo_eval.results.comparison import compare
 
 
 def lines(path: Path, *records: dict[str, Any]) -> Path:

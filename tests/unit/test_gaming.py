@@ -7,8 +7,8 @@ from pathlib import Path
 import gaming
 import pytest
 
-from scapo_eval.integrations.loop import log_metrics
-from scapo_eval.monitor import behavior_metrics, behavior_sums
+from scapo_eval.rewarding.batch import log_metrics
+from scapo_eval.rewarding.monitor import behavior_metrics, behavior_sums
 
 ROOT = Path(__file__).resolve().parents[2]
 

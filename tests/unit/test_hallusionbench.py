@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from scapo_eval.answers import PARSERS
+from scapo_eval.base.errors import InputError, InputErrors
+from scapo_eval.benchmarks.hallusionbench import TextOnly, hallusionbench_runs, read_hallusionbench, read_questions
 from scapo_eval.cli.main import cli
-from scapo_eval.comparison import compare
-from scapo_eval.errors import InputError, InputErrors
 from scapo_eval.inference.answer import read_questions as read_prompts
 from scapo_eval.inference.sources import ImageFolder
-from scapo_eval.metrics.hallusionbench import TextOnly, hallusionbench_runs, read_hallusionbench, read_questions
-from scapo_eval.results import Resampling, Run, load_results
+from scapo_eval.readers.parsers import PARSERS
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.results import Resampling, Run, load_results
 
 # one set of two figures with two questions each, and one that is asked without a figure and with two
 QUESTIONS = {

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from scapo_eval.base.errors import InputError
 from scapo_eval.cli.main import main
-from scapo_eval.errors import InputError
-from scapo_eval.io.formats import open_source
-from scapo_eval.io.harness_results import HandedOver, handed_over, results_object
+from scapo_eval.readers.formats import open_source
+from scapo_eval.results.harness import HandedOver, handed_over, results_object
 
 
 def lmms(path: Path, results: dict[str, Any], **more: Any) -> Path:

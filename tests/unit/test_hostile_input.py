@@ -20,24 +20,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import errors
 from scapo_eval.annotate.qc.rounds import draw_round, read_rounds
 from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.base import errors
+from scapo_eval.base.errors import InputError, ScapoError, short_repr
+from scapo_eval.base.text import guard_cells, guarded, printable, unguarded
+from scapo_eval.benchmarks.faithscore import read_facts
+from scapo_eval.benchmarks.protocol import Protocol
 from scapo_eval.engines import Completion, Request, images
-from scapo_eval.errors import InputError, ScapoError, short_repr
+from scapo_eval.files import json_text, limits
+from scapo_eval.files.files import read_bytes
+from scapo_eval.files.json_text import iter_records, parse_json
+from scapo_eval.files.limits import limit_decoded
 from scapo_eval.inference.shards import merge_outputs
 from scapo_eval.inference.sources import ImageFile, ImageFolder
-from scapo_eval.io import json_text, limits
-from scapo_eval.io.captions import parquet_blocks
-from scapo_eval.io.files import read_bytes
-from scapo_eval.io.formats import open_source
-from scapo_eval.io.json_text import iter_records, parse_json
-from scapo_eval.io.limits import limit_decoded
-from scapo_eval.io.truth import read_truth
-from scapo_eval.metrics.faithscore import read_facts
-from scapo_eval.protocol import Protocol
-from scapo_eval.text import guard_cells, guarded, printable, unguarded
-from scapo_eval.vocabulary import Vocabulary
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.readers.captions import parquet_blocks
+from scapo_eval.readers.formats import open_source
+from scapo_eval.truths.truth import read_truth
 
 
 def refusal(path: Path, content: bytes | str, read: Callable[[Path], Any]) -> str:
@@ -511,7 +511,7 @@ def test_a_picture_whose_name_is_too_long(tmp_path: Path) -> None:
 def saved(tmp_path: Path) -> tuple[Path, Callable[[], None]]:
     """A checkpoint of a small layer, and what reads it."""
     torch = pytest.importorskip("torch")
-    from scapo_train.checkpoint import Checkpoints
+    from scapo_train.checkpoint.save import Checkpoints
 
     model = torch.nn.Linear(2, 3)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -613,7 +613,7 @@ GOOD_STATE: dict[str, Any] = {"step": 3, "bad": [1], "config": "", "best": {"val
 )  # fmt: skip
 def test_states_of_checkpoints(change: dict[str, Any], place: str) -> None:
     pytest.importorskip("torch")
-    from scapo_train.resume import known_state
+    from scapo_train.checkpoint.resume import known_state
 
     assert known_state({**GOOD_STATE, "other": 1}, Path("c")) == {**GOOD_STATE, "reward": None}
     with pytest.raises(InputError, match=re.escape(place)) as refused:

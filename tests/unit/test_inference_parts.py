@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scapo_eval.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
 from scapo_eval.inference import judge_prompts
 from scapo_eval.inference.judge import read_facts_of, read_labels, read_rating, read_verdict
 from scapo_eval.inference.sources import ImageFolder, find_images

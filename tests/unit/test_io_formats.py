@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scapo_eval.base.errors import InputError, InputErrors, MissingExtra, ScapoError
+from scapo_eval.benchmarks.faithscore import read_facts
+from scapo_eval.benchmarks.mmhal import read_ratings
 from scapo_eval.cli.main import main
-from scapo_eval.errors import InputError, InputErrors, MissingExtra, ScapoError
-from scapo_eval.io.answers import read_answers, unique
-from scapo_eval.io.captions_foreign import read_foreign_captions
-from scapo_eval.io.containers import XLSX_CELL_LIMIT
-from scapo_eval.io.fields import last_user_turn
-from scapo_eval.io.formats import open_source, recognize
-from scapo_eval.io.harness_results import handed_over
-from scapo_eval.metrics.faithscore import read_facts
-from scapo_eval.metrics.mmhal import read_ratings
+from scapo_eval.files.containers import XLSX_CELL_LIMIT
+from scapo_eval.files.fields import last_user_turn
+from scapo_eval.readers.answers import read_answers, unique
+from scapo_eval.readers.captions_foreign import read_foreign_captions
+from scapo_eval.readers.formats import open_source, recognize
+from scapo_eval.results.harness import handed_over
 
 
 def write(path: Path, value: Any) -> Path:

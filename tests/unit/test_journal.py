@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scapo_eval.base.errors import InputError
 from scapo_eval.engines import Completion, Engine, Request, Sampling
-from scapo_eval.errors import InputError
 from scapo_eval.inference.journal import Journal
 from scapo_eval.inference.runner import Session
 

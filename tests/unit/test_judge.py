@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scapo_eval.cli.main import main
-from scapo_eval.comparison import compare
-from scapo_eval.errors import InputError, InputErrors, ScapoError
-from scapo_eval.metrics.faithscore import (
+from scapo_eval.base.errors import InputError, InputErrors, ScapoError
+from scapo_eval.benchmarks.faithscore import (
     SHARE_UNIT,
     Facts,
     faithscore_metrics,
@@ -24,8 +22,10 @@ from scapo_eval.metrics.faithscore import (
     read_facts,
     settings_of,
 )
-from scapo_eval.metrics.mmhal import TYPES, Rating, mmhal_run, parse_rating, read_ratings
-from scapo_eval.results import Resampling
+from scapo_eval.benchmarks.mmhal import TYPES, Rating, mmhal_run, parse_rating, read_ratings
+from scapo_eval.cli.main import main
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.results import Resampling
 
 
 def lines(path: Path, records: list[Any]) -> Path:

@@ -20,11 +20,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputErrors, Mention, Vocabulary
-from scapo_eval.context import noun_behind
-from scapo_eval.matcher_batch import BatchMatcher
-from scapo_eval.text import nfc_with_map
-from scapo_eval.trie import AliasTrie
-from scapo_eval.uses import Claims
+from scapo_eval.base.text import nfc_with_map
+from scapo_eval.matching.context import noun_behind
+from scapo_eval.matching.matcher_batch import BatchMatcher
+from scapo_eval.matching.trie import AliasTrie
+from scapo_eval.matching.uses import Claims
 
 Found = list[tuple[int, int, str]]
 

@@ -9,15 +9,15 @@ from math import comb
 import numpy as np
 import pytest
 
-from scapo_eval.answers import first_word
-from scapo_eval.comparison import compare
-from scapo_eval.errors import InputError
-from scapo_eval.metrics.join import join
-from scapo_eval.metrics.questions import Question
-from scapo_eval.metrics.yesno import BENCHMARK
-from scapo_eval.results import Resampling, Run
-from scapo_eval.stats import mcnemar
-from scapo_eval.types import Answer
+from scapo_eval.base.errors import InputError
+from scapo_eval.base.types import Answer
+from scapo_eval.benchmarks.join import join
+from scapo_eval.benchmarks.questions import Question
+from scapo_eval.benchmarks.yesno import BENCHMARK
+from scapo_eval.readers.parsers import first_word
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.results.stats import mcnemar
 
 
 @pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 9), (9, 1), (5, 5), (40, 61), (300, 421)])

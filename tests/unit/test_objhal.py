@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from scapo_eval import InputError, PresenceOracle, Vocabulary
+from scapo_eval.base.errors import InputErrors
+from scapo_eval.benchmarks.chair import Native, Profile, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.objhal import score_objhal
+from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.cli.main import cli
-from scapo_eval.errors import InputErrors
 from scapo_eval.inference.answer import read_questions as read_prompts
 from scapo_eval.inference.judge_objects import read_objects
 from scapo_eval.inference.sources import ImageFolder
-from scapo_eval.io.captions_foreign import captions_of
-from scapo_eval.io.formats import open_source
-from scapo_eval.metrics.chair import Native, Profile, Reference, Synonyms, score_chair
-from scapo_eval.metrics.objhal import score_objhal
-from scapo_eval.results import Resampling, Run, load_results
-from scapo_eval.scoring import ScoringOptions
+from scapo_eval.readers.captions_foreign import captions_of
+from scapo_eval.readers.formats import open_source
+from scapo_eval.results.results import Resampling, Run, load_results
 
 TRUTH = PresenceOracle.from_objects(
     {1: ["dog", "car"], 2: ["dog"], 3: ["cat"], 4: ["car"]}, labels=["dog", "cat", "car", "wine glass"]

@@ -15,8 +15,8 @@ import pytest
 import zstandard
 
 from scapo_eval import InputError, InputErrors, PresenceOracle, ScapoError, Vocabulary
-from scapo_eval.ids import canonical_image_id
-from scapo_eval.oracle import Truth
+from scapo_eval.base.ids import canonical_image_id
+from scapo_eval.truths.oracle import Truth
 
 LABELS = ["dog", "cat", "car"]
 OBJECTS = {"9": ["dog", "car"], "226988": ["cat"], "31": []}

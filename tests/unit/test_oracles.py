@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.oracles import JudgedOracle, TableOracle
-from scapo_eval.reward import Part, RewardResult
-from scapo_eval.segment import split_subsentences
+from scapo_eval.rewarding.reward import Part, RewardResult
+from scapo_eval.segmenting.segment import split_subsentences
+from scapo_eval.truths.oracles import JudgedOracle, TableOracle
 
 LABELS = ("dog", "cat", "car", "tree")
 TRUTH = {1: ["dog", "tree"], 2: ["cat"], 3: []}

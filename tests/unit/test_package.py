@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from scapo_eval.base.errors import InputError
 from scapo_eval.cli.example import FILES, command
-from scapo_eval.errors import InputError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

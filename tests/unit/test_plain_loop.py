@@ -17,8 +17,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError, PresenceOracle, SubsentenceReward, Vocabulary
-from scapo_eval.integrations.loop import advantages_for_batch, log_metrics, rewards_for_batch
-from scapo_eval.tokens import decode_with_offsets
+from scapo_eval.rewarding.batch import advantages_for_batch, log_metrics, rewards_for_batch
+from scapo_eval.rewarding.tokens import decode_with_offsets
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAD, END = 0, 1

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from intervals import METRICS, coverage, population
 
-import scapo_eval.stats as stats
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountBuilder, CountTable, summed_by
-from scapo_eval.errors import InputError
-from scapo_eval.poisson import image_hashes, poisson_sums, swapped_sums
-from scapo_eval.results import Resampling, Run
-from scapo_eval.signature import Signature
+import scapo_eval.results.stats as stats
+from scapo_eval.base.errors import InputError
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountBuilder, CountTable, summed_by
+from scapo_eval.results.poisson import image_hashes, poisson_sums, swapped_sums
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.results.signature import Signature
 
 IDS = tuple(str(k) for k in range(3000))
 FIRST, SECOND = population(3000, np.random.default_rng(1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scapo_eval import prompts
+from scapo_eval.benchmarks import prompts
 
 
 def test_description_prompts() -> None:

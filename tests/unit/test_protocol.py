@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Protocol
-from scapo_eval.benchmark import SUMMARIES, benchmark
+from scapo_eval.benchmarks.protocol import Sample, read_sample, shipped_protocols
 from scapo_eval.cli.main import cli
-from scapo_eval.protocol import Sample, read_sample, shipped_protocols
-from scapo_eval.results import load_results
-from scapo_eval.signature import digest
+from scapo_eval.results.benchmark import SUMMARIES, benchmark
+from scapo_eval.results.results import load_results
+from scapo_eval.results.signature import digest
 
 PROMPT = "Please describe this image in detail."
 MINE = {
@@ -154,7 +154,7 @@ def test_results_files_are_checked_too(mine: Path, tmp_path: Path) -> None:
 
 
 def test_only_the_descriptions_of_amber_count(shared: Path) -> None:
-    data = scapo_eval.metrics.amber.AmberData.load(shared / "data" / "amber")
+    data = scapo_eval.benchmarks.amber.AmberData.load(shared / "data" / "amber")
     given = [{"id": k, "response": "A beach."} for k in range(1, 1005)] + [{"id": 1005, "response": "Yes"}]
     scored = scapo_eval.amber(given, data=data, resamples=0)
     followed = Protocol.load("amber-generative").followed_by(scored)

@@ -37,10 +37,10 @@ from scapo_eval.annotate.qc.rounds import (
 from scapo_eval.annotate.qc.summary import summarize, write_summary
 from scapo_eval.annotate.qc.summary_tables import percent
 from scapo_eval.annotate.store import Provenance, Store
+from scapo_eval.base.errors import InputError, InputErrors, ScapoError
 from scapo_eval.cli.main import main
-from scapo_eval.errors import InputError, InputErrors, ScapoError
 from scapo_eval.inference.sources import ImageFile
-from scapo_eval.vocabulary import LabelInfo, Vocabulary
+from scapo_eval.matching.vocabulary import LabelInfo, Vocabulary
 
 LABELS = ("cat", "dog", "kite")
 JUDGE = Provenance("coarse", "coarse@12345678", "judge-7b")
@@ -588,7 +588,7 @@ def test_faulty_tables_are_refused_line_by_line(tmp_path: Path, truth: Truth, mo
         assert "does not ask for 'cow'" in places[2][1]
         (tmp_path / "a.csv").write_text("image_id,label," + "verdict" * 400)
         with monkeypatch.context() as patched:
-            patched.setattr("scapo_eval.io.containers._MAX_CELL", 1000)
+            patched.setattr("scapo_eval.files.containers._MAX_CELL", 1000)
             with pytest.raises(InputError, match=r"a\.csv:.*not a valid CSV file: field larger than field limit"):
                 read_answers(str(tmp_path / "a.csv"), round_, store)
         (tmp_path / "b.csv").write_text("id,label\n1,cat\n")

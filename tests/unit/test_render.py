@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError
-from scapo_eval.benchmark import SUMMARIES, benchmark, benchmarks
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountTable
-from scapo_eval.metric import MetricSet
-from scapo_eval.metrics.amber.formulas import METRICS as AMBER
-from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.metrics.chair import METRICS as CHAIR
-from scapo_eval.metrics.pope import pope_metrics
-from scapo_eval.names import BENCHMARKS, metric_name
-from scapo_eval.render import latex, markdown, number, on_shared_images, score_table, stars
-from scapo_eval.results import Resampling, Results, Run
-from scapo_eval.signature import Signature
+from scapo_eval.benchmarks.amber.formulas import METRICS as AMBER
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.chair import METRICS as CHAIR
+from scapo_eval.benchmarks.pope import pope_metrics
+from scapo_eval.results.benchmark import SUMMARIES, benchmark, benchmarks
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet
+from scapo_eval.results.names import BENCHMARKS, metric_name
+from scapo_eval.results.render import latex, markdown, number, on_shared_images, score_table, stars
+from scapo_eval.results.results import Resampling, Results, Run
+from scapo_eval.results.signature import Signature
 
 N = 60
 

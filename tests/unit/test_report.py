@@ -18,13 +18,11 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountTable
-from scapo_eval.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.metric import MetricSet, ratio
-from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.metrics.labels import label_rows, together, wilson
-from scapo_eval.render import render
+from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.labels import label_rows, together, wilson
+from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.matching.uses import USES
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots, tables
 from scapo_eval.report.data import (
     ISO_LEVELS,
@@ -41,10 +39,12 @@ from scapo_eval.report.data import (
     surface_forms,
     suspect_forms,
 )
-from scapo_eval.results import Resampling, Results, Run, load_results
-from scapo_eval.scoring import ScoringOptions
-from scapo_eval.signature import Signature
-from scapo_eval.uses import USES
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet, ratio
+from scapo_eval.results.render import render
+from scapo_eval.results.results import Resampling, Results, Run, load_results
+from scapo_eval.results.signature import Signature
 
 VOCABULARY = Vocabulary.from_mapping(
     {"dog": ["dog", "dogs", "puppy"], "cat": ["cat"], "car": ["car"], "sky": ["sky"]}, ignore=["hot dog"]

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary
-from scapo_eval.comparison import compare
+from scapo_eval.benchmarks.scoring import ScoringOptions
 from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots
 from scapo_eval.report.changes import label_changes, length_difference, telling_captions
 from scapo_eval.report.data import caption_evidence, planes, shared_images
 from scapo_eval.report.overview import overview
-from scapo_eval.results import Resampling
-from scapo_eval.scoring import ScoringOptions
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.results import Resampling
 
 VOCABULARY = Vocabulary.from_mapping({name: [name] for name in ("dog", "cat", "car", "sofa")})
 TRUTH = PresenceOracle.from_objects({k: ["dog"] for k in range(60)}, labels=VOCABULARY.labels)

@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountTable
-from scapo_eval.metric import MetricSet
-from scapo_eval.metrics.amber.formulas import METRICS as AMBER
-from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.metrics.chair import METRICS as CHAIR
-from scapo_eval.metrics.pope import pope_metrics
-from scapo_eval.names import metric_meaning
+from scapo_eval.benchmarks.amber.formulas import METRICS as AMBER
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.chair import METRICS as CHAIR
+from scapo_eval.benchmarks.pope import pope_metrics
 from scapo_eval.report.data import Report
 from scapo_eval.report.overview import natural_baselines, overview
 from scapo_eval.report.sentences import Sentence, sentence
-from scapo_eval.results import Resampling, Run
-from scapo_eval.signature import Signature
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet
+from scapo_eval.results.names import metric_meaning
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.results.signature import Signature
 
 CAPTIONS = capscore_metrics()
 
 
 def row(metric: str, difference: float | None, p: float | None = 0.001, n: int = 500, **more: Any) -> dict[str, Any]:
-    """A comparison as :func:`scapo_eval.comparison.compare` makes it: tested, unless ``p`` is None."""
+    """A comparison as :func:`scapo_eval.results.comparison.compare` makes it: tested, unless ``p`` is None."""
     missing = difference is None
     return {
         "system": "ours", "baseline": "base", "metric": metric, "n_images": n, "difference": difference,

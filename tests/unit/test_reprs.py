@@ -6,15 +6,15 @@ from typing import Any
 
 import scapo_eval
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
-from scapo_eval.benchmark import benchmarks
-from scapo_eval.errors import FaultList
-from scapo_eval.io.captions import captions_of, iter_blocks
-from scapo_eval.io.records import Records
-from scapo_eval.metrics.capscore import CaptionScorer
-from scapo_eval.metrics.join import join
-from scapo_eval.metrics.questions import Question, plain_key
-from scapo_eval.oracle import Truth
-from scapo_eval.types import Answer
+from scapo_eval.base.errors import FaultList
+from scapo_eval.base.types import Answer
+from scapo_eval.benchmarks.capscore import CaptionScorer
+from scapo_eval.benchmarks.join import join
+from scapo_eval.benchmarks.questions import Question, plain_key
+from scapo_eval.files.records import Records
+from scapo_eval.readers.captions import captions_of, iter_blocks
+from scapo_eval.results.benchmark import benchmarks
+from scapo_eval.truths.oracle import Truth
 
 LONG = "a dog and a cat " * 1000
 

@@ -12,25 +12,25 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError
-from scapo_eval.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountTable
-from scapo_eval.metric import MetricSet
-from scapo_eval.metrics.amber.formulas import METRICS as AMBER
-from scapo_eval.metrics.capscore import capscore_metrics
-from scapo_eval.metrics.chair import METRICS as CHAIR
-from scapo_eval.metrics.density import density_metrics
-from scapo_eval.metrics.facts import METRICS as FACTS
-from scapo_eval.metrics.faithscore import faithscore_metrics
-from scapo_eval.metrics.hallusionbench import metrics_of as hallusionbench_metrics
-from scapo_eval.metrics.mmhal import METRICS as MMHAL
-from scapo_eval.metrics.objhal import METRICS as OBJHAL
-from scapo_eval.metrics.phd import phd_metrics
-from scapo_eval.metrics.pope import pope_metrics
-from scapo_eval.metrics.yesno import yesno_metrics
-from scapo_eval.results import MetricValue, NotResults, Resampling, Results, Run, is_results_file, load_results
-from scapo_eval.signature import Signature
-from scapo_eval.version import __version__
+from scapo_eval.base.version import __version__
+from scapo_eval.benchmarks.amber.formulas import METRICS as AMBER
+from scapo_eval.benchmarks.capscore import capscore_metrics
+from scapo_eval.benchmarks.chair import METRICS as CHAIR
+from scapo_eval.benchmarks.density import density_metrics
+from scapo_eval.benchmarks.facts import METRICS as FACTS
+from scapo_eval.benchmarks.faithscore import faithscore_metrics
+from scapo_eval.benchmarks.hallusionbench import metrics_of as hallusionbench_metrics
+from scapo_eval.benchmarks.mmhal import METRICS as MMHAL
+from scapo_eval.benchmarks.objhal import METRICS as OBJHAL
+from scapo_eval.benchmarks.phd import phd_metrics
+from scapo_eval.benchmarks.pope import pope_metrics
+from scapo_eval.benchmarks.yesno import yesno_metrics
+from scapo_eval.results.benchmark import SUMMARIES, Benchmark, benchmark, benchmarks, metric_set_of
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountTable
+from scapo_eval.results.metric import MetricSet
+from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, is_results_file, load_results
+from scapo_eval.results.signature import Signature
 
 METRIC_SETS = [
     AMBER,

@@ -23,8 +23,8 @@ from scapo_eval import (
     SubsentenceReward,
     Vocabulary,
 )
-from scapo_eval.reward import Part
-from scapo_eval.segment import split_subsentences
+from scapo_eval.rewarding.reward import Part
+from scapo_eval.segmenting.segment import split_subsentences
 
 # ---- Algorithm 1, lines 8-18, word by word ----
 

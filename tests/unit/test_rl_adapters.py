@@ -22,8 +22,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scapo_eval import InputError
-from scapo_eval.integrations import loop
-from scapo_eval.integrations.loop import load_reward, rewards_for_batch
+from scapo_eval.rewarding import batch as loop
+from scapo_eval.rewarding.batch import load_reward, rewards_for_batch
 
 torch = pytest.importorskip("torch")
 

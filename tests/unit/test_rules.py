@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from scapo_eval import AliasMatcher, InputError, InputErrors, Vocabulary
 from scapo_eval.cli.main import cli
-from scapo_eval.lint import difference, uses_of_rules
-from scapo_eval.rules import LIMIT, expand, parse_lists
+from scapo_eval.matching.lint import difference, uses_of_rules
+from scapo_eval.matching.rules import LIMIT, expand, parse_lists
 
 LISTS = {"color": ["red", "dark green"], "wide": ["x"] * 200}
 

@@ -11,8 +11,8 @@ from typing import Any
 import fastjsonschema
 import pytest
 
+from scapo_eval.base.version import RESULTS_FORMAT
 from scapo_eval.cli.main import main
-from scapo_eval.version import RESULTS_FORMAT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCHEMAS = CHECKOUT / "docs" / "schema"
@@ -190,7 +190,7 @@ def test_every_results_file_and_its_export(tmp_path: Path, shared: Path, run: Ca
             name = next(iter(expected))
             interval = values[name]["score_details"]["uncertainty"]["confidence_interval"]
             assert (interval["lower"], interval["upper"]) == (expected[name]["ci_low"], expected[name]["ci_high"])
-    from scapo_eval.benchmark import SUMMARIES
+    from scapo_eval.results.benchmark import SUMMARIES
 
     assert {"score" if name == "capscore" else name for name in SUMMARIES} == commands.keys()
 

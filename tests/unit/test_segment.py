@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, InputError, Mention, Vocabulary, split_subsentences
-from scapo_eval.segment import RULES
-from scapo_eval.segment_batch import split_batch
-from scapo_eval.types import Rule
+from scapo_eval.base.types import Rule
+from scapo_eval.segmenting.segment import RULES
+from scapo_eval.segmenting.segment_batch import split_batch
 
 MATCHER = AliasMatcher(
     Vocabulary.from_mapping(

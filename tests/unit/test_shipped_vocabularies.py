@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scapo_eval import Vocabulary
-from scapo_eval.vocabulary import shipped_vocabularies
+from scapo_eval.matching.vocabulary import shipped_vocabularies
 
 COCO = set(Vocabulary.load("coco80").labels)
 

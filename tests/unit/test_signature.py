@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scapo_eval.signature import DRAWN, IMPLIED, SAMPLE, Signature
-from scapo_eval.version import __version__
+from scapo_eval.base.version import __version__
+from scapo_eval.results.signature import DRAWN, IMPLIED, SAMPLE, Signature
 
 NAMES = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 FIELDS = st.dictionaries(NAMES.filter(lambda name: name != "v"), st.text(max_size=12) | st.integers() | st.none())

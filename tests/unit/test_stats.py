@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scapo_eval.comparison import compare
-from scapo_eval.counts import CountBuilder, CountTable
-from scapo_eval.errors import InputError
-from scapo_eval.metric import MetricSet, divide, harmonic_mean, ratio
-from scapo_eval.results import Run
-from scapo_eval.signature import Signature
-from scapo_eval.stats import MIN_SHARED_IMAGES, bootstrap, holm, mcnemar, paired_differences, values
+from scapo_eval.base.errors import InputError
+from scapo_eval.results.comparison import compare
+from scapo_eval.results.counts import CountBuilder, CountTable
+from scapo_eval.results.metric import MetricSet, divide, harmonic_mean, ratio
+from scapo_eval.results.results import Run
+from scapo_eval.results.signature import Signature
+from scapo_eval.results.stats import MIN_SHARED_IMAGES, bootstrap, holm, mcnemar, paired_differences, values
 
 Counts = NDArray[np.int64]
 
@@ -373,7 +373,7 @@ def test_different_benchmarks_are_not_compared() -> None:
 
 
 def test_drawing_images_one_by_one_has_the_distribution_of_the_multinomial(monkeypatch: pytest.MonkeyPatch) -> None:
-    import scapo_eval.stats as stats
+    import scapo_eval.results.stats as stats
 
     frequency = np.array([1, 2, 5, 12])
     draws = {}

@@ -13,8 +13,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from scapo_eval import InputError, PresenceOracle, SubsentenceReward, Vocabulary
-from scapo_eval import tokens as tokens_module
-from scapo_eval.tokens import decode_batch, decode_with_offsets, token_offsets
+from scapo_eval.rewarding import tokens as tokens_module
+from scapo_eval.rewarding.tokens import decode_batch, decode_with_offsets, token_offsets
 
 CORPUS = [
     "A dog sits on the grass.The cat looks at it, and a car drives by the tree.",

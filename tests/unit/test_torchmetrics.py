@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchmetrics")
 
 import scapo_eval  # noqa: E402
-from scapo_eval.errors import InputError, InputErrors, MissingExtra  # noqa: E402
+from scapo_eval.base.errors import InputError, InputErrors, MissingExtra  # noqa: E402
 from scapo_eval.integrations.torchmetrics import CapScoreMetric  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scapo_train.alarms import AlarmWatch, repeats_ngram, repeats_sentence  # noqa: E402
 from scapo_train.config import from_table  # noqa: E402
 from scapo_train.loss import engine_ratio, token_loss  # noqa: E402
+from scapo_train.monitoring.alarms import AlarmWatch, repeats_ngram, repeats_sentence  # noqa: E402
 
 FINE = {
     "repeated_sentence_share": 0.0, "repeated_ngram_share": 0.1, "without_claim_share": 0.1, "length": 100.0,

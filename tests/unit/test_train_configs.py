@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from scapo_eval.errors import InputError, InputErrors  # noqa: E402
-from scapo_eval.vocabulary import Vocabulary  # noqa: E402
+from scapo_eval.base.errors import InputError, InputErrors  # noqa: E402
+from scapo_eval.matching.vocabulary import Vocabulary  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train.config import Config  # noqa: E402
+from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.plan.shapes import PUBLISHED, model_config, shape_of  # noqa: E402
-from scapo_train.shared import SharedPolicy  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 

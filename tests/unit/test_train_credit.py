@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 tokenizers = pytest.importorskip("tokenizers")
 
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary  # noqa: E402
-from scapo_eval.errors import InputError  # noqa: E402
+from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_train.config import Config, from_table  # noqa: E402
 from scapo_train.credit import credit, resamples, token_weights  # noqa: E402
 from scapo_train.data import Response  # noqa: E402

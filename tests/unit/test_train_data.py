@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from scapo_eval import PresenceOracle
-from scapo_eval.errors import InputError, InputErrors
+from scapo_eval.base.errors import InputError, InputErrors
 from scapo_train.data import indices_of_step, read_prompts, seed_of
 
 

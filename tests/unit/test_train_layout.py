@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scapo_train.packing import Row, batch_of, shared_prompt_attention  # noqa: E402
+from scapo_train.families.packing import Row, batch_of, shared_prompt_attention  # noqa: E402
+from scapo_train.families.shared import _Cache  # noqa: E402
 from scapo_train.rollout import _drawn  # noqa: E402
-from scapo_train.shared import _Cache  # noqa: E402
 
 HERE = torch.device("cpu")
 

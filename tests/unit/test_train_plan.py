@@ -20,14 +20,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # forty times faster on tiny mode
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from scapo_eval.errors import InputError  # noqa: E402
+from scapo_eval.base.errors import InputError  # noqa: E402
 from scapo_train import config as configs  # noqa: E402
 from scapo_train import logprob  # noqa: E402
 from scapo_train.config import Config, Lora, Loss, Model, Optim, Rollout  # noqa: E402
 from scapo_train.distributed import ProcessGroup  # noqa: E402
-from scapo_train.lora import add_adapters  # noqa: E402
+from scapo_train.families.lora import add_adapters  # noqa: E402
+from scapo_train.families.packing import Batch, Row, batch_of  # noqa: E402
+from scapo_train.families.shared import SharedPolicy  # noqa: E402
 from scapo_train.model import keep_inputs_only  # noqa: E402
-from scapo_train.packing import Batch, Row, batch_of  # noqa: E402
 from scapo_train.plan.__main__ import main  # noqa: E402
 from scapo_train.plan.hardware import GIB, GPUS, matrix_rate, parse_gpus  # noqa: E402
 from scapo_train.plan.job import Assumptions, Job, Pass, Workload  # noqa: E402
@@ -36,9 +37,8 @@ from scapo_train.plan.planner import memory_of as planned_memory  # noqa: E402
 from scapo_train.plan.planner import plan  # noqa: E402
 from scapo_train.plan.seconds import Seconds  # noqa: E402
 from scapo_train.plan.shapes import model_config, shape_of  # noqa: E402
-from scapo_train.preference import Example, PreferenceTrainer  # noqa: E402
-from scapo_train.preference_loss import READ  # noqa: E402
-from scapo_train.shared import SharedPolicy  # noqa: E402
+from scapo_train.preference.loss import READ  # noqa: E402
+from scapo_train.preference.trainer import Example, PreferenceTrainer  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # torch's and transformers' own warnings are theirs
 

@@ -18,9 +18,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from scapo_eval.errors import ScapoError
+from scapo_eval.base.errors import ScapoError
 from scapo_train.config import from_table
-from scapo_train.log import Log
+from scapo_train.monitoring.log import Log
 
 SIGNATURES: dict[str, dict[str, list[str]]] = json.loads(
     (Path(__file__).parent / "tracker_signatures.json").read_text()

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from scapo_eval.errors import InputError
-from scapo_train.watch import Interrupted, _Failure, _receive, _send, exit_code
+from scapo_eval.base.errors import InputError
+from scapo_train.monitoring.watch import Interrupted, _Failure, _receive, _send, exit_code
 
 
 def test_exit_codes() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from scapo_eval import InputError, InputErrors, PresenceOracle, ScapoError, Vocabulary
-from scapo_eval.io.containers import open_rows
-from scapo_eval.io.truth_table import read_open_images
-from scapo_eval.metrics.chair import Reference, Synonyms
-from scapo_eval.metrics.chair.truth import joined_truth
-from scapo_eval.oracle import Truth
+from scapo_eval.benchmarks.chair import Reference, Synonyms
+from scapo_eval.benchmarks.chair.truth import joined_truth
+from scapo_eval.files.containers import open_rows
+from scapo_eval.truths.oracle import Truth
+from scapo_eval.truths.truth_table import read_open_images
 
 PETS = Vocabulary.from_mapping(
     {
@@ -338,7 +338,7 @@ def test_a_matrix_is_kept_by_its_rarer_cells(unknown: int) -> None:
 
 
 def test_a_matrix_that_fits_no_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scapo_eval.io.truth_columns.MAX_CELLS", 2_499)
+    monkeypatch.setattr("scapo_eval.truths.truth_columns.MAX_CELLS", 2_499)
     oracle = PresenceOracle.from_objects({k: [f"label {k}"] for k in range(50)})
     with pytest.raises(InputError, match="50 images and 50 labels is too large"):
         oracle.matrix()

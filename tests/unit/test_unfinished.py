@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Vocabulary
-from scapo_eval.metrics.capscore import score_file
-from scapo_eval.metrics.density import score_density
-from scapo_eval.results import Resampling
-from scapo_eval.scoring import ScoringOptions
-from scapo_eval.unfinished import without_unfinished
+from scapo_eval.benchmarks.capscore import score_file
+from scapo_eval.benchmarks.density import score_density
+from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.results.results import Resampling
+from scapo_eval.segmenting.unfinished import without_unfinished
 
 TRUTH = {1: ["dog"], 2: ["dog"], 3: ["cat"]}
 CUT = ["A dog sits. Beside it a cat", "A dog runs on 3.5 acres of", "A cat sleeps.\nThe dog watches it!"]
@@ -83,7 +83,7 @@ def test_densities_and_several_processes(tmp_path: Path) -> None:
 
 
 def test_descriptions_of_amber(shared: Path) -> None:
-    data = scapo_eval.metrics.amber.AmberData.load(shared / "data" / "amber")
+    data = scapo_eval.benchmarks.amber.AmberData.load(shared / "data" / "amber")
     given = [{"id": 1, "response": "A beach and a"}, {"id": 2, "response": "A man. A tree and"}]
     given += [{"id": 1005, "response": "Yes. There is"}]
     dropped = scapo_eval.amber(given, data=data, drop_unfinished=True, resamples=0)

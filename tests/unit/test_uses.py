@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
-from scapo_eval.context import CLOSED_WORDS, noun_behind
-from scapo_eval.cues import _FILE as CUES_FILE
-from scapo_eval.cues import Cue, compiled, read_cues, shipped_cues
-from scapo_eval.errors import InputError
-from scapo_eval.uses import CLAIMS, LEFT_OUT, Claims, clear_cache, reading_of
+from scapo_eval.base.errors import InputError
+from scapo_eval.matching.context import CLOSED_WORDS, noun_behind
+from scapo_eval.matching.cues import _FILE as CUES_FILE
+from scapo_eval.matching.cues import Cue, compiled, read_cues, shipped_cues
+from scapo_eval.matching.uses import CLAIMS, LEFT_OUT, Claims, clear_cache, reading_of
 
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"

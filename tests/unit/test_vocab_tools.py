@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from scapo_eval import InputErrors, Vocabulary
 from scapo_eval.cli.main import cli
-from scapo_eval.lint import check, difference, variants
-from scapo_eval.mining import cluster, mine
+from scapo_eval.matching.lint import check, difference, variants
+from scapo_eval.matching.mining import cluster, mine
 
 PETS = {"dog": ["dog", "dogs"], "cat": ["cat", "cats"]}
 

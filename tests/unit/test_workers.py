@@ -24,31 +24,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scapo_eval import (
-    InputError,
-    InputErrors,
-    PresenceOracle,
-    RewardConfig,
-    ScapoError,
-    SubsentenceReward,
-    Vocabulary,
-    scoring,
-)
-from scapo_eval.counts import in_few_bytes
-from scapo_eval.errors import FaultList
-from scapo_eval.io import captions as caption_files
-from scapo_eval.io import files
-from scapo_eval.io.captions import Captions, iter_blocks
-from scapo_eval.io.files import Span, line_spans
-from scapo_eval.io.mapped import Mapped
-from scapo_eval.metrics.capscore import CaptionScorer, score_file
-from scapo_eval.metrics.chair import Native, Reference, Synonyms, score_chair
-from scapo_eval.metrics.density import score_density
-from scapo_eval.metrics.rollouts import reward_file
-from scapo_eval.oracle import Truth
-from scapo_eval.results import Resampling, Run
-from scapo_eval.scoring import ScoringOptions, tally
-from scapo_eval.segment import RULES
+from scapo_eval import InputError, InputErrors, PresenceOracle, RewardConfig, ScapoError, SubsentenceReward, Vocabulary
+from scapo_eval.base.errors import FaultList
+from scapo_eval.benchmarks import scoring
+from scapo_eval.benchmarks.capscore import CaptionScorer, score_file
+from scapo_eval.benchmarks.chair import Native, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.density import score_density
+from scapo_eval.benchmarks.rollouts import reward_file
+from scapo_eval.benchmarks.scoring import ScoringOptions, tally
+from scapo_eval.files import files
+from scapo_eval.files.files import Span, line_spans
+from scapo_eval.files.mapped import Mapped
+from scapo_eval.readers import captions as caption_files
+from scapo_eval.readers.captions import Captions, iter_blocks
+from scapo_eval.results.counts import in_few_bytes
+from scapo_eval.results.results import Resampling, Run
+from scapo_eval.segmenting.segment import RULES
+from scapo_eval.truths.oracle import Truth
 
 LABELS = ("dog", "cat", "car", "bus")
 VOCABULARY = Vocabulary.from_mapping({label: [label] for label in LABELS}, name="four")
@@ -329,7 +321,7 @@ def test_a_killed_process_is_one_error() -> None:
 
 ORPHANS = """
 import multiprocessing, os, sys, time
-from scapo_eval.processes import process_pool
+from scapo_eval.base.processes import process_pool
 if __name__ == "__main__":
     with process_pool(1, mp_context=multiprocessing.get_context(sys.argv[1])) as pool:
         print(pool.submit(os.getpid).result(), flush=True)

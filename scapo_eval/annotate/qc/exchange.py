@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
 
-from ...errors import FaultList, InputError
-from ...ids import canonical_image_id
-from ...io.containers import csv_reader
-from ...io.files import display_name, not_utf8, read_bytes
-from ...io.json_text import records_of
-from ...text import guarded, unguarded
+from ...base.errors import FaultList, InputError
+from ...base.ids import canonical_image_id
+from ...base.text import guarded, unguarded
+from ...files.containers import csv_reader
+from ...files.files import display_name, not_utf8, read_bytes
+from ...files.json_text import records_of
 from ..store import Store
 from .rounds import Answer, Round
 

@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError, ScapoError, short_repr
+from ...base.errors import InputError, ScapoError, short_repr
+from ...files.files import atomic_write, read_regular
+from ...files.json_text import dump_json, parse_json
 from ...inference.runner import now
-from ...io.files import atomic_write, read_regular
-from ...io.json_text import dump_json, parse_json
-from ...signature import digest
-from ...stats import DEFAULT_SEED
+from ...results.signature import digest
+from ...results.stats import DEFAULT_SEED
 from ..store import UNKNOWN, Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 

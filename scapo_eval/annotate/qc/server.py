@@ -18,9 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, cast
 
+from ...base.errors import MissingExtra, ScapoError
 from ...engines import images
-from ...errors import MissingExtra, ScapoError
-from ...io.json_text import dump_json, parse_json
+from ...files.json_text import dump_json, parse_json
 from ..store import Store
 from .rounds import ANSWERS, AnswerConflict, Round, close_round
 from .summary import DEFAULT_CONFIDENCE, refine_command, write_summary

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError
-from ...io.files import atomic_write
-from ...io.json_text import dump_json, read_json
+from ...base.errors import InputError
+from ...files.files import atomic_write
+from ...files.json_text import dump_json, read_json
 from ..store import ABSENT, PRESENT, UNKNOWN, Store
 from .bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds

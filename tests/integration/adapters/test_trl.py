@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 
 from scapo_eval import InputError, RewardConfig, SubsentenceReward
 from scapo_eval.integrations import trl as adapter
-from scapo_eval.tokens import decode_with_offsets
+from scapo_eval.rewarding.tokens import decode_with_offsets
 
 
 @pytest.fixture
@@ -329,9 +329,9 @@ def test_the_loss_of_scapo_train_s_dpo_is_trl_s(tokenizer: Any, tmp_path: Path) 
     from PIL import Image as Picture
     from trl import DPOConfig, DPOTrainer
 
-    from scapo_train import preference_loss
     from scapo_train.data import Prompt, Source
     from scapo_train.model import policy_of
+    from scapo_train.preference import loss as preference_loss
 
     def turn(role: str, text: str) -> list[dict[str, str]]:
         return [{"role": role, "content": text}]

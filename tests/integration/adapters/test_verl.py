@@ -26,9 +26,9 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from scapo_eval import InputError
-from scapo_eval.integrations import loop
 from scapo_eval.integrations import verl as adapter
-from scapo_eval.tokens import decode_with_offsets
+from scapo_eval.rewarding import batch as loop
+from scapo_eval.rewarding.tokens import decode_with_offsets
 
 SENTENCES = {
     "1": "A dog is near the tree. A cat is in the grass. A man is on the street.",

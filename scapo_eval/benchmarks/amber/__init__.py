@@ -1,0 +1,346 @@
+"""AMBER (Wang et al. 2023): descriptions and yes/no answers on 1,004 images, by its official script's rules.
+
+``mode="parity"`` finds nouns with NLTK, as the script does, and carries the script's own digits in ``printed``;
+``mode="embedded"`` needs neither NLTK nor spaCy and stays within tenths of a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from ...base.errors import InputError
+from ...base.reprs import fields_in_short
+from ...readers.parsers import Parser, Said
+from ...results.benchmark import Benchmark
+from ...results.counts import CountBuilder, CountTable
+from ...results.results import Resampling, Run
+from ...results.signature import Signature, digest
+from ..scoring import bad_file_notes
+from .data import KINDS, AmberData, Description, Item, Query
+from .formulas import (
+    COLUMNS,
+    CORRECT,
+    DISCRIMINATIVE,
+    GENERATIVE,
+    METRICS,
+    QUESTIONS,
+    RIGHT_NO,
+    SAID_NO,
+    TRUE_NO,
+    printed,
+)
+from .generative import Credit, credit
+from .nouns import NounFinder
+from .responses import ANSWERS, Response, Responses, coverage, read_responses, recognize
+from .similarity import Similarity
+from .tagging import NltkNouns, Tagger
+
+__all__ = [
+    "ANSWERS",
+    "BENCHMARK",
+    "DEFAULT_ANSWERS",
+    "Amber",
+    "AmberCounts",
+    "AmberData",
+    "Mode",
+    "NltkNouns",
+    "ScoredResponses",
+    "Similarity",
+    "read_responses",
+]
+
+BENCHMARK = Benchmark(
+    name="amber",
+    metric_set=lambda columns: METRICS,
+    headline=("chair", "cover", "hal", "cog", "accuracy", "f1"),
+    frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
+    recognizes_file=recognize,
+)
+
+Mode = Literal["embedded", "parity"]
+
+DEFAULT_ANSWERS = {"embedded": "first-word", "parity": "exact"}
+
+_QUESTION_COUNTS = {
+    (kind, count): COLUMNS.index(f"{kind}_{count}") for kind in KINDS for count in DISCRIMINATIVE
+}  # (kind, count) -> column
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one answer is worth: a credit for a description, what is said for a question.
+
+    Attributes:
+        nouns: number of all nouns of a description, where the mode finds all.
+    """
+
+    response: Response
+    credit: Credit | None = None
+    nouns: int | None = None
+    said: Said | None = None
+
+    __repr__ = fields_in_short
+
+    def record(self) -> dict[str, Any]:
+        """As one line of evidence; descriptions with the names of the official script's lists."""
+        found: dict[str, Any] = {"line": self.response.line, "id": self.response.number}
+        item = self.response.item
+        if isinstance(item, Query):
+            found |= {"kind": item.kind, "truth": item.truth, "said": self.said, "correct": self.said == item.truth}
+        elif self.credit:
+            found |= {"n_nouns": self.nouns} if self.nouns is not None else {}
+            found |= {"vocab_nouns": list(self.credit.mentions), "flags": self.credit.flags}
+            found |= {"cover": self.credit.cover, "cog": self.credit.cog}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredResponses:
+    """One system's run, with the verdict on every answer."""
+
+    run: Run
+    verdicts: Sequence[Verdict]
+
+    __repr__ = fields_in_short
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Evidence, one record per answer."""
+        return (verdict.record() for verdict in self.verdicts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AmberCounts:
+    """What a run is made of; that of a file is that of its parts, added up.
+
+    Attributes:
+        table: counts per image.
+        answers: id of the item, and what is said of a question, of every answer.
+        duplicate, unknown, skipped, unfinished, notes: as of :class:`Responses`.
+    """
+
+    table: CountTable
+    answers: Sequence[tuple[int, Said | None]]
+    duplicate: int = 0
+    unknown: int = 0
+    skipped: int = 0
+    unfinished: int | None = None
+    notes: Sequence[str] = ()
+
+    __repr__ = fields_in_short
+
+
+class Amber:
+    """Scores answers; one scorer serves many systems.
+
+    Args:
+        data: the benchmark.
+        mode: how nouns are found, and whether files are read as the official script reads them.
+        similarity: words that count as the same.
+        answers: name of the rule that reads yes/no answers (ANSWERS); None: the mode's own.
+        tagger: finds the nouns in parity mode; None: NLTK with its defaults.
+
+    Raises:
+        MissingExtra: parity mode without NLTK.
+        InputError: unknown mode or rule.
+    """
+
+    def __init__(
+        self,
+        data: AmberData,
+        mode: Mode = "embedded",
+        *,
+        similarity: Similarity | None = None,
+        answers: str | None = None,
+        tagger: Tagger | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise InputError(f"unknown mode {mode!r}; known: {', '.join(get_args(Mode))}")
+        self.data = data
+        self.mode = mode
+        self.similarity = similarity or Similarity()
+        self.answers = answers or DEFAULT_ANSWERS[mode]
+        if self.answers not in ANSWERS:
+            raise InputError(f"unknown rule {self.answers!r}; known: {', '.join(ANSWERS)}")
+        self._parse: Parser = ANSWERS[self.answers]
+        self._tagger: Tagger | None = (tagger or NltkNouns()) if mode == "parity" else None
+        self._finder = NounFinder(data.words)
+        self._words = frozenset(data.words)
+
+    def score(
+        self,
+        responses: Responses,
+        name: str = "amber",
+        *,
+        resampling: Resampling | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> ScoredResponses:
+        """Scores one system.
+
+        Args:
+            responses: see :func:`read_responses`; for parity mode read with ``official=True``.
+            name: of the system.
+            resampling: of the intervals.
+            on_progress: see :meth:`NltkNouns.find_batch`.
+        """
+        verdicts = self.verdicts(responses.scored, on_progress)
+        return ScoredResponses(self.run(self.counted(responses, verdicts), name, resampling=resampling), verdicts)
+
+    def counted(self, responses: Responses, verdicts: Sequence[Verdict]) -> AmberCounts:
+        """The counts of answers with their verdicts."""
+        rows = np.zeros((len(verdicts), len(COLUMNS)), dtype=np.int64)
+        described = [k for k, verdict in enumerate(verdicts) if verdict.credit]
+        rows[described, : len(GENERATIVE)] = np.array(
+            [_generative_row(cast(Credit, verdicts[k].credit)) for k in described], dtype=np.int64
+        ).reshape(-1, len(GENERATIVE))
+        cells = [(k, column) for k, verdict in enumerate(verdicts) for column in _question_columns(verdict)]
+        rows[tuple(np.array(cells, dtype=np.int64).reshape(-1, 2).T)] = 1
+        builder = CountBuilder(COLUMNS)
+        builder.add([self._unit(response.number) for response in responses.scored], rows)
+        return AmberCounts(
+            table=builder.table(),
+            answers=[(verdict.response.number, verdict.said) for verdict in verdicts],
+            duplicate=responses.duplicate,
+            unknown=responses.unknown,
+            skipped=responses.skipped,
+            unfinished=responses.unfinished,
+            notes=responses.notes,
+        )
+
+    def run(
+        self,
+        found: AmberCounts,
+        name: str = "amber",
+        *,
+        bad_files: Sequence[InputError] = (),
+        resampling: Resampling | None = None,
+    ) -> Run:
+        """The metrics of the counts of all answers.
+
+        Args:
+            found: the counts.
+            name: of the system.
+            bad_files: files that were left out.
+            resampling: of the intervals.
+        """
+        questions = [(number, said) for number, said in found.answers if isinstance(self._item(number), Query)]
+        unparsed = sum(said is None for _, said in questions)
+        ids = [number for number, _ in found.answers]
+        missing = self._missing(set(ids))
+        return Run(
+            name=name,
+            signature=Signature.of(
+                "amber",
+                mode=self.mode,
+                nltk=self._tagger and self._tagger.version,
+                similarity=self.similarity.name,
+                answers=self.answers,
+                unfinished="dropped" if found.unfinished is not None else None,
+                data=self.data.fingerprint,
+                n=len(ids),
+                ids=digest(map(str, sorted(ids))),
+                missing=missing,
+                skip=found.skipped,
+                bad_files=len(bad_files) or None,
+            ),
+            metric_set=METRICS,
+            table=found.table,
+            n_records=len(ids),
+            other_counts={
+                "unparsed": unparsed,
+                "missing": missing,
+                "duplicate": found.duplicate,
+                "unknown": found.unknown,
+                "skipped": found.skipped,
+                **({} if found.unfinished is None else {"unfinished": found.unfinished}),
+                **({"bad_files": len(bad_files)} if bad_files else {}),
+            },
+            verdicts=self._right_and_wrong(questions),
+            printed=printed(found.table.counts()) if self.mode == "parity" else {},
+            notes=(*bad_file_notes(bad_files), *self._notes(found, set(ids), unparsed)),
+            resampling=resampling or Resampling(),
+        )
+
+    def verdicts(
+        self, responses: Sequence[Response], on_progress: Callable[[int], None] | None = None
+    ) -> list[Verdict]:
+        """The verdict on every answer, in their order."""
+        texts = [response.text for response in responses if isinstance(response.item, Description)]
+        nouns = iter(self._tagger.find_batch(texts, on_progress)) if self._tagger else map(self._finder.find, texts)
+        safe, near, words = self.data.safe, self.similarity.near, self._words
+        found = []
+        for response in responses:
+            item = response.item
+            if isinstance(item, Query):
+                found.append(Verdict(response, said=self._parse(response.text)))
+                continue
+            spoken = next(nouns)
+            mentions = [noun for noun in spoken if noun in words] if self._tagger else spoken
+            found.append(Verdict(response, credit(item, mentions, safe, near), len(spoken) if self._tagger else None))
+        return found
+
+    def _unit(self, number: int) -> str:
+        return self.data.images[number - 1] if self.data.images else f"item {number}"
+
+    def _item(self, number: int) -> Item:
+        return self.data.items[number - 1]
+
+    def _missing(self, answered: set[int]) -> int:
+        """Unanswered items of the tasks that are answered at all."""
+        tasks = {type(self._item(number)) for number in answered}
+        return sum(type(item) in tasks for item in self.data.items) - len(answered)
+
+    def _notes(self, found: AmberCounts, answered: set[int], unparsed: int) -> Iterator[str]:
+        yield from coverage(answered, self.data)
+        yield from found.notes
+        if found.duplicate:
+            fate = "scored each time, as the official script does" if self.mode == "parity" else "scored once"
+            yield f"{found.duplicate:,} answers repeat an item; it is {fate}"
+        if unparsed:
+            yield f"{unparsed:,} answers are neither yes nor no by the rule '{self.answers}'; they count as wrong"
+        if not self.data.images:
+            yield "the data have no query folder, so every item is resampled on its own instead of every image"
+
+    def _right_and_wrong(self, questions: Iterable[tuple[int, Said | None]]) -> dict[str, dict[str, bool]]:
+        """For every accuracy: item id -> answered right (what McNemar's test compares)."""
+        right: dict[str, dict[str, bool]] = {}
+        for number, said in questions:
+            item = cast(Query, self._item(number))
+            dimension = "attribute" if item.kind in ("state", "number", "action") else item.kind
+            for name in {"accuracy", f"{item.kind}_accuracy", f"{dimension}_accuracy"}:
+                right.setdefault(name, {})[str(number)] = said == item.truth
+        return right
+
+
+def _generative_row(found: Credit) -> tuple[int, ...]:
+    """One value per column of GENERATIVE."""
+    wrong = sum(found.flags)
+    return (
+        1,
+        len(found.flags),
+        wrong,
+        int(wrong > 0),
+        sum(found.cover),
+        len(found.cover),
+        sum(found.cog),
+        len(found.cog),
+    )
+
+
+def _question_columns(verdict: Verdict) -> Iterator[int]:
+    """The columns in which one answer to a question counts."""
+    item = verdict.response.item
+    if isinstance(item, Description):
+        return
+    no, said_no = item.truth == "no", verdict.said == "no"
+    counted = {
+        QUESTIONS: True,
+        CORRECT: verdict.said == item.truth,
+        TRUE_NO: no,
+        SAID_NO: said_no,
+        RIGHT_NO: no and said_no,
+    }
+    yield from (_QUESTION_COUNTS[item.kind, count] for count, holds in counted.items() if holds)

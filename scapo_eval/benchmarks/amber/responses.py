@@ -1,0 +1,280 @@
+"""A system's answers to AMBER: read, checked, and joined with the items by id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import UNFIT, FaultList, InputError, unfit
+from ...base.ids import canonical_image_id
+from ...base.reprs import fields_in_short
+from ...base.types import Answer
+from ...files.fields import split_by_import
+from ...files.files import STDIN, display_name, read_bytes
+from ...files.json_text import iter_records, json_type
+from ...files.records import Readable, Records
+from ...readers.formats import AMBER_DESCRIPTIONS
+from ...readers.parsers import Parser, Said, amber, contains, first_word
+from ...segmenting.unfinished import without_unfinished
+from .data import AmberData, Description, Item
+
+FEW = 20
+"""Answers of one task below which their look says nothing about the benchmark."""
+
+
+LAST_ID = 15220
+"""The highest id among AMBER's queries."""
+
+
+def recognize(answers: Sequence[Answer]) -> str | None:
+    """What a file of answers is, if its ids are AMBER's and its texts fit; None if not."""
+    numbers = [int(answer.id) for answer in answers if re.fullmatch(r"\d{1,9}", answer.id, re.ASCII)]
+    if not numbers or len(numbers) < len(answers):
+        return None
+    if min(numbers) > AMBER_DESCRIPTIONS and max(numbers) <= LAST_ID:
+        return "AMBER's discriminative answers"
+    length = sum(len(answer.response) for answer in answers) / len(answers)
+    return "AMBER's descriptions" if max(numbers) <= AMBER_DESCRIPTIONS and length > 60 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer.
+
+    Attributes:
+        line: line or array element of the file, from 1.
+        number: the item's id.
+        item: the item.
+        text: the answer; empty stands for the null that the official script takes for a wrong answer.
+    """
+
+    line: int
+    number: int
+    item: Item
+    text: str
+
+    __repr__ = fields_in_short
+
+
+@dataclass(slots=True)
+class Responses:
+    """All answers of one file.
+
+    Attributes:
+        scored: the answers in the file's order.
+        duplicate: answers to an item answered before; left out, or (official reading) scored like any other.
+        unknown: answers whose id is not AMBER's; left out, or (official reading) scored as Python's negative
+            index makes of them.
+        skipped: faulty records that were left out.
+        notes: what a reader of the values should know.
+        unfinished: descriptions whose last sentence was dropped; None where none was to be.
+        model: who answered, where the records say so.
+    """
+
+    scored: list[Response] = field(default_factory=list)
+    duplicate: int = 0
+    unknown: int = 0
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+    unfinished: int | None = None
+    model: str | None = None
+
+    __repr__ = fields_in_short
+
+    def without_unfinished(self) -> Responses:
+        """The same, every description without its last sentence where that has no end."""
+        texts = [
+            without_unfinished(each.text) if isinstance(each.item, Description) else each.text for each in self.scored
+        ]
+        pairs = list(zip(self.scored, texts, strict=True))
+        return replace(
+            self,
+            scored=[each if each.text is text else replace(each, text=text) for each, text in pairs],
+            unfinished=sum(each.text is not text for each, text in pairs),
+        )
+
+
+def read_responses(path: Readable, data: AmberData, *, official: bool = False, skip_bad: bool = False) -> Responses:
+    """Reads ``{"id", "response"}`` records: a JSON array or JSON Lines, plain or compressed.
+
+    Args:
+        path: file, ``-``, or records in memory.
+        data: the benchmark.
+        official: read as the official script does wherever it gets through: repeated items count repeatedly,
+            ids 0, -1... count from the end, true is 1, a null answers a question wrongly, an empty list is a run.
+        skip_bad: leave faulty records out, counted.
+
+    Raises:
+        InputErrors: faulty records (without ``skip_bad``): no id, an id that is none of AMBER's, no text,
+            different answers to one item, an image that is not the item's, several models.
+        InputError: the file holds something else, or nothing that can be scored.
+    """
+    name = display_name(path)
+    found = Responses()
+    reader = _Reader(name, data, official, found)
+    faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
+    if official and _is_empty_list(path):
+        return found
+    for line, record in iter_records(path, on_error=faults.add):
+        if not (found.scored or faults.total or {"id", "response"} <= record.keys()) and (hint := _hint(path)):
+            raise InputError(f"not valid AMBER answers{hint}", path=name, line=line)
+        try:
+            reader.take(line, record)
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
+    if reader.strangers and not found.scored and len(reader.strangers) == faults.total:
+        line, value = reader.strangers[0]
+        raise InputError(f"not one id is AMBER's (first: {value}){_hint(path)}", path=name, line=line)
+    faults.raise_if_any()
+    if not found.scored:
+        raise InputError(f"no answer can be scored, {found.skipped:,} records are faulty", path=name)
+    _refuse_other_benchmarks(name, found.scored)
+    return found
+
+
+def _skip(found: Responses) -> None:
+    found.skipped += 1
+
+
+def _is_empty_list(path: Readable) -> bool:
+    if isinstance(path, Records):
+        return not path.rows
+    small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
+    return small and b"".join(read_bytes(path).split()) == b"[]"
+
+
+class _Reader:
+    """Takes record after record; remembers what was answered where."""
+
+    def __init__(self, name: str, data: AmberData, official: bool, found: Responses) -> None:
+        self.strangers: list[tuple[int, str]] = []
+        self._name, self._data, self._official, self._found = name, data, official, found
+        self._first: dict[int, Response] = {}
+
+    def take(self, line: int, record: Mapping[str, Any]) -> None:
+        """Adds a record's answer.
+
+        Raises:
+            ValueError: with the reason why it cannot be used.
+        """
+        number = self._number(line, record)
+        item = self._data.items[number - 1]
+        response = Response(line, number, item, self._text(record, item))
+        if not self._official:
+            self._check(record, number)
+        earlier = self._first.setdefault(number, response)
+        if earlier is not response:
+            if earlier.text != response.text and not self._official:
+                raise ValueError(f"id {number} has another answer on line {earlier.line}")
+            self._found.duplicate += 1
+            if not self._official:
+                return
+        self._found.scored.append(response)
+
+    def _number(self, line: int, record: Mapping[str, Any]) -> int:
+        value = _value(record, "id")
+        number = int(value) if isinstance(value, bool) and self._official else _whole_number(value)
+        n = len(self._data.items)
+        if number is not None and 1 <= number <= n:
+            return number
+        self._found.unknown += 1
+        if number is None or not -n < number < 1 or not self._official:
+            self.strangers.append((line, repr(value)))
+            raise ValueError(f"id {value!r} is not one of AMBER's (1 to {n:,})")
+        note = f"ids below 1 count from the end (0 is {n:,}), as in the official script"
+        if note not in self._found.notes:
+            self._found.notes.append(note)
+        return n + number
+
+    def _text(self, record: Mapping[str, Any], item: Item) -> str:
+        value = _value(record, "response")
+        if isinstance(value, str):
+            return value
+        if self._official and not isinstance(item, Description):
+            return ""
+        raise ValueError(f"'response' must be a string, found {json_type(value)}")
+
+    def _check(self, record: Mapping[str, Any], number: int) -> None:
+        image = record.get("image")
+        if isinstance(image, str) and self._data.images and canonical_image_id(image) != self._data.images[number - 1]:
+            raise ValueError(
+                f"id {number} asks about image {self._data.images[number - 1]}, this answer is about {image}"
+            )
+        model = record.get("model", record.get("model_id"))
+        if model is not None and self._found.model not in (None, str(model)):
+            first = f"an answer of {model!r} after one of {self._found.model!r}: one file, one model"
+            raise ValueError(f"{first}; {split_by_import(self._name)}")
+        if model is not None:
+            self._found.model = str(model)
+
+
+def _value(record: Mapping[str, Any], key: str) -> Any:
+    try:
+        return record[key]
+    except KeyError:
+        raise ValueError(f"missing key {key!r} (found: {', '.join(record) or 'nothing'})") from None
+
+
+def _whole_number(value: object) -> int | None:
+    """``7``, ``7.0``, ``"7"`` and ``"007"`` are 7; None for what is not a whole number."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value, re.ASCII):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _hint(path: Readable) -> str:
+    """What the file looks like instead, as far as that can be told."""
+    from ..provenance import file_looks_like
+
+    looks = file_looks_like(path)
+    return f"; they look like {looks}" if looks else ""
+
+
+def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
+    """Answers whose ids happen to be AMBER's, but whose texts cannot answer AMBER's items."""
+    described = [r.text for r in scored if isinstance(r.item, Description)]
+    if len(described) >= FEW and _share(described, _is_bare_yes_or_no) > 0.5:
+        reason = (
+            "most answers to 'Describe this image.' (ids 1 to 1004) are a bare yes or no: these look like the answers"
+        )
+        raise InputError(f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)", path=name)
+    answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
+    if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
+        reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
+        raise InputError(f"{reason} (scapo-eval score or chair)", path=name)
+
+
+def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, texts)) / len(texts)
+
+
+def _is_bare_yes_or_no(text: str) -> bool:
+    return len(text) < 20 and first_word(text) is not None
+
+
+_LETTERS = re.compile(r"[A-Za-z]+")
+_SAID: Mapping[str, Said] = {"yes": "yes", "no": "no"}
+
+
+def first_letters(response: str) -> Said | None:
+    """The first run of ASCII letters, where it is yes or no in any case: ``1. **Yes**, there is`` says yes."""
+    match = _LETTERS.search(response)
+    return _SAID.get(match.group().lower()) if match else None
+
+
+ANSWERS: Mapping[str, Parser] = {"exact": amber, "first-word": first_letters}
+"""How yes/no answers are read: to the letter, as the official script does, or by their first word."""
+
+
+def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
+    """One sentence per task that is answered in part; ``answered``: different ids."""
+    described = [isinstance(data.items[number - 1], Description) for number in answered]
+    for task, n in {"generative": sum(described), "discriminative": described.count(False)}.items():
+        size = data.sizes[task]
+        if 0 < n < size:
+            yield f"partial run: {n:,} of {size:,} {task} items answered ({100 * n / size:.1f} %)"

@@ -1,0 +1,158 @@
+"""Which words of AMBER's closed vocabulary count as the same: none, a file's pairs, or those of spaCy's vectors.
+
+The official script asks spaCy for every comparison, which is 95 % of its 65 to 170 seconds; only 418 words can
+ever be compared, so their matrix is computed once and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.errors import InputError, MissingExtra
+from ...base.reprs import fields_in_short
+from ...files.files import atomic_write
+from ...files.json_text import read_json
+from ...results.signature import digest
+from .generative import Near
+
+THRESHOLD = 0.8
+"""Two words are similar strictly above it, as in the official script."""
+
+SPACY = "spacy:"
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """A relation over the vocabulary.
+
+    Attributes:
+        name: for the signature: ``none``, or where it comes from and a hash of the similar pairs.
+        near: word -> the words similar to it.
+    """
+
+    name: str = "none"
+    near: Near = field(default_factory=dict)
+
+    __repr__ = fields_in_short
+
+    @classmethod
+    def load(cls, source: str, words: Sequence[str]) -> Similarity:
+        """The relation that ``--similarity`` names.
+
+        Args:
+            source: ``none``, ``spacy:MODEL`` (a package or a folder), or a file of pairs
+                (``{"pairs": [[word, word, similarity], ...]}``, or the list alone).
+            words: the closed vocabulary.
+
+        Raises:
+            InputError: file or model not found, or a file of another kind.
+            MissingExtra: spaCy is not installed and the model's matrix has not been computed yet.
+        """
+        if source == "none":
+            return cls()
+        if source.startswith(SPACY):
+            model = source.removeprefix(SPACY)
+            matrix = _spacy_matrix(model, words)
+            similar = zip(*np.nonzero(matrix > THRESHOLD), strict=True)
+            return cls._of(f"{SPACY}{Path(model).name}", ((words[a], words[b]) for a, b in similar))
+        known = set(words)
+        return cls._of("pairs", (pair for pair in _read_pairs(source) if known.issuperset(pair)))
+
+    @classmethod
+    def _of(cls, name: str, pairs: Iterable[tuple[str, str]]) -> Similarity:
+        near: dict[str, set[str]] = {}
+        for a, b in pairs:
+            if a != b:
+                near.setdefault(a, set()).add(b)
+                near.setdefault(b, set()).add(a)
+        listed = digest(f"{a}\t{b}" for a in sorted(near) for b in sorted(near[a]))
+        return cls(f"{name}@{listed}", {word: frozenset(others) for word, others in near.items()})
+
+
+def _read_pairs(path: str) -> list[tuple[str, str]]:
+    found = read_json(path)
+    pairs = found.get("pairs") if isinstance(found, dict) else found
+    if not isinstance(pairs, list):
+        raise InputError('expected {"pairs": [[word, word, similarity], ...]}', path=path)
+    similar = []
+    for number, pair in enumerate(pairs, 1):
+        match pair:
+            case [str(a), str(b)]:
+                similar.append((a, b))
+            case [str(a), str(b), int() | float() as value]:
+                if value > THRESHOLD:
+                    similar.append((a, b))
+            case _:
+                raise InputError(
+                    "expected a pair of words, and their similarity if it is known", path=path, line=number
+                )
+    return similar
+
+
+def _spacy_matrix(model: str, words: Sequence[str]) -> NDArray[np.float64]:
+    """(words, words) similarities by a spaCy model, from the cache where it has been computed before."""
+    cached = _cache_folder() / f"amber-{_fingerprint(model, words)}.npy"
+    if cached.is_file():
+        matrix: NDArray[np.float64] = np.load(cached, allow_pickle=False)
+        return matrix
+    matrix = _computed(model, words)
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(cached) as stream:
+            np.save(stream, matrix, allow_pickle=False)
+    except (OSError, InputError) as error:
+        warnings.warn(f"the similarities of {model} could not be kept for the next run: {error}", stacklevel=2)
+    return matrix
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scapo"
+
+
+def _fingerprint(model: str, words: Sequence[str]) -> str:
+    """Changes with the vocabulary, spaCy, and any file of the model."""
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
+    try:
+        spacy_version = version("spacy")
+    except PackageNotFoundError:
+        spacy_version = "none"
+    spec = find_spec(model) if model.isidentifier() else None
+    if spec is not None and spec.origin is not None:  # as spaCy does: an installed package, else a folder
+        folder = Path(spec.origin).parent
+    elif Path(model).is_dir():
+        folder = Path(model)
+    else:
+        get = f"get it with: python -m spacy download {model}" if model.isidentifier() else "folder not found"
+        raise InputError(f"spaCy model '{model}' not found; {get}")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+    states = (f"{path.relative_to(folder)} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
+    return digest([spacy_version, str(folder.resolve()), *states, *words])
+
+
+def _computed(model: str, words: Sequence[str]) -> NDArray[np.float64]:
+    try:
+        import spacy
+    except ImportError:
+        raise MissingExtra("spacy", f"--similarity {SPACY}{model}") from None
+    try:
+        language: Any = spacy.load(model)
+    except OSError as error:
+        raise InputError(f"spaCy cannot load '{model}': {str(error).splitlines()[0]}") from None
+    documents = [language(word) for word in words]
+    matrix = np.eye(len(words))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # spaCy warns of every word without a vector
+        for a, first in enumerate(documents):
+            for b in range(a):
+                matrix[a, b] = matrix[b, a] = first.similarity(documents[b])
+    return matrix

@@ -1,0 +1,73 @@
+"""OPERA's CHAIR, which published tables use: part-of-speech tags and WordNet lemmas, through NLTK.
+
+Tagging is all of the cost, so distinct captions are spread over processes; lemmas are looked up once per
+word and part of speech.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...base.errors import InputError, MissingExtra
+from ...base.nltk_tools import lemma, missing_data, processors, tagger
+from ...base.processes import process_pool
+from .profiles import ObjectColumns
+from .synonyms import Synonyms, WordReader
+from .tokens import sentence_tokens
+
+PARALLEL_FROM = 100
+"""Distinct captions below which starting processes costs more than it saves."""
+
+_WORDNET_POS = {"J": "a", "V": "v", "N": "n", "R": "r"}
+"""First letter of a Penn tag -> WordNet's letter; any other tag is read as a noun."""
+
+
+class Opera:
+    """OPERA's CHAIR script.
+
+    Args:
+        synonyms: what counts as which object.
+        workers: processes that tag; None: one per processor.
+
+    Raises:
+        MissingExtra: NLTK is not installed.
+        InputError: NLTK's data is not there.
+    """
+
+    name = "opera"
+
+    def __init__(self, synonyms: Synonyms, workers: int | None = None) -> None:
+        try:
+            import nltk
+        except ImportError:
+            raise MissingExtra("nltk", "the CHAIR profile 'opera'") from None
+        self.vocabulary = synonyms.vocabulary
+        self.fields: Mapping[str, Any] = {"synonyms": synonyms.fingerprint, "nltk": nltk.__version__}
+        self._reader = WordReader(synonyms)
+        self._workers = workers or processors()
+        try:
+            self._read("two dogs")
+        except LookupError as error:
+            raise InputError(missing_data(error)) from None
+
+    def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
+        """See :class:`Profile`."""
+        distinct = list(dict.fromkeys(texts))
+        if self._workers > 1 and len(distinct) >= PARALLEL_FROM:
+            with process_pool(self._workers) as pool:
+                found = list(pool.map(self._read, distinct, chunksize=-(-len(distinct) // (4 * self._workers))))
+        else:
+            found = [self._read(text) for text in distinct]
+        rows = dict(zip(distinct, found, strict=True))
+        return ObjectColumns.of_words([rows[text] for text in texts])
+
+    def _read(self, text: str) -> tuple[list[int], int]:
+        import nltk
+
+        # the script pins NLTK 3.8.1, whose word rules later versions changed; the sentence splitter stayed
+        words = [word for sentence in nltk.sent_tokenize(text.lower()) for word in sentence_tokens(sentence)]
+        tagged = tagger().tag(words)
+        return self._reader.read(
+            self._reader.encode(lemma(word, _WORDNET_POS.get(tag[:1], "n")) for word, tag in tagged)
+        )

@@ -1,0 +1,173 @@
+"""CHAIR of a caption file: counts per caption, metrics over their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.reprs import fields_in_short
+from ...files.files import display_name
+from ...files.records import Readable
+from ...readers.captions import Captions, caption_blocks
+from ...results.counts import CountTable
+from ...results.metric import MetricSet, ratio
+from ...results.results import Resampling, Run
+from ...results.signature import Signature, digest
+from ...results.stats import values
+from ...truths.oracle import PresenceOracle, Truth
+from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
+from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, bad_file_notes, tally, truth_notes
+from .profiles import Profile
+
+METRICS = MetricSet(
+    name="chair",
+    columns=(*COLUMNS, "words"),
+    formulas={
+        "chair_s": ratio("hallucinated_captions", "captions"),
+        "chair_i": ratio("hallucinated_mentions", "mentions"),
+        "recall": ratio("covered", "truth"),
+        "len": ratio("words", "captions"),
+        "hal_rate": ratio("hallucinated", "generated"),
+    },
+    higher_is_better={"chair_s": False, "chair_i": False, "recall": True, "hal_rate": False},
+    plain_numbers=frozenset({"len"}),
+    at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
+)
+"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot."""
+
+PRINTED = {"reference": ("chair_s", "chair_i", "recall"), "opera": ("chair_s", "chair_i", "recall", "len")}
+"""What the scripts print."""
+
+
+@dataclass(frozen=True)
+class ChairScorer(Scorer):
+    """Counts objects that a profile finds.
+
+    Attributes:
+        profile: how captions are read; its objects are the labels of the one truth.
+    """
+
+    profile: Profile = field(kw_only=True)
+
+    __repr__ = fields_in_short
+
+    @classmethod
+    def of(cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions) -> ChairScorer:
+        """Scores against the oracle what the profile finds."""
+        truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
+        return cls((truth,), options.on_unknown_image == "skip", profile=profile)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        return METRICS.columns
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's ObjectColumns."""
+        found = self.profile.find_batch(captions.captions)
+        counts = np.column_stack([caption_counts(found, rows[0], self.truths[0]), found.lengths])
+        mentioned = np.bincount(found.label_id, minlength=len(self.profile.vocabulary.labels))
+        return ScoredBlock(captions, counts, mentioned, found)
+
+    def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
+        """Evidence per caption: objects in text order with multiplicity, those hallucinated, and those missed."""
+        truth, found = self.truths[0], block.evidence
+        labels = truth.vocabulary.labels
+        for k, image in enumerate(block.captions.image_ids):
+            states = truth.states[truth.oracle.index[image]]
+            said = found.label_id[found.row(k)].tolist()
+            yield {
+                **block.captions.place(k),
+                "caption": block.captions.captions[k],
+                "generated": [labels[j] for j in said if states[j] >= 0],
+                "hallucinated": [labels[j] for j in said if states[j] == 0],
+                "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],
+                "unknown": [labels[j] for j in said if states[j] < 0],
+            }
+
+
+def score_chair(
+    path: Readable,
+    profile: Profile,
+    oracle: PresenceOracle,
+    options: ScoringOptions | None = None,
+    *,
+    name: str | None = None,
+    resampling: Resampling | None = None,
+    on_block: Callable[[ChairScorer, ScoredBlock], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """CHAIR of one caption file.
+
+    Args:
+        path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
+            in memory.
+        profile: how captions are read.
+        oracle: the truth.
+        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        name: of the system; by default the file's display name.
+        resampling: of the intervals.
+        on_block: called with the scorer and each scored block in the order of the file.
+        on_progress: called with the number of raw bytes of each scored block.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    source = display_name(path)
+    damage: list[str] = []
+    scorer = ChairScorer.of(profile, oracle, options)
+    found = tally(
+        lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
+        scorer,
+        options,
+        source=source,
+        on_block=None if on_block is None else lambda block: on_block(scorer, block),
+        on_progress=on_progress,
+    )
+    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    return chair_of(found, scorer, name or source, drawn, damage)
+
+
+def chair_of(
+    found: Tally, scorer: ChairScorer, name: str, resampling: Resampling | None, damage: Iterable[str] = ()
+) -> Run:
+    """The metrics of sums; the arguments are those of :func:`~scapo_eval.benchmarks.capscore.scores_of`."""
+    profile, truth = scorer.profile, scorer.truths[0]
+    signature = Signature.of(
+        "chair",
+        profile=profile.name,
+        **profile.fields,
+        oracle=truth.oracle.fingerprint,
+        world=truth.oracle.world,
+        **found.decisive,
+        n=found.n_records,
+        ids=digest(found.table.image_ids),
+        skip=found.left_out,
+        bad_files=len(found.bad_files) or None,
+    )
+    return Run(
+        name=name,
+        signature=signature,
+        metric_set=METRICS,
+        table=found.table,
+        n_records=found.n_records,
+        other_counts=found.other_counts,
+        printed=printed_digits(found.table, profile.name),
+        notes=(*damage, *bad_file_notes(found.bad_files), *truth_notes(truth, found.mentioned)),
+        resampling=resampling or Resampling(),
+    )
+
+
+def printed_digits(table: CountTable, profile: str) -> dict[str, float]:
+    """What the official script of this profile prints: percent with one decimal; the length as it is."""
+    found = {name: value for name, value in values(METRICS, table).items() if name in PRINTED.get(profile, ())}
+    return {
+        name: float(f"{value:.1f}" if name in METRICS.plain_numbers else f"{value * 100:.1f}")
+        for name, value in found.items()
+        if value is not None
+    }

@@ -1,0 +1,142 @@
+"""CHAIR's word lists: the user's synonyms file, and the pairs of words that the scripts read as one.
+
+A caption arrives here as a string with ONE CHARACTER PER WORD (see :class:`WordReader`). So merging pairs
+from the left is one regular-expression substitution, the number of words is a length, and dropping a word is
+``str.replace``; each of them runs at C speed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ...base.errors import InputError
+from ...base.reprs import fields_in_short
+from ...files.files import display_name, iter_lines
+from ...matching.vocabulary import Vocabulary
+from ...results.signature import digest
+
+_COMPOUNDS = (
+    "air plane", "baseball bat", "baseball glove", "cell phone", "fire hydrant", "hair drier", "home plate", "hot dog",
+    "laptop computer", "mobile phone", "motor bike", "motor cycle", "parking meter", "potted plant", "sports ball",
+    "stop light", "stop sign", "stove top oven", "street light", "suit case", "teddy bear", "tennis racket",
+    "traffic light", "traffic signal", "train track", "wine glass",
+)  # fmt: skip
+_ANIMALS = ("animal", "bear", "bird", "cat", "cow", "cub", "dog", "elephant", "giraffe", "horse", "sheep", "zebra")
+
+DOUBLE_WORDS: Mapping[str, str] = {
+    **{words: words for words in _COMPOUNDS},
+    **{f"{age} {animal}": animal for age in ("baby", "adult") for animal in _ANIMALS},
+    **{f"passenger {vehicle}": vehicle for vehicle in ("jet", "train")},
+    "bow tie": "tie",
+    "toilet seat": "toilet",
+    "wine glas": "wine glass",
+}
+"""Two words -> the one they are read as, a fixed part of the scripts. ``home plate`` is thereby no plate, a baby
+bird no person; ``stove top oven`` is three words and never met."""
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """The user's ``synonyms.txt``: what counts as which object.
+
+    Attributes:
+        source: display name of the file.
+        words: word, exactly as in the file -> node word.
+    """
+
+    source: str
+    words: Mapping[str, str]
+
+    __repr__ = fields_in_short
+
+    @classmethod
+    def load(cls, path: str | Path) -> Synonyms:
+        """Reads the official format: one object a line, words separated by comma and space, the node word first.
+
+        Words stand for themselves, faults included: one with two spaces before it (``,  cheesecake``) or with a
+        capital letter (``iPhone``) equals no word of a caption. Of a word on two lines the last line counts.
+
+        Raises:
+            InputError: the file cannot be read, holds nothing, or is in another format.
+        """
+        name = display_name(path)
+        words: dict[str, str] = {}
+        for number, line in iter_lines(path):
+            try:
+                entries = line.decode("utf-8").strip().split(", ")
+            except UnicodeDecodeError:
+                raise InputError("not UTF-8; convert the file to UTF-8", path=name, line=number) from None
+            for word in entries:
+                if not word.strip() or set(word) & set(',{}[]":\t'):
+                    reason = (
+                        "expected words separated by a comma and a space, the object's name first: person, girl, boy"
+                    )
+                    raise InputError(reason, path=name, line=number)
+                words[word] = entries[0]
+        if not words:
+            raise InputError("no synonyms: the file is empty", path=name)
+        return cls(name, words)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Node words in the file's order as labels."""
+        return Vocabulary(name="synonyms", labels=tuple(dict.fromkeys(self.words.values())), aliases=dict(self.words))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the table, whatever the order of its lines."""
+        return digest(sorted(f"{word}\t{node}" for word, node in self.words.items()))
+
+
+class WordReader:
+    """From the singular words of a caption to its objects, as the scripts do it.
+
+    Every word that can matter has a character of its own; all others share ``OTHER``.
+
+    Args:
+        synonyms: what counts as which object.
+    """
+
+    OTHER = "."
+
+    def __init__(self, synonyms: Synonyms) -> None:
+        pairs = {pair: tuple(pair.split(" ")) for pair in DOUBLE_WORDS}
+        pairs = {pair: words for pair, words in pairs.items() if len(words) == 2}
+        matter = {*synonyms.words, *DOUBLE_WORDS.values(), *(word for words in pairs.values() for word in words)}
+        self._character = {word: chr(0xE000 + k) for k, word in enumerate(sorted(matter))}
+        self._toilet, self._seat = self._character["toilet"], self._character["seat"]
+        self._merged = {
+            "".join(map(self._character.__getitem__, words)): self._character[DOUBLE_WORDS[pair]]
+            for pair, words in pairs.items()
+        }
+        self._pair = re.compile("|".join(self._merged))
+        ids = synonyms.vocabulary.label_ids
+        self._object = {self._character[word]: ids[node] for word, node in synonyms.words.items()}
+
+    def encode(self, words: Iterable[str]) -> str:
+        """One character per singular word."""
+        character = self._character
+        return "".join([character.get(word, self.OTHER) for word in words])
+
+    def read(self, encoded: str) -> tuple[list[int], int]:
+        """Objects and length of a caption.
+
+        Args:
+            encoded: see :meth:`encode`.
+
+        Returns:
+            Label ids in text order, with multiplicity; number of words after pairs have been merged.
+        """
+        merged = self._pair.sub(self._merge, encoded)
+        words = merged.replace(self.OTHER, "")
+        if self._toilet in words:  # "the seat of the toilet" is no chair
+            words = words.replace(self._seat, "")
+        objects = self._object
+        return [objects[word] for word in words if word in objects], len(merged)
+
+    def _merge(self, pair: re.Match[str]) -> str:
+        return self._merged[pair[0]]

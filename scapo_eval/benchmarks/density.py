@@ -1,0 +1,193 @@
+"""How densely annotations reward responses (the paper's table of annotation density).
+
+Objects are different labels per response, pieces are subsentences. A piece is supported or hallucinated if
+it has at least one such label, repeated or not. So read, the paper's values fit together: it has more
+supported pieces (2.62) than supported objects (2.32) per response, because pieces repeat objects. A piece
+with both counts on both sides; how many there are is a metric of its own, because the paper does not say
+on which side it counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.reprs import fields_in_short
+from ..base.types import Rule
+from ..files.containers import Warn, warn_user
+from ..files.files import display_name
+from ..matching.vocabulary import Vocabulary
+from ..readers.captions import Captions, caption_blocks
+from ..results.benchmark import Benchmark
+from ..results.counts import CountTable
+from ..results.metric import MetricSet, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature, digest
+from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
+from ..truths.oracle import PresenceOracle
+from .scoring import ScoredBlock, Scorer, ScoringOptions, tally
+
+COLUMNS = (
+    "responses",
+    "objects",
+    "objects_supported",
+    "objects_hallucinated",
+    "subsentences",
+    "subsentences_supported",
+    "subsentences_hallucinated",
+    "subsentences_both",
+    "unknown",
+    "empty",
+)
+"""Per response: 1; different known labels, and of these present, absent; pieces, and of these with a present
+label, an absent label, both (silent ones left out); different labels of unknown cells; 1 if it is an empty text."""
+
+
+def density_metrics() -> MetricSet:
+    """Means per response."""
+    shown = COLUMNS[1:8]
+    formulas = {name: ratio(name, "responses") for name in shown}
+    better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
+    bounds = tuple((name, name.split("_")[0]) for name in shown if "_" in name)
+    return MetricSet("density", COLUMNS, formulas, better, frozenset(shown), bounds)
+
+
+BENCHMARK = Benchmark(
+    name="density",
+    metric_set=lambda columns: density_metrics(),
+    several=False,
+    headline=("objects", "objects_supported", "objects_hallucinated"),
+)
+
+
+def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
+    """The counts of each response.
+
+    Args:
+        columns: rewards of n responses (of level ``subsentence``).
+
+    Returns:
+        (n, 10) int64 in the order of COLUMNS.
+    """
+    n = len(columns)
+    owner = np.repeat(np.arange(n), np.diff(columns.indptr))
+    supported, hallucinated = columns.new + columns.rep > 0, columns.hal > 0
+
+    def pieces(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(owner[chosen], minlength=n)
+
+    counts = [
+        np.ones(n, dtype=np.int64),
+        columns.generated,
+        columns.covered,
+        columns.hallucinated,
+        pieces(~columns.silent),
+        pieces(supported),
+        pieces(hallucinated),
+        pieces(supported & hallucinated),
+        columns.unknown,
+        np.array([not text for text in columns.responses], dtype=np.int64),
+    ]
+    return np.stack(counts, axis=1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class DensityScorer(Scorer):
+    """Counts what several rewards see in the same responses, side by side in one row.
+
+    Attributes:
+        rewards: one per annotation and rule.
+    """
+
+    rewards: tuple[SubsentenceReward, ...] = field(kw_only=True)
+
+    __repr__ = fields_in_short
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        return COLUMNS * len(self.rewards)
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        batches = [reward.batch(captions.image_ids, captions.captions) for reward in self.rewards]
+        mentioned = np.zeros(0, dtype=np.int64)  # nothing is said about labels here
+        return ScoredBlock(captions, np.hstack([density_counts(batch) for batch in batches]), mentioned)
+
+
+def score_density(
+    path: str | Path,
+    annotations: Sequence[tuple[Vocabulary, PresenceOracle]],
+    rules: Sequence[Rule],
+    options: ScoringOptions | None = None,
+    *,
+    resampling: Resampling | None = None,
+    warn: Warn = warn_user,
+) -> list[Run]:
+    """The density of every annotation under every rule, in one pass over the responses.
+
+    Args:
+        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
+        annotations: vocabulary and truth of each.
+        rules: how responses are cut.
+        options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        resampling: of the intervals.
+        warn: told of damage that does not prevent reading.
+
+    Returns:
+        One run per annotation and rule, named by the vocabulary, and by the rule where there are several.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    rewards = tuple(
+        SubsentenceReward(
+            vocabulary,
+            oracle,
+            RewardConfig(rule=rule, claims=options.claims),
+            any_fingerprint=options.any_fingerprint,
+        )
+        for vocabulary, oracle in annotations
+        for rule in rules
+    )
+    truths = tuple(reward.truth for reward in rewards[:: len(rules)])
+    scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
+    source = display_name(path)
+    found = tally(
+        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
+        scorer,
+        options,
+        source=source,
+    )
+    runs = []
+    for k, reward in enumerate(rewards):
+        vocabulary, oracle = reward.truth.vocabulary, reward.truth.oracle
+        rows = found.table.rows[:, k * len(COLUMNS) : (k + 1) * len(COLUMNS)]
+        signature = Signature.of(
+            "density",
+            vocab=vocabulary.identity,
+            oracle=oracle.fingerprint,
+            world=oracle.world,
+            **reward.config.described(),
+            **found.decisive,
+            n=found.n_records,
+            ids=digest(found.table.image_ids),
+            skip=found.left_out,
+        )
+        run = Run(
+            name=f"{vocabulary.name} {reward.config.rule}" if len(rules) > 1 else vocabulary.name,
+            signature=signature,
+            metric_set=density_metrics(),
+            table=CountTable(COLUMNS, found.table.image_ids, rows),
+            n_records=found.n_records,
+            other_counts=found.other_counts,
+            notes=reward.truth.notes if reward.config.rule == rules[0] else (),
+            resampling=resampling or Resampling(),
+        )
+        runs.append(run)
+    return runs

@@ -1,0 +1,422 @@
+"""Claims of descriptions: DCScore (Ye et al. 2025, DeCapBench) and CAPEval's coverage and precision.
+
+A judge splits a description into atomic claims, says which are true, and which claim of a reference each of them
+states (``scapo-eval judge facts``, or elsewhere); this reads the verdicts. Precision, recall and F1 are DCScore's, of
+each description and then averaged (``eval/evaluation_decapbench.py``, ``compute_precision_recall``). CAPEval asks of
+every reference claim whether the description says it: C = (yes + no) / total, P = yes / (yes + no), over all claims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.ids import canonical_image_id
+from ..base.reprs import fields_in_short
+from ..files.containers import Row, Warn, open_rows, warn_user
+from ..files.fields import Record, find_image, id_in, optional_text
+from ..files.files import STDIN, display_name
+from ..files.json_text import json_type, read_json
+from ..results.benchmark import Benchmark
+from ..results.counts import CountBuilder
+from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature
+from .faithscore import SHARE_UNIT
+from .judged import digest_of, raise_faults
+
+ANSWERS = ("yes", "no", "unsaid")
+"""What a description says of a reference claim: it, something else, nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One verdict on every claim of a description; DeCapBench averages over several.
+
+    Attributes:
+        true: whether each claim is true.
+        matched: the reference claim that each claim states, None for one that no reference claim says.
+    """
+
+    true: tuple[bool, ...]
+    matched: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What judges said of one description.
+
+    Attributes:
+        line: line (or array element, or file) it was read from, from 1.
+        image: the image's name, else the description's id, None where there is neither.
+        claims: its atomic claims, None where they could not be read.
+        descriptive: whether each claim describes the image, rather than infers or comments.
+        true: whether each claim is true, None where that could not be read.
+        trials: verdicts with matches; empty without reference claims, or where either could not be read.
+        references: the reference claims, None without them.
+        answers: yes, no or unsaid for each reference claim, None where that was not asked or could not be read.
+        facts: judge, verifier, prompts, and what the claims were verified against, as far as they are known.
+        unread: whether a verdict could not be read.
+    """
+
+    line: int
+    image: str | None
+    claims: tuple[str, ...] | None
+    descriptive: tuple[bool, ...]
+    true: tuple[bool, ...] | None
+    trials: tuple[Trial, ...]
+    references: tuple[str, ...] | None
+    answers: tuple[str, ...] | None
+    facts: tuple[tuple[str, str], ...] = ()
+    unread: bool = False
+
+    __repr__ = fields_in_short
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Precision, recall and F1 of one description; no precision without a claim."""
+
+    precision: Fraction | None
+    recall: Fraction
+    f1: Fraction
+
+
+def agreement(trial: Trial, n_references: int) -> Agreement:
+    """DCScore's precision, recall and F1.
+
+    A true claim that states a reference claim counts 1 / k where k claims (true or not) state the same one; a true
+    claim that no reference claim says counts 1, and as one more reference claim. The reference script cannot score
+    a description without claims; here its recall and F1 are 0.
+
+    Args:
+        trial: a verdict on every claim.
+        n_references: number of reference claims, at least 1.
+    """
+    sharing = Counter(match for match in trial.matched if match is not None)
+    found = Fraction(0)
+    beyond = 0
+    for true, match in zip(trial.true, trial.matched, strict=True):
+        beyond += true and match is None
+        found += 0 if not true else 1 if match is None else Fraction(1, sharing[match])
+    recall = found / (n_references + beyond)
+    if not trial.true:
+        return Agreement(None, recall, Fraction(0))
+    precision = Fraction(sum(trial.true), len(trial.true))
+    total = precision + recall
+    return Agreement(precision, recall, 2 * precision * recall / total if total else Fraction(0))
+
+
+def _descriptive(trial: Trial, chosen: Sequence[bool]) -> Trial:
+    """The trial of the descriptive claims alone."""
+    kept = [k for k, descriptive in enumerate(chosen) if descriptive]
+    return Trial(tuple(trial.true[k] for k in kept), tuple(trial.matched[k] for k in kept))
+
+
+COLUMNS = (
+    "descriptions",
+    "with_claims",
+    "claims",
+    "precision_share",
+    "compared",
+    "recall_share",
+    "f1_share",
+    "dcscore_share",
+    "asked",
+    "said",
+    "said_right",
+)
+"""Per description: 1; 1 if its claims were judged and there are any; its claims; its precision; 1 if it was compared
+with reference claims; its recall, F1 and DCScore (shares in :data:`~scapo_eval.benchmarks.faithscore.SHARE_UNIT`);
+reference claims asked about; of these said rightly or wrongly; said rightly."""
+
+
+def _mean(share: str, number: str) -> Formula:
+    def mean(sums: Sums) -> Floats:
+        return divide(sums[share], sums[number]) / SHARE_UNIT
+
+    return mean
+
+
+METRICS = MetricSet(
+    name="facts",
+    columns=COLUMNS,
+    formulas={
+        "dcscore": _mean("dcscore_share", "compared"),
+        "precision": _mean("precision_share", "with_claims"),
+        "recall": _mean("recall_share", "compared"),
+        "f1": _mean("f1_share", "compared"),
+        "capeval_c": ratio("said", "asked"),
+        "capeval_p": ratio("said_right", "said"),
+        "claims": ratio("claims", "descriptions"),
+    },
+    higher_is_better=dict.fromkeys(("dcscore", "precision", "recall", "f1", "capeval_c", "capeval_p"), True),
+    plain_numbers=frozenset({"claims"}),
+    at_most=(
+        ("with_claims", "descriptions"), ("compared", "descriptions"), ("said", "asked"), ("said_right", "said"),
+    ),
+)  # fmt: skip
+"""``dcscore`` is the mean of F1 over all claims and F1 over the descriptive ones, as the reference prints it."""
+
+
+def description_counts(description: Description) -> NDArray[np.int64]:
+    """The row of one description; all zero where its claims could not be read."""
+    row = dict.fromkeys(COLUMNS, 0)
+    if description.claims is not None:
+        row |= {"descriptions": 1, "claims": len(description.claims)}
+    if description.true:
+        row |= {"with_claims": 1, "precision_share": _share(Fraction(sum(description.true), len(description.true)))}
+    if description.references and description.trials:
+        number = len(description.references)
+        whole = [agreement(trial, number) for trial in description.trials]
+        parts = [agreement(_descriptive(t, description.descriptive), number) for t in description.trials]
+        f1 = _average([each.f1 for each in whole])
+        row |= {
+            "compared": 1,
+            "recall_share": _share(_average([each.recall for each in whole])),
+            "f1_share": _share(f1),
+            "dcscore_share": _share((f1 + _average([each.f1 for each in parts])) / 2),
+        }
+        if description.true:
+            row["precision_share"] = _share(_average([each.precision or Fraction(0) for each in whole]))
+    if description.answers:
+        said = Counter(description.answers)
+        row |= {
+            "asked": len(description.answers), "said": said["yes"] + said["no"], "said_right": said["yes"],
+        }  # fmt: skip
+    return np.array([row[name] for name in COLUMNS], dtype=np.int64)
+
+
+def _average(values: Sequence[Fraction]) -> Fraction:
+    return sum(values, Fraction(0)) / len(values)
+
+
+def _share(value: Fraction) -> int:
+    return round(value * SHARE_UNIT)
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------
+
+
+def holds_claims(path: str | Path) -> bool:
+    """Whether a file's first record holds claims with verdicts, of this project or of DeCapBench."""
+    if str(path) == STDIN:
+        return False
+    if Path(path).is_dir():
+        return any(Path(path).glob("*.json")) and "eval_details" in next(_folder(path))[1]
+    first = open_rows(path, warn=lambda text: None).first
+    return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
+
+
+def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Description]:
+    """The verdicts on one system's descriptions.
+
+    Args:
+        path: what ``scapo-eval judge facts`` wrote: records with ``claims``, ``descriptive``, ``verified`` (1 or 0
+            each), ``matched`` (a position in ``references``, or null), ``references``, ``answers``; or a file of
+            facts (``facts``, ``verified``); or DeCapBench's output, one file or its folder of ``N.json``.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: no verdicts, lists of different lengths, repeated ids.
+    """
+    name = display_name(path)
+    faults = FaultList()
+    found: list[Description] = []
+    seen: dict[str, int] = {}
+    rows = _folder(path) if Path(path).is_dir() else open_rows(path, warn=warn)
+    for line, record in rows:
+        try:
+            identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
+            read = _decapbench if "eval_details" in record else _own
+            found.append(read(record, line, identity))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
+            continue
+        if identity is not None and seen.setdefault(identity, line) != line:
+            reason = f"id {identity!r} appears twice (lines {seen[identity]} and {line})"
+            faults.add(InputError(reason, path=name, line=line))
+    raise_faults(path, faults, "claims", nothing=not found)
+    if all(each.claims is None for each in found):
+        raise InputError(f"the claims of none of the {len(found):,} descriptions could be read; ask again", path=name)
+    return found
+
+
+def _folder(path: str | Path) -> Iterator[Row]:
+    files = sorted(Path(path).glob("*.json"))
+    if not files:
+        raise InputError("no file *.json in this folder", path=path)
+    for number, file in enumerate(files, 1):
+        record = read_json(file)
+        if not isinstance(record, dict):
+            raise InputError(f"must be an object, not {json_type(record)}", path=file)
+        yield number, record
+
+
+def _image(record: Record, identity: str | None) -> str | None:
+    image = find_image(record) or optional_text(record.get("image_name")) or identity
+    return canonical_image_id(image) if image else None
+
+
+FACTS = ("judge_model", "verifier_model", "judge_prompt", "against")
+
+
+def _own(record: Record, line: int, identity: str | None) -> Description:
+    key = "claims" if "claims" in record else "facts"
+    claims = _list(record, key, str, needed=True)
+    references = _list(record, "references", str)
+    unread = bool(record.get("unread"))
+    said = tuple((name, str(record[name])) for name in FACTS if record.get(name))
+    image = _image(record, identity)
+    answers = _list(record, "answers", str)
+    if answers is not None and (bad := set(answers) - set(ANSWERS)):
+        raise ValueError(f"'answers' must be {', '.join(ANSWERS)}, got {sorted(bad)[0]!r}")
+    _same_length("answers", answers, "references", references if references is not None else answers)
+    if claims is None:
+        return Description(line, image, None, (), None, (), references, answers, said, True)
+    true = _flags(record, "verified", claims, key, needed=not unread)
+    descriptive = _flags(record, "descriptive", claims, key) or (True,) * len(claims)
+    matched = _list(record, "matched", int)
+    _same_length("matched", matched, key, claims)
+    number = len(references or ())
+    for match in matched or ():
+        if match is not None and not 0 <= match < number:
+            raise ValueError(f"'matched' names reference claim {match} of {number} (from 0)")
+    trials = () if true is None or matched is None else (Trial(true, matched),)
+    return Description(line, image, claims, descriptive, true, trials, references, answers, said, unread)
+
+
+def _decapbench(record: Record, line: int, identity: str | None) -> Description:
+    image = _image(record, identity)
+    if not record.get("valid", True):
+        return Description(line, image, None, (), None, (), None, None, (), True)
+    details = record["eval_details"]
+    try:
+        claims = [each["fact"] for each in details["pred_atomic_facts"]]
+        relevant = {each["fact"]: bool(each.get("relevance", 1)) for each in details["pred_atomic_facts"]}
+        verified = [{each["fact"]: bool(each["verification"]) for each in v} for v in details["verified_results"]]
+        matches = [
+            {fact: None if match in (None, "None") else match for fact, match in mapping.items()}
+            for mapping in details["mappings_with_human"]
+        ]
+        references = tuple(str(each["fact"]) for each in record["human_annotated_oracle_atomic_facts"])
+        claims = list(dict.fromkeys(claims))
+        trials = tuple(
+            Trial(tuple(v[claim] for claim in claims), tuple(m[claim] for claim in claims))
+            for v in verified
+            for m in matches
+        )
+    except UNFIT as error:
+        raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
+    flags = tuple(relevant[claim] for claim in claims)
+    true = trials[0].true if trials else None
+    return Description(line, image, tuple(claims), flags, true, trials, references, None, (("judge_model", "foreign"),))
+
+
+def _list(record: Record, key: str, kind: type, *, needed: bool = False) -> tuple[Any, ...] | None:
+    value = record.get(key)
+    if value is None:
+        if needed and key not in record:
+            raise ValueError(f"missing key 'claims' (found: {', '.join(record)})")
+        return None
+    if not isinstance(value, list):
+        raise ValueError(f"{key!r} must be a list, not {json_type(value)}")
+    for each in value:
+        if not (isinstance(each, kind) and not isinstance(each, bool)) and not (kind is int and each is None):
+            wanted = "strings" if kind is str else "whole numbers or null"
+            raise ValueError(f"{key!r} must be a list of {wanted}, found {json_type(each)}")
+    return tuple(value)
+
+
+def _flags(
+    record: Record, key: str, claims: Sequence[str], of: str, *, needed: bool = False
+) -> tuple[bool, ...] | None:
+    value = record.get(key)
+    if value is None:
+        if needed and key not in record:
+            raise ValueError(f"missing key {key!r} (found: {', '.join(record)})")
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, (int, float)) and each in (0, 1) for each in value):
+        raise ValueError(f"{key!r} must be a list of 0 and 1")
+    _same_length(key, value, of, claims)
+    return tuple(map(bool, value))
+
+
+def _same_length(one: str, values: Sequence[Any] | None, other: str, others: Sequence[Any] | None) -> None:
+    if values is not None and others is not None and len(values) != len(others):
+        raise ValueError(f"{len(values)} {one!r} for {len(others)} {other!r}")
+
+
+# --- The run --------------------------------------------------------------------------------------------------------
+
+
+def facts_run(name: str, descriptions: Sequence[Description], resampling: Resampling | None = None) -> Run:
+    """One system's run; what could not be read is left out of the metrics that need it, and counted."""
+    builder = CountBuilder(COLUMNS)
+    images = [each.image or f"{name} {k}" for k, each in enumerate(descriptions, 1)]
+    builder.add(images, np.stack([description_counts(each) for each in descriptions]))
+    unread = sum(each.unread for each in descriptions)
+    alone = sum(each.claims is not None and not each.references for each in descriptions)
+    empty = sum(each.claims == () for each in descriptions)
+    fields = {key: "+".join(sorted({dict(d.facts).get(key, "") for d in descriptions} - {""})) for key in FACTS}
+    notes = []
+    if unread:
+        notes.append(f"{unread:,} descriptions with a verdict that could not be read, left out where it is needed")
+    if 0 < alone < len(descriptions):
+        notes.append(f"{alone:,} descriptions have no reference claims; recall, F1 and DCScore leave them out")
+    if empty:
+        notes.append(f"{empty:,} descriptions without a claim: no precision, recall and F1 of 0")
+    if len(several := fields["judge_model"].split("+")) > 1:
+        notes.append(f"several judges in one file ({', '.join(several)})")
+    return Run(
+        name=name,
+        signature=Signature.of(
+            "facts",
+            judge=fields["judge_model"] or "unnamed",
+            verifier=fields["verifier_model"] or None,
+            prompt=fields["judge_prompt"] or None,
+            against=fields["against"] or None,
+            n=len(descriptions),
+            ids=digest_of(each.image for each in descriptions),
+            unrated=unread,
+        ),
+        metric_set=METRICS,
+        table=builder.table(),
+        n_records=len(descriptions),
+        other_counts={"unread": unread, "without_claims": empty, "without_references": alone},
+        notes=tuple(notes),
+        resampling=resampling or Resampling(),
+    )
+
+
+def claim_rows(description: Description) -> list[Mapping[str, Any]]:
+    """The evidence of one description, claim by claim: ``claim``, ``true``, ``descriptive``, ``reference``."""
+    references = description.references or ()
+    matched = description.trials[0].matched if description.trials else ()
+    return [
+        {
+            "claim": claim,
+            "true": description.true[k] if description.true is not None else None,
+            "descriptive": description.descriptive[k],
+            "reference": _reference(matched[k], references) if matched else None,
+        }
+        for k, claim in enumerate(description.claims or ())
+    ]
+
+
+def _reference(match: int | str | None, references: Sequence[str]) -> str | None:
+    position = int(match) if isinstance(match, int) or (isinstance(match, str) and match.isdecimal()) else None
+    return references[position] if position is not None and position < len(references) else None
+
+
+BENCHMARK = Benchmark(
+    name="facts", metric_set=lambda columns: METRICS, headline=("dcscore", "precision", "recall", "f1"),
+)  # fmt: skip

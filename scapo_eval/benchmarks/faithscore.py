@@ -1,0 +1,243 @@
+"""FaithScore (Jing et al. 2024, ``framework.py``): the share of verified atomic facts per answer, averaged.
+
+A judge splits an answer into atomic facts and another verifies each, elsewhere; this reads their verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
+from ..base.ids import canonical_image_id
+from ..base.reprs import fields_in_short
+from ..files.containers import Warn, warn_user
+from ..files.fields import Record, find_image, id_in, optional_text
+from ..files.files import display_name
+from ..files.json_text import json_type
+from ..results.benchmark import Benchmark
+from ..results.counts import CountBuilder
+from ..results.metric import Formula, MetricSet, divide, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature
+from .judged import digest_of, judged_records, raise_faults
+
+SHARE_UNIT = lcm(*range(1, 31))
+"""Fixed-point scale of one answer's share of verified facts.
+
+FaithScore is a mean of ratios, and counts must be integers: each answer adds ``verified / facts`` in this
+scale, 2.3e12, which is exact up to 30 facts and within 1e-12 beyond, and sums 4 million answers in 64 bits.
+"""
+
+_FACT_COLUMNS = ("answers", "scored", "facts", "verified", "share")
+_LISTS = ("facts", "atomic_facts", "n_facts", "num_facts")
+_VERDICTS = ("verified", "fact_scores", "fs_list", "n_verified", "num_verified")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One answer's atomic facts.
+
+    Attributes:
+        line: line (or array element) of the file, from 1.
+        image: the image's name, else the answer's id, None where the file has neither.
+        facts: how many the judge found.
+        verified: how many of them hold.
+        setting: how the answer was asked for (``conversation``, ``detailed``...), None for none.
+    """
+
+    line: int
+    image: str | None
+    facts: int
+    verified: int
+    setting: str | None = None
+
+    __repr__ = fields_in_short
+
+
+MAX_COUNT = 10**6
+"""Facts of one answer; more of them are not a count."""
+
+
+def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
+    """The verified facts of one run.
+
+    Args:
+        path: records with ``facts`` and ``verified`` (lists, or counts), or FaithScore's own
+            ``atomic_facts`` and ``fact_scores``/``fs_list``, or its ``fact_scores`` alone (an array of arrays).
+        setting: the generation setting of records that do not name theirs.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: no facts, more verified than there are, repeated ids.
+    """
+    name = display_name(path)
+    faults = FaultList()
+    found: list[Facts] = []
+    seen: dict[tuple[str | None, str], int] = {}
+    for line, record in judged_records(path, "fact_scores", warn):
+        try:
+            key = "id" if "id" in record else "question_id"
+            identity = id_in(record, key) if key in record else None
+            facts = _facts(record, line, identity, setting)
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
+            continue
+        if identity is not None:
+            earlier = seen.setdefault((facts.setting, identity), line)
+            if earlier != line:
+                faults.add(
+                    InputError(f"id {identity!r} appears twice (lines {earlier} and {line})", path=name, line=line)
+                )
+        found.append(facts)
+    raise_faults(path, faults, "facts", nothing=not found)
+    return found
+
+
+def _facts(record: Record, line: int, identity: str | None, setting: str | None) -> Facts:
+    if "faithscore" in record and "num_samples" in record:
+        raise ValueError("only FaithScore's mean; the facts of each answer are needed (its fact_scores)")
+    verdicts = _first(record, _VERDICTS)
+    if verdicts is None:
+        raise ValueError(f"missing key 'verified' (found: {', '.join(record)})")
+    listed = _first(record, _LISTS, verdicts)
+    facts, verified = _number_of(listed, "facts"), _number_verified(verdicts, listed)
+    if verified > facts:
+        raise ValueError(f"{verified} verified of {facts} facts")
+    given = optional_text(record.get("setting"))
+    image = find_image(record) or identity
+    return Facts(
+        line=line,
+        image=canonical_image_id(image) if image else None,
+        facts=facts,
+        verified=verified,
+        setting=_setting_name(given or setting),
+    )
+
+
+def _first(record: Record, keys: Sequence[str], otherwise: Any = None) -> Any:
+    for key in keys:
+        if key in record:
+            return record[key]
+    return otherwise
+
+
+def _number_of(value: object, what: str) -> int:
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
+        return value
+    shown = short_repr(value) if isinstance(value, int) else json_type(value)
+    raise ValueError(f"{what!r} must be a list or a count, not {shown}")
+
+
+def _number_verified(verdicts: object, facts: object) -> int:
+    """Verdicts are a count, one 0/1 per fact, or the list of the facts that hold."""
+    if not isinstance(verdicts, list):
+        return _number_of(verdicts, "verified")
+    kinds = set(map(type, verdicts))
+    if kinds <= {int, float, bool} and verdicts.count(0) + verdicts.count(1) == len(verdicts):
+        if isinstance(facts, list) and len(facts) != len(verdicts):
+            raise ValueError(f"{len(verdicts)} verdicts on {len(facts)} facts")
+        return int(sum(verdicts))
+    if isinstance(facts, list) and kinds <= {str}:
+        known = {fact for fact in facts if isinstance(fact, str)}
+        if known.issuperset(verdicts):
+            return len(verdicts)
+    raise ValueError("'verified' must be a count, a list of 0 and 1, or a list of some of the facts")
+
+
+def _setting_name(setting: str | None) -> str | None:
+    return "_".join(setting.lower().split()) if setting else None
+
+
+def faithscore_metrics(settings: Sequence[str]) -> MetricSet:
+    """FaithScore and Avg. Facts over all answers, and for each generation setting (``detailed_faithscore``...)."""
+    prefixes = ["", *(f"{setting}_" for setting in settings)]
+    formulas: dict[str, Formula] = {}
+    for prefix in prefixes:
+        formulas[f"{prefix}faithscore"] = _mean_share(f"{prefix}share", f"{prefix}scored")
+        formulas[f"{prefix}avg_facts"] = ratio(f"{prefix}facts", f"{prefix}answers")
+    return MetricSet(
+        name="faithscore",
+        columns=tuple(prefix + column for prefix in prefixes for column in _FACT_COLUMNS),
+        formulas=formulas,
+        higher_is_better=dict.fromkeys(formulas, True),
+        plain_numbers=frozenset(name for name in formulas if name.endswith("avg_facts")),
+        at_most=tuple(
+            (f"{p}{few}", f"{p}{all_}")
+            for p in prefixes
+            for few, all_ in (("scored", "answers"), ("verified", "facts"))
+        ),
+    )
+
+
+def _metrics_of(columns: Sequence[str]) -> MetricSet:
+    """The metric set of a table with these columns."""
+    ending = f"_{_FACT_COLUMNS[0]}"
+    return faithscore_metrics([column.removesuffix(ending) for column in columns if column.endswith(ending)])
+
+
+def _mean_share(share: str, scored: str) -> Formula:
+    return lambda sums: divide(sums[share], sums[scored]) / SHARE_UNIT
+
+
+def settings_of(runs: Iterable[Sequence[Facts]]) -> list[str]:
+    """The generation settings of some runs, in the order in which they come."""
+    return list(dict.fromkeys(facts.setting for run in runs for facts in run if facts.setting))
+
+
+def faithscore_run(
+    name: str, run: Sequence[Facts], settings: Sequence[str], resampling: Resampling | None = None
+) -> Run:
+    """One system's run of FaithScore.
+
+    An answer without facts has no share: it counts in Avg. Facts, not in FaithScore, and is counted as
+    ``without_facts``; ``printed`` holds the official value, which takes its share as 0.
+
+    Args:
+        name: of the system.
+        run: its answers.
+        settings: those of all systems that stand side by side.
+    """
+    metric_set = faithscore_metrics(settings)
+    width = len(_FACT_COLUMNS)
+    rows = np.zeros((len(run), len(metric_set.columns)), dtype=np.int64)
+    given, held = [facts.facts for facts in run], [facts.verified for facts in run]
+    shares = [(2 * SHARE_UNIT * k + n) // (2 * n) if n else 0 for n, k in zip(given, held, strict=True)]
+    rows[:, :width] = np.array([np.ones(len(run), np.int64), np.sign(given), given, held, shares], dtype=np.int64).T
+    place = {setting: width * number for number, setting in enumerate(settings, 1)}
+    for k, facts in enumerate(run):
+        if facts.setting:
+            start = place[facts.setting]
+            rows[k, start : start + width] = rows[k, :width]
+    builder = CountBuilder(metric_set.columns)
+    builder.add((facts.image or f"{name} {k}" for k, facts in enumerate(run, 1)), rows)
+    empty = given.count(0)
+    official = sum(k / n for n, k in zip(given, held, strict=True) if n) / len(run)
+    notes = (f"{empty} answers without facts; the official script takes their share as 0",) if empty else ()
+    return Run(
+        name=name,
+        signature=Signature.of(
+            "faithscore",
+            settings="+".join(settings_of([run])) or None,
+            n=len(run),
+            ids=digest_of(facts.image for facts in run),
+            no_facts=empty,
+        ),
+        metric_set=metric_set,
+        table=builder.table(),
+        n_records=len(run),
+        other_counts={"without_facts": empty},
+        printed={"faithscore": official},
+        notes=notes,
+        resampling=resampling or Resampling(),
+    )
+
+
+BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of, headline=("faithscore", "avg_facts"))

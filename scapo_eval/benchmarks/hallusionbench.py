@@ -1,0 +1,408 @@
+"""HallusionBench (Guan et al. 2024): yes/no questions about a figure, its edited versions, or no figure at all.
+
+Three groupings of the same answers, as ``utils.py`` of the official repository makes them: every question (aAcc),
+every figure, all of whose questions must be right (fAcc), and every question asked of several figures, right about
+all of them (qAcc). The official script has GPT-4 judge each answer; here the answer's own yes or no is compared with
+the truth, as VLMEvalKit does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.types import Answer
+from ..files.containers import Warn, open_rows, warn_user
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..files.records import Readable
+from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
+from ..readers.parsers import Parser, parse_label
+from ..results.counts import CountTable
+from ..results.metric import MetricSet, Sums, divide, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature, digest
+from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, joined, match
+from .provenance import answers_to
+from .questions import OWN_LABELS, Question
+
+TextOnly = Literal["auto", "in", "out"]
+"""Whether questions that are asked without a figure count: the set of 1,129 questions has 178 of them, the one of 951
+(VLMEvalKit, lmms-eval's image task) none. ``auto``: if any is answered."""
+
+UNITS = {"a": "questions", "f": "figures", "q": "pairs", "easy": "easy", "hard": "hard"}
+"""Metric -> what it counts. Easy and hard are the questions of a pair about the original (or without a figure), and
+about the edited figures."""
+
+_ID = re.compile(r"(?:hallusionbench/)?(V[DS])[/_]([a-z]+)[/_](\d+)[/_](\d+)[/_](\d+)[/_](\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a question belongs, from its id ``CATEGORY/SUBCATEGORY/VISUAL_INPUT/SET/FIGURE/QUESTION``.
+
+    Attributes:
+        category: ``VD`` (needs the figure) or ``VS`` (the figure adds to what is known).
+        subcategory: ``illusion``, ``chart``...
+        set: figures that belong together, and their questions; what intervals and tests resample.
+        figure: number of the figure in its set; 0 is the original, or with ``VS`` no figure.
+        question: number of the question in its set.
+    """
+
+    category: str
+    subcategory: str
+    set: str
+    figure: int
+    question: int
+
+    @classmethod
+    def of(cls, identity: str) -> Place:
+        """Of a question's id; ValueError where it is none of this benchmark."""
+        match = _ID.fullmatch(identity)
+        if match is None:
+            raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")
+        category, subcategory, _, set_, figure, question = match.groups()
+        return cls(category, subcategory, f"{category}/{subcategory}/{int(set_)}", int(figure), int(question))
+
+    @property
+    def text_only(self) -> bool:
+        """Whether the question is asked without a figure."""
+        return self.category == "VS" and self.figure == 0
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Everything, the category, the category with its subcategory."""
+        category = self.category.lower()
+        return "", category, f"{category}_{self.subcategory}"
+
+    @property
+    def units(self) -> Iterator[tuple[str, int]]:
+        """What in its set it must be right for."""
+        yield "questions", 1000 * self.figure + self.question
+        if not self.text_only:
+            yield "figures", self.figure
+        yield "pairs", self.question
+        yield "hard" if self.figure else "easy", self.question
+
+
+def _plain(identity: str) -> str:
+    """An id with slashes, however it was written (VLMEvalKit: with underscores)."""
+    match = _ID.fullmatch(identity.strip())
+    return "/".join(match.groups()) if match else identity
+
+
+def read_questions(paths: Iterable[Readable]) -> list[Question]:
+    """The questions with their truth.
+
+    Args:
+        paths: the official ``HallusionBench.json``, or records of ``id`` (``index``) and ``label`` (``answer``).
+
+    Raises:
+        InputErrors: records that are not its questions, two with one id.
+    """
+    faults = FaultList()
+    questions: dict[str, Question] = {}
+    for path in paths:
+        for line, record in open_rows(path):
+            try:
+                question = _question(record)
+            except UNFIT as error:
+                faults.add(InputError(unfit(error), path=display_name(path), line=line))
+                continue
+            if questions.setdefault(question.id, question) is not question:
+                faults.add(InputError(f"the id {question.id!r} appears twice", path=display_name(path), line=line))
+    faults.raise_if_any()
+    return list(questions.values())
+
+
+def _question(record: Mapping[str, Any]) -> Question:
+    official = set(record) >= HALLUSIONBENCH_KEYS
+    given = next((record[key] for key in ("id", "index") if key in record), None)
+    if not official and given is None:
+        raise ValueError(f"missing key 'id' (found: {', '.join(record) or 'nothing'})")
+    identity = hallusionbench_id(record) if official else str(given)
+    truth = hallusionbench_label(record) if official else str(record.get("label", record.get("answer")))
+    label = parse_label(truth or "")
+    if label is None:
+        raise ValueError(f"the label must be yes or no (gt_answer 1 or 0), not {record.get('gt_answer', truth)!r}")
+    return _placed(Question(id=identity, label=label, text=record.get("question")))
+
+
+def _placed(question: Question) -> Question:
+    """The question with its one id, and its set as what is resampled."""
+    place = Place.of(question.id)
+    return replace(question, id=_plain(question.id), image=place.set, category=place.category.lower())
+
+
+def read_hallusionbench(
+    path: Readable,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    text_only: TextOnly = "auto",
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> JoinedAnswers:
+    """One system's answers, joined by id.
+
+    Args:
+        path: the official result file (``model_prediction`` beside each question), VLMEvalKit's or lmms-eval's
+            predictions, or records of ``id`` and ``response``.
+        questions: as of :func:`read_questions`; None takes the answers' own labels.
+        parse: how answers are read.
+        text_only: whether questions without a figure count.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`~scapo_eval.benchmarks.join.join`; ids that are not HallusionBench's.
+    """
+    source, answers = answers_to("hallusionbench", path, model=model, warn=warn)
+    answers = list(keyed(answers).answers)
+    asked = _own_questions(answers, source) if questions is None else list(questions)
+    notes = [OWN_LABELS] if questions is None else []
+    found = match(answers, Index(asked), parse, benchmark="hallusionbench")
+    return joined_answers(found, asked, text_only=text_only, source=source, notes=notes)
+
+
+def keyed(answers: Sequence[Answer], index: Index | None = None, source: str = "") -> Keyed:
+    """Answers by their one id alone: figures of edited versions share names."""
+    return Keyed([replace(answer, id=_plain(answer.id), image=None, category=None) for answer in answers])
+
+
+def joined_answers(
+    found: Matches,
+    questions: Sequence[Question],
+    *,
+    text_only: TextOnly,
+    source: str,
+    notes: Sequence[str] = (),
+    **more: Any,
+) -> JoinedAnswers:
+    """All of a system's answers with their questions, or with those that have a figure.
+
+    Args:
+        found: of all answers.
+        questions: all of the benchmark.
+        text_only: whether questions without a figure count.
+        source, notes, more: as for :func:`~scapo_eval.benchmarks.join.joined`.
+
+    Raises:
+        InputError: as there; nothing without a figure is asked where that is to count.
+    """
+    without = {k for k, question in enumerate(questions) if Place.of(question.id).text_only}
+    if text_only == "out" or (text_only == "auto" and without.isdisjoint(found.question)):
+        kept = [k for k, question in enumerate(questions) if k not in without]
+        left = sum(question in without for question in found.question)
+        found, questions = found.among(kept), [questions[k] for k in kept]
+        what = f"{len(kept):,} questions, without the {len(without):,} that are asked without a figure"
+        note = what if without else f"{len(kept):,} questions, none of them without a figure"
+    elif not without:
+        raise InputError("no question is asked without a figure, so --text-only in has nothing to count", path=source)
+    else:
+        note, left = f"{len(questions):,} questions, {len(without):,} of them asked without a figure", 0
+    answers = joined(found, questions, source=source, notes=[*notes, note], **{"benchmark": "hallusionbench", **more})
+    return replace(answers, unknown=answers.unknown + left)
+
+
+def _own_questions(answers: Sequence[Answer], source: str) -> list[Question]:
+    questions: dict[str, Question] = {}
+    faults = FaultList()
+    for answer in answers:
+        label = parse_label(answer.label or "")
+        try:
+            if label is None:
+                raise ValueError("no label yes or no; give HallusionBench.json with --questions")
+            question = _placed(Question(id=answer.id, label=label, text=answer.question))
+            if questions.setdefault(question.id, question).label != label:
+                raise ValueError(f"id {answer.id!r} has another label here than before")
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=source, line=answer.line or None))
+    faults.raise_if_any()
+    return list(questions.values())
+
+
+def is_right(item: Graded) -> bool:
+    """Whether an answer is right; without a figure an answer that commits itself to nothing is right, too."""
+    return item.correct or (item.said is None and Place.of(item.question.id).text_only)
+
+
+def metrics_of(groups: Sequence[str]) -> MetricSet:
+    """``a_acc f_acc q_acc average easy_acc hard_acc``, then the first three per category and subcategory.
+
+    Args:
+        groups: ``""`` for everything, ``vd``, ``vd_illusion``...
+    """
+    groups = sorted(groups)
+    formulas = {f"{name}_acc": ratio(f"{unit}_right", unit) for name, unit in UNITS.items()}
+    formulas["average"] = lambda sums: np.asarray(np.mean([_share(sums, UNITS[name]) for name in "afq"], axis=0))
+    for group in filter(None, groups):
+        formulas |= {
+            f"{group}_{name}_acc": ratio(f"{group}_{UNITS[name]}_right", f"{group}_{UNITS[name]}") for name in "afq"
+        }
+    columns = tuple(_column(group, unit + end) for group in groups for unit in UNITS.values() for end in ("", "_right"))
+    return MetricSet(
+        "hallusionbench",
+        columns,
+        formulas,
+        dict.fromkeys(formulas, True),
+        at_most=tuple((f"{name}_right", name) for name in columns if not name.endswith("_right")),
+    )
+
+
+def _share(sums: Sums, unit: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return divide(sums[f"{unit}_right"], sums[unit])
+
+
+def _column(group: str, count: str) -> str:
+    return f"{group}_{count}" if group else count
+
+
+def _groups_in(columns: Sequence[str]) -> list[str]:
+    return [name.removesuffix("questions").removesuffix("_") for name in columns if name.endswith("questions")]
+
+
+def hallusionbench_runs(
+    answers: Mapping[str, JoinedAnswers], *, parser: str, resampling: Resampling | None = None
+) -> list[Run]:
+    """Answers of several systems as runs, whose metrics are those of all their questions.
+
+    A figure or pair with an unanswered question is left out and counted.
+
+    Args:
+        answers: system name -> its answers.
+        parser: name of the rule that read them, for the signature.
+        resampling: of the intervals; sets of figures are resampled.
+    """
+    groups = {group for each in answers.values() for q in each.questions for group in Place.of(q.id).groups}
+    metrics = metrics_of(sorted(groups))
+    return [_run(name, each, metrics, parser, resampling or Resampling()) for name, each in answers.items()]
+
+
+def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, resampling: Resampling) -> Run:
+    table, incomplete = _table(answers, metrics)
+    right = {item.question.id: is_right(item) for item in answers.graded}
+    places = {key: Place.of(key) for key in right}
+    verdicts = {
+        _column(group, "a_acc"): {key: right[key] for key in right if group in places[key].groups}
+        for group in dict.fromkeys(group for place in places.values() for group in place.groups)
+    }
+    unclear = sum(item.said is None and right[item.question.id] for item in answers.graded)
+    notes = list(answers.notes)
+    unparsed = answers.counts["unparsed"]
+    if unparsed:
+        told = f"; {unclear:,} of them to questions without a figure, where that is right" if unclear else ""
+        notes.append(
+            f"{unparsed:,} of {len(answers.graded):,} answers say neither yes nor no to the parser '{parser}'{told}"
+        )
+    if any(incomplete.values()):
+        listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
+        notes.append(f"left out, because some of their questions are not answered: {listed}")
+    own = OWN_LABELS in answers.notes
+    asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
+    return Run(
+        name=name,
+        signature=Signature.of(
+            "hallusionbench",
+            parser=parser,
+            text_only="in" if any(Place.of(question.id).text_only for question in answers.questions) else "out",
+            n=len(answers.graded),
+            labels="own" if own else None,
+            **{"asked" if own else "questions": asked},
+            ids=digest(table.image_ids),
+            missing=answers.counts["missing"],
+            bad_files=answers.bad_files or None,
+        ),
+        metric_set=metrics,
+        table=table,
+        n_records=len(answers.graded),
+        other_counts={**answers.counts, "unclear_right": unclear},
+        verdicts=verdicts,
+        notes=tuple(notes),
+        resampling=resampling,
+    )
+
+
+def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict[str, int]]:
+    """Counts per set, and how many figures and pairs are left out."""
+    asked: Counter[tuple[str, str, int]] = Counter()
+    for question in answers.questions:
+        place = Place.of(question.id)
+        asked.update((place.set, unit, number) for unit, number in place.units)
+    answered: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
+    place_of: dict[str, Place] = {}
+    for item in answers.graded:
+        place = place_of[item.question.image or ""] = Place.of(item.question.id)
+        for unit, number in place.units:
+            answered[place.set, unit, number].append(is_right(item))
+    sets = sorted(place_of)
+    row = {name: k for k, name in enumerate(sets)}
+    position = {name: k for k, name in enumerate(metrics.columns)}
+    rows = np.zeros((len(sets), len(metrics.columns)), dtype=np.int64)
+    incomplete = {"figures": 0, "pairs": 0}
+    for (set_, unit, number), right in answered.items():
+        if len(right) < asked[set_, unit, number]:
+            if unit in incomplete:
+                incomplete[unit] += 1
+            continue
+        for group in place_of[set_].groups:
+            rows[row[set_], position[_column(group, unit)]] += 1
+            rows[row[set_], position[_column(group, f"{unit}_right")]] += all(right)
+    return CountTable(metrics.columns, tuple(sets), rows), incomplete
+
+
+def _recognizes(answer: Answer) -> bool:
+    return _ID.fullmatch(answer.id) is not None
+
+
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The questions of ``HallusionBench.json``, with the path of each figure in the official archive."""
+    if not set(first) >= HALLUSIONBENCH_KEYS:
+        return None
+    return (
+        (
+            line,
+            {
+                "id": hallusionbench_id(record),
+                "question": record["question"],
+                "image": record.get("filename"),
+                "label": hallusionbench_label(record),
+                "benchmark": "hallusionbench",
+            },
+        )
+        for line, record in iter_records(path)
+    )
+
+
+def _run_of(
+    found: Matches,
+    questions: Sequence[Question],
+    name: str,
+    *,
+    parser: str,
+    resampling: Resampling,
+    text_only: TextOnly,
+    **said: Any,
+) -> Run:
+    answers = joined_answers(found, questions, text_only=text_only, **said)
+    [run] = hallusionbench_runs({name: answers}, parser=parser, resampling=resampling)
+    return run
+
+
+BENCHMARK = AnsweredBenchmark(
+    name="hallusionbench",
+    metric_set=lambda columns: metrics_of(_groups_in(columns)),
+    read_questions=read_questions,
+    keyed=keyed,
+    options={"text_only": get_args(TextOnly)},
+    run_of=_run_of,
+    headline=("a_acc", "f_acc", "q_acc", "average"),
+    recognizes=_recognizes,
+    prompts=_prompts,
+)

@@ -1,0 +1,418 @@
+"""The join of a file of answers with the questions: by id, never by position.
+
+Nothing is scored against a truth that may not be its own: an answer that carries its question's text must
+carry the one that its id asks. Missing, repeated and unknown answers are counted and said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..base.errors import InputError
+from ..base.reprs import fields_in_short
+from ..base.types import Answer
+from ..files.records import Readable
+from ..readers.parsers import Parser, Said, contains, parse_label
+from ..results.benchmark import Benchmark
+from ..results.results import Run
+from .provenance import benchmark_of, hint
+from .questions import Key, Question, image_key, plain_key
+from .scoring import bad_file_notes
+
+MISMATCHES = 0.05
+"""Share of a part's answers that may carry another text than their id asks (mended typos) before all is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A question, the answer to it, and what that answer says."""
+
+    question: Question
+    answer: Answer
+    said: Said | None
+
+    __repr__ = fields_in_short
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer says what is true."""
+        return self.said == self.question.label
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedAnswers:
+    """One system's answers, joined with the questions.
+
+    Attributes:
+        graded: the answered questions, in the order of the questions.
+        questions: all that were to be answered.
+        duplicate: further answers to an answered question; the first counts.
+        unknown: answers to no question of the set, left out.
+        notes: what a reader of the values should know, one sentence each.
+        bad_files: files that could not be read and were left out.
+    """
+
+    graded: tuple[Graded, ...]
+    questions: tuple[Question, ...]
+    duplicate: int
+    unknown: int
+    notes: tuple[str, ...]
+    bad_files: int = 0
+
+    __repr__ = fields_in_short
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """``unparsed`` (says neither yes nor no), ``missing`` (not answered), ``duplicate``, ``unknown``.
+
+        ``bad_files`` where there are some.
+        """
+        found = {
+            "unparsed": sum(item.said is None for item in self.graded),
+            "missing": len(self.questions) - len(self.graded),
+            "duplicate": self.duplicate,
+            "unknown": self.unknown,
+        }
+        return {**found, "bad_files": self.bad_files} if self.bad_files else found
+
+
+@dataclass(slots=True)
+class Matches:
+    """What was found of answers, one by one; what is found of parts of a file makes up what is found of the file.
+
+    Attributes:
+        question: of each answer to a question, the question's position.
+        said: what it says, as position in SAYS.
+        decided: whether it says yes or no by the widest rule.
+        relabeled: whether it has another label than its question.
+        named: part of the benchmark -> answers whose id names a question of it.
+        differing: part -> how many of them ask something else, and the first of them with that question.
+        n_strangers: answers to no question.
+        strangers: the first of them, or all.
+        answers: the answers to questions themselves; empty where only counts are wanted.
+    """
+
+    question: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
+    decided: list[bool] = field(default_factory=list)
+    relabeled: list[bool] = field(default_factory=list)
+    named: Counter[str] = field(default_factory=Counter)
+    differing: dict[str, tuple[int, Answer, Question]] = field(default_factory=dict)
+    n_strangers: int = 0
+    strangers: list[Answer] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    __repr__ = fields_in_short
+
+    def among(self, questions: Sequence[int]) -> Matches:
+        """Of the answers to these questions, at their new positions; strangers stay."""
+        position = {question: k for k, question in enumerate(questions)}
+        kept = [k for k, question in enumerate(self.question) if question in position]
+        return replace(
+            self,
+            question=[position[self.question[k]] for k in kept],
+            said=[self.said[k] for k in kept],
+            decided=[self.decided[k] for k in kept],
+            relabeled=[self.relabeled[k] for k in kept],
+            answers=[self.answers[k] for k in kept] if self.answers else [],
+        )
+
+
+SAYS: tuple[Said | None, ...] = (None, "no", "yes")
+
+
+def join(
+    answers: Sequence[Answer],
+    questions: Sequence[Question],
+    parse: Parser,
+    *,
+    source: str,
+    benchmark: str | None = None,
+    key: Key = plain_key,
+    notes: Sequence[str] = (),
+) -> JoinedAnswers:
+    """Finds each answer's question and reads what the answer says.
+
+    Where text or image of an answer disagree with the question that its id names, the answer belongs to the one
+    question of its image with that text, or to none. So a file that lost a line, or whose ids count something
+    else, is never scored against the wrong truth.
+
+    Args:
+        answers: in reading order.
+        questions: the truth; ids are unique.
+        parse: response -> yes, no or None.
+        source: the answers' file, for messages.
+        benchmark: answers that name another benchmark are unknown.
+        key: the question id that an answer's id means.
+        notes: further ones for the run.
+
+    Raises:
+        InputError: no answers, most belong to no question, or many of one part ask something else.
+    """
+    matches = match(answers, Index(questions), parse, benchmark=benchmark, key=key)
+    return joined(matches, questions, source=source, benchmark=benchmark, notes=notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Answers of a file, or of a part of one, ready to be joined with questions of a benchmark.
+
+    Attributes:
+        answers: those that are.
+        key: how their ids name questions.
+        left_out: category without questions -> its answers, which are left out.
+        numbering: how ids are counted, where the answers themselves decide it: parts of one system must agree.
+    """
+
+    answers: Sequence[Answer]
+    key: Key = plain_key
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    numbering: str = ""
+
+    __repr__ = fields_in_short
+
+
+KeyedBy = Callable[[Sequence[Answer], "Index", str], Keyed]
+"""Answers, the questions and the file's name -> the answers, ready to be joined."""
+
+
+RunOf = Callable[..., Run]
+"""What was found of all answers, all questions and a system's name -> its run.
+
+By name: ``parser`` (of the rule that read the answers, for the signature), ``resampling``, the benchmark's own options,
+and the other arguments of :func:`joined`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredBenchmark(Benchmark):
+    """A benchmark of questions that are answered yes or no, whose answers are found one by one (:func:`match`).
+
+    Attributes:
+        read_questions: question files -> questions with their truth.
+        keyed: what of some answers is joined with questions, and how.
+        options: what else decides a run -> its values, the first by default.
+        run_of: makes the run of what was found.
+        truth_option: the option of its verb that takes the question files.
+    """
+
+    read_questions: Callable[[Sequence[Readable]], list[Question]]
+    keyed: KeyedBy
+    options: Mapping[str, Sequence[str]]
+    run_of: RunOf
+    truth_option: str = "--questions"
+
+    __repr__ = fields_in_short
+
+
+def join_keyed(
+    answers: Sequence[Answer],
+    questions: Sequence[Question],
+    parse: Parser,
+    keyed: KeyedBy,
+    *,
+    source: str,
+    benchmark: str | None = None,
+) -> JoinedAnswers:
+    """:func:`join` of answers as a benchmark keys them."""
+    index = Index(questions)
+    part = keyed(answers, index, source)
+    matches = match(part.answers, index, parse, benchmark=benchmark, key=part.key)
+    return joined(matches, questions, source=source, benchmark=benchmark, left_out=part.left_out)
+
+
+def match(
+    answers: Iterable[Answer], index: Index, parse: Parser, *, benchmark: str | None = None, key: Key = plain_key
+) -> Matches:
+    """Finds each answer's question, whatever the other answers are; the arguments are those of :func:`join`."""
+    found = Matches()
+    for answer in answers:
+        if benchmark and benchmark_of(answer) not in (None, benchmark):
+            found.strangers.append(answer)
+            continue
+        named = index.by_id.get(key(answer))
+        question = index.find(answer, named)
+        if named:
+            found.named[named.part] += 1
+            if question is None:
+                n, first, asked = found.differing.get(named.part, (0, answer, named))
+                found.differing[named.part] = (n + 1, first, asked)
+        if question is None:
+            found.strangers.append(answer)
+            continue
+        found.question.append(index.position[question.id])
+        found.said.append(SAYS.index(parse(answer.response)))
+        found.decided.append(contains(answer.response) is not None)
+        found.relabeled.append(answer.label is not None and parse_label(answer.label) not in (None, question.label))
+        found.answers.append(answer)
+    found.n_strangers = len(found.strangers)
+    return found
+
+
+def joined(
+    found: Matches,
+    questions: Sequence[Question],
+    *,
+    source: str,
+    benchmark: str | None = None,
+    left_out: Mapping[str, int] | None = None,
+    bad_files: Sequence[InputError] = (),
+    notes: Sequence[str] = (),
+) -> JoinedAnswers:
+    """All of a system's answers with their questions.
+
+    Args:
+        found: of all answers.
+        questions, source, benchmark, notes: as for :func:`join`.
+        left_out: category without questions -> its answers, which count as unknown.
+        bad_files: files that were left out.
+
+    Raises:
+        InputError: see :func:`join`.
+    """
+    n, aside = len(found.question) + found.n_strangers, sum((left_out or {}).values())
+    if left_out and aside:
+        note = f"{aside:,} answers left out: no question file for {', '.join(sorted(left_out))}"
+        if not n:
+            raise InputError(f"nothing to score: {note}", path=source)
+        notes = (note, *notes)
+    if not n:
+        raise InputError("the file holds no answers", path=source)
+    for part, (differing, answer, named) in found.differing.items():
+        if differing > MISMATCHES * found.named[part]:
+            raise _other_questions(source, answer, named, differing, found.named[part], part)
+    if 2 * found.n_strangers > n:
+        raise _other_benchmark(source, found, n, benchmark)
+    first: dict[int, int] = {}
+    duplicates = [k for k, question in enumerate(found.question) if first.setdefault(question, k) != k]
+    answered = [(questions[q], first[q]) for q in sorted(first)]
+    whose = found.answers or [Answer(questions[q].id, "") for q in found.question]
+    graded = tuple(Graded(question, whose[k], SAYS[found.said[k]]) for question, k in answered)
+    decided = sum(found.decided[k] for k in first.values())
+    if 5 * decided < len(graded) and (looks := hint([*whose, *found.strangers], benchmark)):
+        raise InputError(f"only {decided:,} of {len(graded):,} answers say yes or no at all{looks}", path=source)
+    relabeled = sum(found.relabeled[k] for k in first.values())
+    repeated = [whose[k] for k in duplicates]
+    return JoinedAnswers(
+        graded=graded,
+        questions=tuple(questions),
+        duplicate=len(duplicates),
+        unknown=found.n_strangers + aside,
+        notes=(*bad_file_notes(bad_files), *notes, *_notes(questions, graded, found, repeated, relabeled)),
+        bad_files=len(bad_files),
+    )
+
+
+class Index:
+    """Questions by id, and by image and text where an id does not tell."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self.questions = tuple(questions)
+        self.by_id = {question.id: question for question in questions}
+        self.position = {question.id: k for k, question in enumerate(questions)}
+        self._by_image: dict[str, list[Question]] = {}
+        for question in questions:
+            image = image_key(question.image, question.mode)
+            if image is not None:
+                self._by_image.setdefault(image, []).append(question)
+
+    def find(self, answer: Answer, named: Question | None) -> Question | None:
+        """The question that the answer answers.
+
+        Args:
+            answer: the answer.
+            named: the question that its id means, if there is one.
+        """
+        image = image_key(answer.image, answer.mode)
+        if named is not None and _asks(answer, named):
+            strange = image is None or image not in self._by_image  # says nothing against the id
+            if strange or image == image_key(named.image, named.mode):
+                return named
+        if image is None or answer.question is None:
+            return None
+        asked = [
+            question
+            for question in self._by_image.get(image, ())
+            if question.text is not None
+            and answer.mode in (None, question.mode)
+            and (answer.category in (None, question.category) or question.category is None)
+            and _asks(answer, question)
+        ]
+        return asked[0] if len(asked) == 1 else None
+
+
+def _asks(answer: Answer, question: Question) -> bool:
+    if answer.question is None or question.text is None:
+        return True
+    return _letters(question.text) in _letters(answer.question)
+
+
+def _letters(text: str) -> str:
+    return " ".join(text.casefold().replace("imange", "image").split())  # POPE's typo, which some copies mend
+
+
+def _notes(
+    questions: Sequence[Question],
+    graded: Sequence[Graded],
+    found: Matches,
+    duplicates: Sequence[Answer],
+    relabeled: int,
+) -> Iterable[str]:
+    if len(graded) < len(questions):
+        asked = Counter(question.part for question in questions)
+        answered = Counter(item.question.part for item in graded)
+        parts = [f"{part} {answered[part]:,} of {n:,}" for part, n in asked.items() if part and answered[part] < n]
+        share = min(99.9, 100 * len(graded) / len(questions))  # a partial run is never 100.0 %
+        note = f"partial run: {len(graded):,} of {len(questions):,} questions answered ({share:.1f} %)"
+        yield f"{note}: {', '.join(parts)}" if len(asked) > 1 else note
+    if found.n_strangers:
+        place = _place(found.strangers[0])
+        yield f"left out: {_many(found.n_strangers, 'answer')} to no known question (first: {place})"
+    if duplicates:
+        repeated = _many(len(duplicates), "repeated answer")
+        yield f"left out: {repeated}, a question's first answer counts (first: {_place(duplicates[0])})"
+    if relabeled:
+        yield f"{_many(relabeled, 'answer')} with another label than the question's, which counts"
+    if graded and not any(item.question.image for item in graded):
+        yield "no image is named, so every question is resampled on its own"
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _place(answer: Answer) -> str:
+    return f"line {answer.line}, id {answer.id!r}" if answer.line else f"id {answer.id!r}"
+
+
+def _other_questions(
+    source: str, answer: Answer, question: Question, differing: int, total: int, part: str
+) -> InputError:
+    what, ours, theirs = ("image", answer.image, question.image)
+    if answer.question is not None and not _asks(answer, question):
+        what, ours, theirs = ("question", answer.question, question.text)
+    return InputError(
+        f"{differing:,} of {total:,} answers{f' of {part}' if part else ''} carry another {what} than their id names "
+        f"({answer.id!r}: {_short(ours)} against {_short(theirs)}): the ids count something else, or the questions are "
+        f"another version; if only the wording differs, leave the {what} out of the answers",
+        path=source,
+        line=answer.line or None,
+    )
+
+
+def _other_benchmark(source: str, found: Matches, total: int, benchmark: str | None) -> InputError:
+    strangers = found.strangers
+    own_labels = "; to score by the answers' own labels, leave the questions out"
+    return InputError(
+        f"{found.n_strangers:,} of {total:,} answers belong to no question of the set (first: id {strangers[0].id!r})"
+        + hint(strangers, benchmark)
+        + (own_labels if all(answer.label for answer in strangers) else ""),
+        path=source,
+        line=strangers[0].line or None,
+    )
+
+
+def _short(text: str | None) -> str:
+    return repr(text if text is None or len(text) <= 60 else f"{text[:57]}...")

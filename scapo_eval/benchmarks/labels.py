@@ -1,0 +1,320 @@
+"""What captions invent and what they miss, label by label, and what goes together.
+
+Rates are shares of captions with Wilson's 95 % score interval (Wilson 1927), which takes captions as independent:
+with several captions per image it is somewhat narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..matching.vocabulary import Vocabulary
+from ..results.results import Resampling
+from ..truths.oracle import PresenceOracle, Truth
+from .capscore import CaptionScorer, CaptionScores, score_file
+from .scoring import ScoredBlock, ScoringOptions
+
+_Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """Sums over captions, per label of a vocabulary.
+
+    Attributes:
+        labels: the vocabulary's labels, in order; its length is L below.
+        mentions: (L,) mentions of the label.
+        hallucinated: (L,) captions that claim the label, which is absent.
+        supported: (L,) captions that claim the label, which is present.
+        unknown: (L,) captions that claim it where the truth does not know it.
+        truth: (L,) captions of images that have it.
+        both: (L, L) captions that hallucinate both labels.
+        beside: (L, L) captions that hallucinate the row's label and claim the column's, which is present.
+    """
+
+    labels: tuple[str, ...]
+    mentions: NDArray[np.int64]
+    hallucinated: NDArray[np.int64]
+    supported: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    truth: NDArray[np.int64]
+    both: NDArray[np.int64]
+    beside: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        labels: Sequence[str],
+        claimed: NDArray[np.bool_],
+        states: NDArray[np.int8],
+        mentions: NDArray[np.int64],
+    ) -> LabelCounts:
+        """The counts of n captions.
+
+        Args:
+            labels: L labels.
+            claimed: (n, L) whether a caption claims a label.
+            states: (n, L) what the truth says of it in the caption's image: 1, 0, or -1 for unknown.
+            mentions: (L,) mentions of each label.
+        """
+        wrong, right = claimed & (states == 0), claimed & (states == 1)
+        a, b = wrong.astype(np.float64), right.astype(np.float64)  # a BLAS product; exact below 2**53
+        return cls(
+            labels=tuple(labels),
+            mentions=mentions,
+            hallucinated=wrong.sum(axis=0),
+            supported=right.sum(axis=0),
+            unknown=(claimed & (states == -1)).sum(axis=0),
+            truth=(states == 1).sum(axis=0),
+            both=(a.T @ a).astype(np.int64),
+            beside=(a.T @ b).astype(np.int64),
+        )
+
+    def __add__(self, other: LabelCounts) -> LabelCounts:
+        summed = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("mentions", "hallucinated", "supported", "unknown", "truth", "both", "beside")
+        }
+        return replace(self, **summed)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRun:
+    """One system's labels.
+
+    Attributes:
+        scores: the system's scores.
+        counts: per label.
+    """
+
+    scores: CaptionScores
+    counts: LabelCounts
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """What is invented, missed and goes together, for ``--json``.
+
+        Args:
+            top: most labels and pairs of each list; None for all labels.
+        """
+        counts = self.counts
+        rows = label_rows(counts)
+        table = [
+            {"label": label, **{name: values[k] for name, values in rows.items()}}
+            for k, label in enumerate(counts.labels)
+            if counts.mentions[k] or counts.truth[k]
+        ]
+        most, both, beside = together(counts, top or len(counts.labels))
+        names = [counts.labels[k] for k in most]
+        pairs = [
+            {"labels": [names[i], names[j]], "captions": both[i][j]}
+            for i in range(len(most))
+            for j in range(i + 1, len(most))
+            if both[i][j]
+        ]
+        return {
+            "name": self.scores.name,
+            "signature": str(self.scores.signature),
+            "n_captions": self.scores.n_records,
+            "n_images": self.scores.n_images,
+            "interval": "wilson_95",
+            "invented": _ranked(table, "hallucinated", top),
+            "missed": _ranked(table, "missed", top),
+            "invented_together": sorted(pairs, key=lambda pair: -int(pair["captions"]))[:top],  # type: ignore[call-overload]
+            "invented_beside": [
+                {"invented": counts.labels[a], "present": counts.labels[b], "captions": n} for a, b, n in beside
+            ][:top],
+        }
+
+
+def _ranked(table: Sequence[dict[str, Any]], column: str, top: int | None) -> list[dict[str, Any]]:
+    return sorted((row for row in table if row[column]), key=lambda row: (-row[column], row["label"]))[:top]
+
+
+def score_labels(
+    path: str | Path,
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle | None,
+    options: ScoringOptions | None = None,
+    *,
+    name: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> LabelRun:
+    """Counts a caption file's labels; see :func:`scapo_eval.benchmarks.capscore.score_file`.
+
+    Args:
+        path: captions.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
+        options: how the file is scored.
+        name: of the system.
+        on_progress: called with the number of raw bytes of each block that has been scored.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    found: list[LabelCounts] = []
+
+    def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+        truth, mentions = scorer.truths[0], block.evidence[0]
+        states = truth.states[truth.rows(block.captions.image_ids)]
+        claimed = np.zeros(states.shape, dtype=bool)
+        claimed[mentions.caption, mentions.label_id] = True
+        counts = LabelCounts.of(truth.vocabulary.labels, claimed, states, block.mentioned)
+        found[:] = [found[0] + counts] if found else [counts]
+
+    scores = score_file(
+        path,
+        vocabulary,
+        oracle,
+        options,
+        name=name,
+        resampling=Resampling(0),
+        on_block=keep,
+        on_progress=on_progress,
+    )
+    return LabelRun(scores, found[0])
+
+
+def label_rows(counts: LabelCounts) -> dict[str, list[Any]]:
+    """Counts and rates of each label, as columns.
+
+    ``mentions``: mentions of the label; ``claims``: captions that mention it and whose truth knows it; of these
+    ``hallucinated``, with ``rate`` and its Wilson interval ``low``, ``high``; ``truth``: captions of images
+    that have it; of these ``missed``, with ``miss_rate``, ``miss_low``, ``miss_high``; ``unknown``: captions that
+    mention it where the truth does not know it.
+    """
+    claims = counts.hallucinated + counts.supported
+    missed = counts.truth - counts.supported
+    columns: dict[str, list[Any]] = {"mentions": counts.mentions.tolist(), "claims": claims.tolist()}
+    columns["hallucinated"] = counts.hallucinated.tolist()
+    columns |= _rates(counts.hallucinated, claims, ("rate", "low", "high"))
+    columns |= {"truth": counts.truth.tolist(), "missed": missed.tolist()}
+    columns |= _rates(missed, counts.truth, ("miss_rate", "miss_low", "miss_high"))
+    return {**columns, "unknown": counts.unknown.tolist()}
+
+
+def _rates(hits: NDArray[np.int64], n: NDArray[np.int64], names: tuple[str, str, str]) -> dict[str, list[float | None]]:
+    pairs = list(zip(hits.tolist(), n.tolist(), strict=True))
+    intervals = [wilson(k, total) for k, total in pairs]
+    rates = [k / total if total else None for k, total in pairs]
+    return dict(zip(names, (rates, [low for low, _ in intervals], [high for _, high in intervals]), strict=True))
+
+
+def wilson(hits: int, n: int) -> tuple[float | None, float | None]:
+    """Wilson's 95 % score interval of a share (Wilson 1927); no value for n = 0."""
+    if not n:
+        return None, None
+    share, z2 = hits / n, _Z_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def together(counts: LabelCounts, top: int = 14) -> tuple[list[int], list[list[int]], list[tuple[int, int, int]]]:
+    """Which hallucinations occur together, and beside which supported labels.
+
+    Returns:
+        The labels hallucinated most; captions that hallucinate both, (top, top); the most frequent
+        ``(hallucinated label, supported label, captions)``.
+    """
+    total, beside = counts.hallucinated, counts.beside
+    most = [k for k in np.argsort(-total, kind="stable")[:top].tolist() if total[k]]
+    flat = np.argsort(-beside, axis=None, kind="stable")[: 3 * top].tolist()
+    pairs = [(*divmod(k, beside.shape[1]), int(beside.flat[k])) for k in flat if beside.flat[k]]
+    return most, counts.both[np.ix_(most, most)].tolist(), pairs
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentClaims:
+    """How often captions claim one label, by image, and how often the truth says that it is absent.
+
+    Attributes:
+        label: the label.
+        annotated: images with captions that have it, by the truth.
+        claimed: images in which a caption claims it and the truth knows it.
+        absent: of these, images in which it is absent.
+        agreed: of these, images in which at least two systems claim it.
+        images: some of these images, those that most systems agree on first.
+    """
+
+    label: str
+    annotated: int
+    claimed: int
+    absent: int
+    agreed: int
+    images: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """With ``share``, of ``claimed`` that is ``absent``, and its Wilson interval ``low``, ``high``."""
+        low, high = wilson(self.absent, self.claimed)
+        counts = {name: getattr(self, name) for name in ("label", "annotated", "claimed", "absent", "agreed")}
+        share = self.absent / self.claimed if self.claimed else None
+        return {**counts, "share": share, "low": low, "high": high, "images": list(self.images)}
+
+
+def absent_claims(
+    paths: Sequence[str | Path],
+    vocabulary: Vocabulary,
+    oracle: PresenceOracle,
+    options: ScoringOptions | None = None,
+    *,
+    examples: int = 5,
+) -> list[AbsentClaims]:
+    """The labels that captions claim where the truth says they are absent, most agreed on first.
+
+    Several systems that claim the same label of the same image are a hint that the truth lacks it there; whether it
+    does is a person's to see.
+
+    Args:
+        paths: caption files, one per system.
+        vocabulary, oracle: what is matched, and the truth.
+        options: how the files are scored.
+        examples: number of images to name per label.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    claims: NDArray[np.int16] | None = None
+    described: NDArray[np.bool_] | None = None
+    truth: Truth | None = None
+    for path in paths:
+        seen: NDArray[np.bool_] | None = None
+
+        def keep(scorer: CaptionScorer, block: ScoredBlock) -> None:
+            nonlocal seen, described, truth
+            truth, mentions = scorer.truths[0], block.evidence[0]
+            if seen is None:
+                seen = np.zeros(truth.states.shape, dtype=bool)
+            if described is None:
+                described = np.zeros(len(truth.states), dtype=bool)
+            rows = truth.rows(block.captions.image_ids)
+            described[rows] = True
+            seen[rows[mentions.caption], mentions.label_id] = True
+
+        score_file(path, vocabulary, oracle, options, resampling=Resampling(0), on_block=keep)
+        assert seen is not None
+        claims = seen.astype(np.int16) if claims is None else claims + seen
+    if claims is None or described is None or truth is None:
+        return []
+    absent = (claims > 0) & (truth.states == 0)
+    found = []
+    for k in np.flatnonzero(absent.any(axis=0)).tolist():
+        rows = np.flatnonzero(absent[:, k])
+        most = rows[np.argsort(-claims[rows, k], kind="stable")][:examples]
+        found.append(
+            AbsentClaims(
+                label=vocabulary.labels[k],
+                annotated=int((described & (truth.states[:, k] == 1)).sum()),
+                claimed=int(((claims[:, k] > 0) & (truth.states[:, k] >= 0)).sum()),
+                absent=len(rows),
+                agreed=int((claims[rows, k] > 1).sum()),
+                images=tuple(oracle.image_ids[row] for row in most.tolist()),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.agreed, -each.absent, each.label))

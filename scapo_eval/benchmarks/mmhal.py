@@ -1,0 +1,252 @@
+"""MMHal-Bench (Sun et al. 2023, ``eval_gpt4.py``): a judge rates each of 96 answers from 0 to 6.
+
+Ratings below 3 say that the answer hallucinates. The judge runs elsewhere; this reads its ratings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.reprs import fields_in_short
+from ..files.containers import Warn, warn_user
+from ..files.fields import Record, find_image, id_in, mixed_models, optional_text
+from ..files.files import display_name
+from ..files.json_text import iter_records, json_type
+from ..results.benchmark import Benchmark
+from ..results.counts import CountBuilder
+from ..results.metric import MetricSet, ratio
+from ..results.results import Resampling, Run
+from ..results.signature import Signature
+from .judged import digest_of, judged_records, raise_faults
+
+QUESTIONS = 96
+TYPES = (
+    "attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other",
+)  # fmt: skip
+"""In the benchmark's order: question k is of type ``k % 8``, 12 of each."""
+
+TOP_RATING = 6
+FAITHFUL_FROM = 3
+"""Ratings below this one say that the answer hallucinates."""
+
+_JUDGED = ("judge_text", "evaluation", "review")
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A judge's verdict on one answer.
+
+    Attributes:
+        line: line (or array element) of the file, from 1.
+        image: the image's name, None where the file names none.
+        rating: 0 to 6; None where the judge's text does not give exactly one.
+        question_type: one of TYPES, None where the file does not tell.
+        judge: name of the judging model, None where the file does not tell.
+    """
+
+    line: int
+    image: str | None
+    rating: int | None
+    question_type: str | None
+    judge: str | None = None
+
+    __repr__ = fields_in_short
+
+
+def parse_rating(text: str) -> int | None:
+    """The one rating that a judge's text gives, by the official rule: ``rating: N`` in any case.
+
+    None where no or several ratings occur; the official script then takes 0.
+    """
+    lowered = text.lower()
+    if "rating: " not in lowered:
+        return None
+    found = [rating for rating in range(TOP_RATING + 1) if f"rating: {rating}" in lowered]
+    return found[0] if len(found) == 1 else None
+
+
+def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
+    """The ratings of one run of MMHal-Bench.
+
+    Args:
+        path: the official evaluation output (a JSON array of chat completions, or of the judge's texts), or
+            records (JSON lines, JSON array, table) with ``rating`` or ``judge_text``, and optionally
+            ``question_type``, ``image_id``, ``judge_model``.
+        warn: told of damage that does not prevent reading.
+
+    Returns:
+        One rating per record; where no record names a question type and there are 96, the types follow
+        from the official order.
+
+    Raises:
+        InputError, InputErrors: no ratings, a rating out of range, answers of several models, repeats.
+    """
+    name = display_name(path)
+    faults = FaultList()
+    ratings: list[Rating] = []
+    seen: dict[tuple[str, str], int] = {}
+    models: dict[str, int] = {}
+    for line, record in judged_records(path, "judge_text", warn):
+        try:
+            rating = _rating(record, line)
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=name, line=line))
+            continue
+        ratings.append(rating)
+        if rating.image is not None:
+            question = record.get("question", record.get("prompt"))
+            earlier = seen.setdefault((rating.image, str(question)), line)
+            if earlier != line:
+                faults.add(InputError(f"the question of line {earlier} is rated again", path=name, line=line))
+        if isinstance(record.get("model"), str) and "choices" not in record:  # there it is the judge
+            models.setdefault(record["model"], line)
+    if len(models) > 1:
+        faults.add(mixed_models(name, list(models.values())[1], models, "give each model's ratings on their own"))
+    raise_faults(path, faults, "ratings", nothing=not ratings)
+    if all(rating.rating is None for rating in ratings):
+        raise InputError(f"none of the {len(ratings):,} verdicts gives a rating (Rating: 0 to {TOP_RATING})", path=name)
+    if len(ratings) == QUESTIONS and all(rating.question_type is None for rating in ratings):
+        types = TYPES * (QUESTIONS // len(TYPES))
+        ratings = [
+            Rating(r.line, r.image, r.rating, question_type, r.judge)
+            for r, question_type in zip(ratings, types, strict=True)
+        ]
+    return ratings
+
+
+def _rating(record: Record, line: int) -> Rating:
+    question_type = optional_text(record.get("question_type"))
+    if question_type is not None and question_type.lower() not in TYPES:
+        raise ValueError(f"unknown question_type {question_type!r} (known: {', '.join(TYPES)})")
+    return Rating(
+        line=line,
+        image=find_image(record),
+        rating=_rating_value(record),
+        question_type=question_type.lower() if question_type else None,
+        judge=optional_text(record.get("model" if "choices" in record else "judge_model")),
+    )
+
+
+def _rating_value(record: Record) -> int | None:
+    if record.get("rating") not in (None, ""):
+        digits = id_in(record, "rating")
+        if not digits.isdecimal() or int(digits) > TOP_RATING:
+            raise ValueError(f"'rating' must be a whole number from 0 to {TOP_RATING}, got {record['rating']!r}")
+        return int(digits)
+    text: object
+    if "choices" in record:
+        try:
+            text = record["choices"][0]["message"]["content"]
+        except (LookupError, TypeError):
+            raise ValueError("a chat completion without choices[0].message.content") from None
+    else:
+        judged = [record[key] for key in _JUDGED if key in record]
+        text = judged[0] if judged else None
+        if not judged and "rating" not in record:
+            hint = "; these are answers, judge them first" if {"model_answer", "response"} & set(record) else ""
+            raise ValueError(f"neither 'rating' nor {_JUDGED[0]!r} (found: {', '.join(record)}){hint}")
+    if text is None:  # the judge did not answer
+        return None
+    if not isinstance(text, str):
+        raise ValueError(f"the judge's text must be a string, not {json_type(text)}")
+    return parse_rating(text)
+
+
+def _of_type(question_type: str, column: str) -> str:
+    return f"{question_type}_{column}"
+
+
+_RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
+COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
+HEADLINE = ("mmhal_score", "mmhal_hal")
+METRICS = MetricSet(
+    name="mmhal",
+    columns=COLUMNS,
+    formulas={"mmhal_score": ratio("rating_sum", "rated"), "mmhal_hal": ratio("hallucinated", "rated")}
+    | {_of_type(t, "score"): ratio(_of_type(t, "rating_sum"), _of_type(t, "rated")) for t in TYPES}
+    | {_of_type(t, "hal"): ratio(_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES},
+    higher_is_better={"mmhal_score": True, "mmhal_hal": False}
+    | {_of_type(t, "score"): True for t in TYPES}
+    | {_of_type(t, "hal"): False for t in TYPES},
+    plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
+    at_most=(("hallucinated", "rated"), *((_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES)),
+)
+
+
+def rating_counts(rating: Rating) -> NDArray[np.int64]:
+    """The row of one rated answer; all zero where there is no rating."""
+    row = np.zeros(len(COLUMNS), dtype=np.int64)
+    if rating.rating is not None:
+        values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
+        row[:3] = values
+        if rating.question_type is not None:
+            start = 3 + 3 * TYPES.index(rating.question_type)
+            row[start : start + 3] = values
+    return row
+
+
+def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | None = None) -> Run:
+    """One system's run of MMHal-Bench.
+
+    Answers without a rating are left out of every metric and counted as ``unparsed``; ``printed`` holds
+    what the official script prints for a full run, which takes them as 0.
+    """
+    builder = CountBuilder(COLUMNS)
+    whole = len(ratings) == QUESTIONS
+    place = "question" if whole else name  # only in a full run does the order tell which question it is
+    images = [rating.image or f"{place} {k}" for k, rating in enumerate(ratings, 1)]
+    builder.add(images, np.stack([rating_counts(r) for r in ratings]))
+    given = [r.rating for r in ratings]
+    unparsed = given.count(None)
+    missing = max(0, QUESTIONS - len(ratings))
+    judges = sorted({r.judge for r in ratings if r.judge})
+    notes = []
+    if not whole:
+        share = len(ratings) / QUESTIONS
+        notes.append(f"{len(ratings)} of MMHal-Bench's {QUESTIONS} questions ({share:.0%})")
+    if unparsed:
+        notes.append(f"{unparsed} verdicts give no or several ratings; the official script takes them as 0")
+    if len(judges) > 1:
+        notes.append(f"several judges in one file ({', '.join(judges)})")
+    printed: dict[str, float | str | None] = {}
+    if whole:
+        official = [rating or 0 for rating in given]
+        printed = {
+            "mmhal_score": float(f"{sum(official) / len(official):.2f}"),
+            "mmhal_hal": float(f"{sum(rating < FAITHFUL_FROM for rating in official) / len(official):.2f}"),
+        }
+    return Run(
+        name=name,
+        signature=Signature.of(
+            "mmhal",
+            judge="+".join(judges) or "unnamed",
+            parser="official",
+            n=len(ratings),
+            ids=digest_of(r.image for r in ratings),
+            unrated=unparsed,
+        ),
+        metric_set=METRICS,
+        table=builder.table(),
+        n_records=len(ratings),
+        other_counts={"unparsed": unparsed, "missing": missing},
+        printed=printed,
+        notes=tuple(notes),
+        resampling=resampling or Resampling(),
+    )
+
+
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The benchmark's own questions, which have no ids: their order is part of it."""
+    if "question_type" not in first or any(first.get(key) is not None for key in ("id", "question_id", "index")):
+        return None
+    return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
+
+
+BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, headline=HEADLINE, prompts=_prompts)

@@ -1,0 +1,282 @@
+"""PhD: the same questions plain, with a misleading context, and on images against common sense (Liu et al. 2024).
+
+Modes: ``base`` the bare question; ``sec`` with a specious and ``icc`` with an incorrect context before it;
+``ccs`` the bare question on generated, counter-common-sense images. The first releases call ``sec`` ``iac``.
+The PhD index is the harmonic mean of the recalls of "yes" and of "no".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..base.errors import FaultList, InputError
+from ..base.ids import canonical_image_id
+from ..base.types import Answer
+from ..files.containers import Warn, warn_user
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..files.records import Readable
+from ..readers.parsers import Parser, Said
+from ..results.metric import Floats, Formula, MetricSet, harmonic_mean
+from .join import Index, JoinedAnswers, Keyed, join, join_keyed
+from .prompts import with_context
+from .provenance import answers_to, benchmark_of, looks_like
+from .questions import OWN_LABELS, Question, plain_id, questions_of
+from .yesno import Cells, YesNoBenchmark, accuracy, columns, mean, no_recall, over, recall
+
+MODES = ("base", "sec", "icc", "ccs")
+_SIDES: tuple[Said, Said] = ("yes", "no")
+
+
+def phd_index(c: Cells) -> Floats:
+    """Harmonic mean of the recalls of "yes" and of "no"."""
+    return harmonic_mean(recall(c), no_recall(c))
+
+
+def read_phd(path: Readable) -> list[Question]:
+    """The questions of PhD's ``data.json`` in all modes, with the prompts to send.
+
+    Ids are ``phd/MODE/IMAGE/yes`` and ``.../no``; the second record of an image is ``IMAGE.2`` and so on,
+    counted per mode in the file's order.
+
+    Raises:
+        InputErrors: records that are not valid PhD records, by element.
+    """
+    source = display_name(path)
+    faults = FaultList()
+    questions: list[Question] = []
+    seen: dict[tuple[str, str], int] = {}
+    for line, record in iter_records(path):
+        try:
+            questions.extend(_questions(record, seen))
+        except ValueError as error:
+            fault = InputError(str(error), path=source, line=line)
+            if not questions:  # not even the first: another kind of file
+                raise fault from None
+            faults.add(fault)
+    faults.raise_if_any()
+    return questions
+
+
+def _questions(record: Mapping[str, Any], seen: dict[tuple[str, str], int]) -> list[Question]:
+    """A record's questions in all its modes; ``seen`` counts the records of each image."""
+    texts = {side: _text(record, f"{side}_question") for side in _SIDES}
+    questions = []
+    for mode, context in _modes(record):
+        image, file = _image(record, mode)
+        occurrence = seen[mode, image] = seen.get((mode, image), 0) + 1
+        name = image if occurrence == 1 else f"{image}.{occurrence}"
+        for side, text in texts.items():
+            question = Question(
+                id=f"phd/{mode}/{name}/{side}",
+                label=side,
+                image=file,
+                text=text,
+                prompt=text if context is None else with_context(context, text),
+                mode=mode,
+                task=_task(record.get("task")),
+            )
+            questions.append(question)
+    return questions
+
+
+def _modes(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """A record's modes, each with its context."""
+    if "ccs_description" in record and record["ccs_description"] is not None:
+        yield "ccs", None
+        return
+    yield "base", None
+    contexts = record.get("context")
+    if contexts is None:
+        return
+    if not isinstance(contexts, dict):
+        raise ValueError("'context' must be an object with 'sec' (or 'iac') and 'icc'")
+    for key, context in contexts.items():
+        mode = parse_mode(str(key))
+        if not isinstance(context, str):
+            raise ValueError(f"the context {key!r} must be a text")
+        yield mode, context
+
+
+def _image(record: Mapping[str, Any], mode: str) -> tuple[str, str]:
+    """The image's id, and the file or id by which an engine finds it."""
+    given = record.get("image_id")
+    path = record.get("image_path")
+    if given is None and path is None:
+        raise ValueError(f"not a valid record of PhD's data.json: missing key 'image_id' (found: {', '.join(record)})")
+    image = str(given) if given is not None else canonical_image_id(path)
+    if path is not None:
+        return image, str(path)
+    return image, f"CCS_images/{image}.png" if mode == "ccs" else image
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    if not isinstance(record.get(key), str):
+        raise ValueError(f"not a valid record of PhD's data.json: missing key {key!r} (found: {', '.join(record)})")
+    return str(record[key])
+
+
+def _task(value: object) -> str | None:
+    return None if value is None else re.sub(r"\W+", "_", str(value).strip().casefold())
+
+
+def parse_mode(value: str) -> str:
+    """``sec`` for ``sec``, ``iac``, ``PhD-iac``...
+
+    Raises:
+        ValueError: not a PhD mode.
+    """
+    name = re.sub(r"^phd[-_ /]?", "", value.strip().casefold())
+    mode = "sec" if name == "iac" else name
+    if mode not in MODES:
+        raise ValueError(f"unknown PhD mode {value!r}; known: base, sec (or iac), icc, ccs")
+    return mode
+
+
+def read_phd_answers(
+    path: Readable,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> JoinedAnswers:
+    """One system's answers, joined.
+
+    Args:
+        path: answers in any understood layout, or records in memory.
+        questions: as of :func:`read_phd`; None takes the answers' own labels, modes and tasks.
+        parse: how answers are read.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`join` and :func:`questions_of`; a file of another benchmark.
+    """
+    source, answers = answers_to("phd", path, model=model, warn=warn)
+    if not any(answer.mode or benchmark_of(answer) for answer in answers) and (looks := looks_like(answers)):
+        raise InputError(
+            f"no answer names a PhD mode; the file looks like {looks}", path=source, line=answers[0].line or None
+        )
+    if questions is not None:
+        return finished(join_keyed(answers, questions, parse, keyed, source=source, benchmark="phd"))
+    answers = _with_modes(answers, source)
+    own, key = questions_of(answers, source=source, remedy="give PhD's data.json with --data", benchmark="phd")
+    return finished(join(answers, own, parse, source=source, benchmark="phd", key=key, notes=[OWN_LABELS]))
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers with their modes, by ids in this module's spelling."""
+    return Keyed(_with_modes(answers, source), _key)
+
+
+def finished(run: JoinedAnswers) -> JoinedAnswers:
+    """With a note on modes that nobody answered."""
+    answered = {item.question.mode for item in run.graded}
+    absent = [mode for mode in MODES if mode not in answered]
+    if not absent:
+        return run
+    note = f"no answer in mode {', '.join(absent)}, so phd_all (the mean of the four modes) has no value"
+    return replace(run, notes=(*run.notes, note))
+
+
+def _with_modes(answers: Sequence[Answer], source: str) -> list[Answer]:
+    return [_with_mode(answer, source) if benchmark_of(answer) in (None, "phd") else answer for answer in answers]
+
+
+def _with_mode(answer: Answer, source: str) -> Answer:
+    """The answer with its mode and task in this module's spelling; the mode may stand in the id alone.
+
+    Raises:
+        InputError: neither the record nor its id names a mode.
+    """
+    match = re.match(r"phd/([^/]+)/", answer.id, re.IGNORECASE)
+    given = answer.mode or (match.group(1) if match else None)
+    if given is None:
+        raise InputError(f"no 'mode' (id {answer.id!r}): base, sec, icc or ccs", path=source, line=answer.line or None)
+    try:
+        return replace(answer, mode=parse_mode(given), task=_task(answer.task))
+    except ValueError as error:
+        raise InputError(str(error), path=source, line=answer.line or None) from None
+
+
+def _key(answer: Answer) -> str:
+    """The id in this module's spelling (``phd/iac/...`` is ``phd/sec/...``)."""
+    return re.sub(r"^phd/iac/", "phd/sec/", plain_id(answer.id), flags=re.IGNORECASE)
+
+
+def mode_and_task(question: Question) -> str:
+    """The group of a question."""
+    return f"{question.mode}_{question.task}" if question.task else str(question.mode)
+
+
+def phd_metrics(groups: Sequence[str]) -> MetricSet:
+    """``phd_MODE`` pooled, ``phd_MODE_task`` averaged over tasks, ``phd_MODE_TASK``, and the means ``phd_all``.
+
+    A mean has no value while one of its parts has none.
+
+    Args:
+        groups: ``MODE_TASK``, or ``MODE`` where tasks are unknown.
+    """
+    groups = sorted(groups, key=lambda group: (MODES.index(group.split("_", 1)[0]), group))
+    of_mode = {mode: [group for group in groups if group.split("_", 1)[0] == mode] for mode in MODES}
+    of_task = {mode: [group for group in own if group != mode] for mode, own in of_mode.items()}
+    pooled = {f"phd_{mode}": over(own, phd_index) for mode, own in of_mode.items()}
+    averaged = {f"phd_{mode}_task": mean([over([group], phd_index) for group in own]) for mode, own in of_task.items()}
+    formulas: dict[str, Formula] = {
+        **pooled,
+        "phd_all": mean(list(pooled.values())),
+        **averaged,
+        "phd_all_task": mean(list(averaged.values())),
+        **{f"phd_{group}": over([group], phd_index) for own in of_task.values() for group in own},
+        "accuracy": over(groups, accuracy),
+    }
+    for mode, own in of_mode.items():
+        for name, formula in (("accuracy", accuracy), ("yes_recall", recall), ("no_recall", no_recall)):
+            formulas[f"{mode}_{name}"] = over(own, formula)
+    return MetricSet("phd", columns(groups), formulas, dict.fromkeys(formulas, True))
+
+
+_MODE = re.compile(r"(?:phd\W)?(?:base|sec|iac|icc|ccs)", re.IGNORECASE)
+
+
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The prompts of all modes of a ``data.json``."""
+    return enumerate(map(prompt_record, read_phd(path)), 1) if {"yes_question", "no_question"} <= first.keys() else None
+
+
+def prompt_record(question: Question) -> dict[str, Any]:
+    """A question as the record that an engine answers."""
+    record = {
+        "id": question.id,
+        "benchmark": "phd",
+        "mode": question.mode,
+        "task": question.task,
+        "image": question.image,
+        "prompt": question.prompt or question.text,
+        "question": question.text,
+        "label": question.label,
+    }
+    return {key: value for key, value in record.items() if value is not None}
+
+
+def _read_questions(paths: Sequence[Readable]) -> list[Question]:
+    return [question for path in paths for question in read_phd(path)]
+
+
+BENCHMARK = YesNoBenchmark(
+    name="phd",
+    headline=("phd_base", "phd_sec", "phd_icc", "phd_ccs", "phd_all"),
+    metrics_of=phd_metrics,
+    group_of=mode_and_task,
+    read_questions=_read_questions,
+    read_answers=read_phd_answers,
+    keyed=keyed,
+    finished=finished,
+    truth_option="--data",
+    prompts=_prompts,
+    recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),
+)

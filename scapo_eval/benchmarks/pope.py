@@ -1,0 +1,192 @@
+"""POPE: is there an OBJECT in the image? Three ways to choose the absent objects (Li et al. 2023).
+
+Question files are the official ``coco_pope_{adversarial,popular,random}.json`` (JSON Lines), whose ids
+start at 1 in each file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError
+from ..base.types import Answer
+from ..files.containers import Warn, warn_user
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..files.records import Readable
+from ..readers.parsers import Parser
+from ..results.metric import MetricSet
+from .join import Index, JoinedAnswers, Keyed, join, join_keyed
+from .provenance import answers_to, benchmark_of
+from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
+from .yesno import FORMULAS, YesNoBenchmark, mean, over, yesno_metrics
+
+CATEGORIES = ("adversarial", "popular", "random")
+
+LLAVA_STEP = 10_000_000
+LLAVA_CATEGORIES = ("adversarial", "random", "popular")
+"""LLaVA numbers all questions through: an official id plus 0, 10,000,000 or 20,000,000."""
+
+
+def read_pope_questions(paths: Iterable[Readable]) -> list[Question]:
+    """All questions of the given files, ids ``category/question_id``.
+
+    The category is the record's own, or the one in the file's name.
+
+    Raises:
+        InputErrors: a file that holds something else.
+        InputError: two files with the same ids.
+    """
+    questions: dict[str, Question] = {}
+    for path in paths:
+        for question in read_questions(path, _category_in(Path(str(path)).name)):
+            if question.id in questions:
+                raise InputError(
+                    f"the id {question.id!r} is in an earlier question file, too; score each data set on its own, and "
+                    f"let the file's name (or a field 'category') say {', '.join(CATEGORIES)}",
+                    path=display_name(path),
+                )
+            questions[question.id] = question
+    return list(questions.values())
+
+
+def _category_in(text: str) -> str | None:
+    return next((name for name in CATEGORIES if name in text.casefold()), None)
+
+
+def read_pope(
+    path: Readable,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> JoinedAnswers:
+    """One system's answers, joined.
+
+    Args:
+        path: answers in any understood layout, or records in memory.
+        questions: as of :func:`read_pope_questions`; None takes the answers' own labels and categories.
+        parse: how answers are read.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`join` and :func:`questions_of`; a file of another benchmark.
+    """
+    source, answers = answers_to("pope", path, model=model, warn=warn)
+    if questions is not None:
+        return join_keyed(answers, questions, parse, keyed, source=source, benchmark="pope")
+    if not any(benchmark_of(answer) for answer in answers) and any(answer.question for answer in answers):
+        raise InputError("these are not POPE's questions; score other yes/no questions with yesno", path=source)
+    own, key = questions_of(
+        answers, source=source, remedy="give POPE's question files with --questions", benchmark="pope"
+    )
+    return join(answers, own, parse, source=source, benchmark="pope", key=key, notes=[OWN_LABELS])
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers by :func:`pope_key`, without those of categories that have no questions."""
+    key = pope_key(answers, index.questions, source)
+    asked = {question.category for question in index.questions}
+    not_asked = set(CATEGORIES).difference(category or "" for category in asked)
+    categories = [key(answer).split("/", 1)[0] for answer in answers]
+    kept = [answer for answer, name in zip(answers, categories, strict=True) if name not in not_asked]
+    several = len(asked) > 1  # then a number without a category is one of all
+    return Keyed(
+        kept,
+        key,
+        Counter(name for name in categories if name in not_asked),
+        "" if several else "through all categories" if _beyond(answers) else "within one category",
+    )
+
+
+def _beyond(answers: Sequence[Answer]) -> bool:
+    return any((_number(answer.id) or 0) > LLAVA_STEP for answer in answers)
+
+
+def pope_key(answers: Sequence[Answer], questions: Sequence[Question], source: str = "") -> Key:
+    """How one file's ids name the questions: ``pope/adversarial/7``, 7 beside a category, or LLaVA's numbers.
+
+    Args:
+        answers: all of the file, which together show whether they are numbered through.
+        questions: as of :func:`read_pope_questions`.
+        source: the file's name, which may hold the category.
+    """
+    categories = list(dict.fromkeys(question.category for question in questions))
+    in_name = _category_in(Path(source).name)
+    only = categories[0] if len(categories) == 1 else None
+    numbered_through = _beyond(answers) or (len(categories) > 1 and in_name is None)
+
+    def key(answer: Answer) -> str:
+        number = _number(answer.id)
+        if number is None:
+            return plain_id(answer.id)
+        category = answer.category if answer.category in categories else _category_in(f"{answer.category} {answer.id}")
+        if category is None and numbered_through:
+            step, number = divmod(number, LLAVA_STEP)
+            category = LLAVA_CATEGORIES[step] if step < len(LLAVA_CATEGORIES) else None
+        if categories == [None]:
+            return str(number)
+        return f"{category or in_name or only}/{number}"
+
+    return key
+
+
+_NUMBER = re.compile(r"(?:.*(?:pope|adversarial|popular|random)\D+)?(\d+)", re.ASCII | re.IGNORECASE)
+
+
+def _number(identifier: str) -> int | None:
+    match = _NUMBER.fullmatch(plain_id(identifier))
+    return int(match.group(1)) if match else None
+
+
+def pope_metrics(groups: Sequence[str]) -> MetricSet:
+    """Metrics over all questions, the categories' plain mean of accuracy and F1, then metrics per category."""
+    metric = yesno_metrics(groups, "pope")
+    named = [group for group in groups if group]
+    if len(named) < 2:
+        return metric
+    means = {f"mean_{name}": mean([over([group], FORMULAS[name]) for group in named]) for name in ("accuracy", "f1")}
+    pooled = {name: metric.formulas[name] for name in FORMULAS}
+    better = {**metric.higher_is_better, **dict.fromkeys(means, True)}
+    return MetricSet("pope", metric.columns, {**pooled, **means, **metric.formulas}, better)
+
+
+_QUESTION = re.compile(r"is there an? .+ in the ima(?:n)?ge\?", re.IGNORECASE)
+
+
+def is_pope(answer: Answer) -> bool:
+    """Whether an answer's question has POPE's wording."""
+    return bool(answer.question and not answer.mode and _QUESTION.search(answer.question))
+
+
+def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The questions of one of the official files, told by its name; their ids count within a category."""
+    name = Path(path).name.casefold()
+    category = _category_in(name) if "pope" in name else None
+    if category is None or "question_id" not in first:
+        return None
+    return (
+        (
+            line,
+            {**record, "id": f"pope/{category}/{record.get('question_id')}", "benchmark": "pope", "category": category},
+        )
+        for line, record in iter_records(path)
+    )
+
+
+BENCHMARK = YesNoBenchmark(
+    name="pope",
+    headline=("accuracy", "f1", "yes_ratio"),
+    metrics_of=pope_metrics,
+    read_questions=read_pope_questions,
+    read_answers=read_pope,
+    keyed=keyed,
+    recognizes=is_pope,
+    prompts=_prompts,
+)

@@ -1,0 +1,295 @@
+"""Protocols: which images, prompt, limits, truth and profile a published number belongs to, in named files.
+
+A number is comparable with a published one where the same images were described, asked for in the same words. A
+protocol says which, and a run is checked against it; ``protocols/*.json`` are shipped, a file of one's own works, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from ..base.reprs import one_line
+from ..files.files import STDIN, display_name, read_bytes
+from ..files.json_text import read_json
+from ..files.records import Given, Records, readable
+from ..readers.captions_foreign import captions_of
+from ..readers.formats import kind_of, open_source
+from ..results.results import Run
+from ..results.signature import Signature, digest
+
+SUFFIX = ".json"
+FIRST = 3
+"""Image ids that a message names."""
+
+
+MOST = 10_000_000
+"""Images of a range of ids."""
+
+
+class _Range(msgspec.Struct, forbid_unknown_fields=True):
+    first: int
+    last: int
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    title: str
+    benchmarks: list[str]
+    records: list[int] | None = None
+    image_ids: list[int | str] | _Range | None = None
+    image_ids_hash: str | None = None
+    counted: str | None = None
+    prompts: list[str] = []
+    decoding: dict[Literal["max_new_tokens"], int] = {}
+    post_processing: str | None = None
+    truth: str | None = None
+    metrics: list[str] = []
+    settings: dict[str, dict[str, str | None]] = {}
+    publications: list[str] = []
+    source: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What of a file or a run can be held against a protocol.
+
+    Attributes:
+        image_ids: canonical ids of its images, None where it names none.
+        records: number of captions or answers.
+        prompts: what was asked, where known.
+        max_new_tokens: limit of the texts' length, where known.
+    """
+
+    image_ids: Collection[str] | None
+    records: int
+    prompts: Collection[str] = ()
+    max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One protocol.
+
+    Attributes:
+        name: by which it is called.
+        title: what it is, in a line.
+        benchmarks: metric sets that can follow it.
+        records: numbers of captions or answers that it may have, None where unknown.
+        image_ids: canonical ids of its images, sorted; None where they are not known.
+        counted: the count of a run that is its number of records; None: all.
+        prompts: the prompts that were used, none where they are not known or differ per image.
+        decoding: ``max_new_tokens``, where published.
+        post_processing: what is done to the texts before they are scored.
+        truth: what the truth is.
+        metrics: what is reported.
+        settings: metric set -> fields of the signature that published values have (None: absent).
+        publications: who reports it.
+        source: where all this was read.
+        note: what else one should know.
+        path: the file it was read from, for messages; None for a shipped one.
+    """
+
+    name: str
+    title: str
+    benchmarks: tuple[str, ...]
+    records: tuple[int, ...] | None
+    image_ids: tuple[str, ...] | None
+    counted: str | None
+    prompts: tuple[str, ...]
+    decoding: Mapping[str, int]
+    post_processing: str | None
+    truth: str | None
+    metrics: tuple[str, ...]
+    settings: Mapping[str, Mapping[str, str | None]]
+    publications: tuple[str, ...]
+    source: str | None
+    note: str | None
+    path: str | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.identity}: {self.title}")
+
+    @classmethod
+    def load(cls, name: str | Path) -> Protocol:
+        """A shipped protocol by its name, or one from a file.
+
+        Raises:
+            InputError: unknown name, or not a valid protocol file.
+        """
+        shipped = shipped_protocols()
+        if str(name) in shipped:
+            return cls._of(shipped[str(name)].read_bytes(), str(name))
+        if not Path(name).is_file():
+            raise InputError(f"unknown protocol '{name}' (known: {', '.join(shipped)}; or a file)")
+        return replace(cls._of(read_bytes(name), display_name(name)), path=display_name(name))
+
+    @classmethod
+    def _of(cls, data: bytes, source: str) -> Protocol:
+        try:
+            found = msgspec.json.decode(data, type=_File)
+            ids = found.image_ids
+            if isinstance(ids, _Range) and not 0 <= ids.last - ids.first < MOST:
+                raise ValueError(f"image_ids: expected a range of 1 to {MOST:,} images")
+            listed = range(ids.first, ids.last + 1) if isinstance(ids, _Range) else ids
+            images = None if listed is None else tuple(sorted({canonical_image_id(each) for each in listed}))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InputError(f"not a valid protocol: {error}", path=source) from None
+        if images is not None and found.image_ids_hash not in (None, digest(images)):
+            raise InputError(f"the image ids hash to {digest(images)}, not to {found.image_ids_hash}", path=source)
+        return cls(
+            name=found.name,
+            title=found.title,
+            benchmarks=tuple(found.benchmarks),
+            records=None if found.records is None else tuple(found.records),
+            image_ids=images,
+            counted=found.counted,
+            prompts=tuple(found.prompts),
+            decoding={str(key): limit for key, limit in found.decoding.items()},
+            post_processing=found.post_processing,
+            truth=found.truth,
+            metrics=tuple(found.metrics),
+            settings=found.settings,
+            publications=tuple(found.publications),
+            source=found.source,
+            note=found.note,
+        )
+
+    @property
+    def images_hash(self) -> str | None:
+        """Hash of the image ids, as ``ids`` in a signature; None where they are not known."""
+        return None if self.image_ids is None else digest(self.image_ids)
+
+    @property
+    def identity(self) -> str:
+        """``name@hash`` over everything that a run is checked against."""
+        checked = (self.image_ids, self.records, self.prompts, sorted(self.decoding.items()))
+        return f"{self.name}@{digest(map(repr, checked))}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The protocol as its file holds it, with the hash of the image ids."""
+        held = asdict(self) | {"image_ids_hash": self.images_hash}
+        del held["path"]
+        return held
+
+    def differences(self, sample: Sample) -> list[str]:
+        """What a sample has otherwise, one phrase each; empty where it follows the protocol as far as is known."""
+        return [
+            *self._other_images(sample.image_ids),
+            *self._other_number(sample.records),
+            *self._other_request(sample),
+        ]
+
+    def _other_images(self, found: Collection[str] | None) -> Iterator[str]:
+        if self.image_ids is None or found is None:
+            return
+        wanted, seen = set(self.image_ids), set(found)
+        if missing := wanted - seen:
+            yield f"{len(missing):,} of its {len(wanted):,} images are missing (first: {_first(missing)})"
+        if extra := seen - wanted:
+            yield f"{len(extra):,} images are not among its images (first: {_first(extra)})"
+
+    def _other_number(self, records: int) -> Iterator[str]:
+        if self.records is not None and records not in self.records:
+            yield f"{records:,} records in place of {' or '.join(f'{number:,}' for number in self.records)}"
+
+    def _other_request(self, sample: Sample) -> Iterator[str]:
+        if self.prompts and (others := sorted(set(sample.prompts) - set(self.prompts))):
+            yield f"the prompt {others[0]!r:.100} in place of {' or '.join(map(repr, self.prompts))}"
+        limit = self.decoding.get("max_new_tokens")
+        if limit is not None and sample.max_new_tokens not in (None, limit):
+            yield f"at most {sample.max_new_tokens:,} new tokens in place of {limit:,}"
+
+    def remarks(self, run: Run) -> Iterator[str]:
+        """Settings of a run that published values do not share, one sentence each."""
+        for key, wanted in self.settings.get(run.metric_set.name, {}).items():
+            found = run.signature.fields.get(key)
+            if found != wanted:
+                yield f"published values of '{self.name}' have {key} {wanted or 'unset'}, this run {found or 'unset'}"
+
+    def followed_by(self, run: Run, given: Given | None = None, *, off_protocol: bool = False) -> Run:
+        """The run with the protocol in its signature, after it has been checked.
+
+        Args:
+            run: any run of one of its benchmarks.
+            given: the captions that were scored, for prompt and limit; None where they are not at hand.
+            off_protocol: go on where the run differs; its signature then says ``NAME@HASH,off``.
+
+        Raises:
+            InputError: a run of another benchmark, or one that differs.
+        """
+        if run.metric_set.name not in self.benchmarks:
+            benchmarks = ", ".join(self.benchmarks)
+            reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
+            raise InputError(reason, path=self.path)
+        records = run.n_records if self.counted is None else run.counts.get(self.counted)
+        if records is None:
+            raise InputError(
+                f"the protocol '{self.name}' counts {self.counted!r}, which {run.metric_set.name} does not count: "
+                f"{', '.join(run.counts)}",
+                path=self.path,
+            )
+        asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
+        differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
+        if differing and not off_protocol:
+            raise InputError(
+                f"{run.name} does not follow the protocol '{self.name}': {'; '.join(differing)} "
+                "(--off-protocol goes on and marks it; off_protocol=True in Python)"
+            )
+        off = [f"off the protocol '{self.name}': {'; '.join(differing)}"] if differing else []
+        fields = {**run.signature.fields, "protocol": f"{self.identity}{',off' if differing else ''}"}
+        return replace(
+            run,
+            signature=Signature(run.signature.metric_set, fields),
+            notes=(*run.notes, *off, *self.remarks(run)),
+        )
+
+
+def _first(ids: Iterable[str]) -> str:
+    ordered = sorted(ids, key=lambda image: (len(image), image))
+    return ", ".join(ordered[:FIRST]) + (", ..." if len(ordered) > FIRST else "")
+
+
+def shipped_protocols() -> dict[str, Any]:
+    """Name -> readable resource of the protocols that come with the project."""
+    folder = resources.files(__package__) / "protocols"
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)]
+    return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+def read_sample(given: Given) -> Sample:
+    """What a file of captions or answers tells of its sample; beside it ``describe``'s run card tells the limit.
+
+    Raises:
+        InputError, InputErrors: neither captions nor answers, or unreadable ones.
+    """
+    path = readable(given)
+    source = open_source(path, warn=lambda text: None)
+    limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
+    if kind_of(source) == "captions":
+        captions = list(captions_of(source, warn=lambda text: None))
+        prompts = {each.prompt for each in captions if each.prompt}
+        return Sample([each.image_id for each in captions], len(captions), prompts, limit)
+    from ..readers.answers import answers_of
+
+    answers = list(answers_of(source))
+    images = [canonical_image_id(each.image) for each in answers if each.image]
+    return Sample(images if len(images) == len(answers) else None, len(answers), (), limit)
+
+
+def _limit(card: str) -> int | None:
+    """``max_tokens`` of a run card, None where there is none."""
+    if not Path(card).is_file():
+        return None
+    found = read_json(card)
+    sampling = found.get("sampling") if isinstance(found, dict) else None
+    limit = sampling.get("max_tokens") if isinstance(sampling, dict) else None
+    return limit if isinstance(limit, int) else None

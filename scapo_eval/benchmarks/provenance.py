@@ -1,0 +1,88 @@
+"""Which benchmark a file of answers belongs to, as far as the answers themselves tell."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from ..base.errors import InputError, ScapoError
+from ..base.types import Answer
+from ..files.containers import Warn, warn_user
+from ..files.files import STDIN, display_name
+from ..files.records import Readable
+from ..readers.answers import answers_of, read_answers
+from ..readers.formats import open_source
+from ..results.benchmark import SUMMARIES, benchmarks
+
+
+def answers_to(
+    benchmark: str | None, path: Readable, *, model: str | None = None, warn: Warn = warn_user
+) -> tuple[str, list[Answer]]:
+    """All answers of a file, and the file's name for messages.
+
+    Args:
+        benchmark: what they should answer; None takes any.
+        path: a file in any understood layout, or records in memory.
+        model: see :func:`read_answers`.
+        warn: see :func:`read_answers`.
+
+    Raises:
+        InputError: most of them are answers to another benchmark.
+    """
+    source = display_name(path)
+    answers = list(read_answers(path, model=model, warn=warn))
+    foreign = [answer for answer in answers if benchmark_of(answer) not in (None, benchmark)]
+    if benchmark and 2 * len(foreign) > len(answers):
+        reason = f"these look like {looks_like(foreign)}, not like {benchmark} answers"
+        raise InputError(reason, path=source, line=foreign[0].line or None)
+    return source, answers
+
+
+def benchmark_of(answer: Answer) -> str | None:
+    """``pope``, ``phd``... as far as the record itself tells; None where it does not.
+
+    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), or by what the
+    benchmark itself recognizes (PhD's modes, POPE's wording).
+    """
+    name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
+    word = re.match(r"[a-z0-9]*", name.casefold())
+    if word and word.group() in SUMMARIES:
+        return word.group()
+    if answer.benchmark:
+        return answer.benchmark
+    return next((each.name for each in benchmarks() if each.recognizes and each.recognizes(answer)), None)
+
+
+def looks_like(answers: Sequence[Answer]) -> str | None:
+    """Which benchmark a pile of answers comes from, as far as its ids and texts tell; None for "cannot say"."""
+    named = Counter(name for answer in answers if (name := benchmark_of(answer)))
+    if named:
+        name = named.most_common(1)[0][0]
+        return f"{name} answers" + (f" (scapo-eval {name})" if name in SUMMARIES else "")
+    if any(answer.question for answer in answers):
+        return None
+    for each in benchmarks():
+        if each.recognizes_file and (title := each.recognizes_file(answers)):
+            return f"{title} (scapo-eval {each.verb})"
+    length = sum(len(answer.response) for answer in answers) / max(1, len(answers))
+    return "captions (scapo-eval score)" if length > 150 else None
+
+
+def file_looks_like(path: Readable) -> str | None:
+    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
+    if str(path) == STDIN:
+        return None
+    try:
+        source = open_source(path, warn=lambda message: None)
+        if source.format.answer is None:
+            return source.format.title
+        return looks_like(list(answers_of(source))) or source.format.title
+    except ScapoError:
+        return None
+
+
+def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
+    """``; the file looks like ...`` where it looks like something else than it should be, otherwise nothing."""
+    looks = looks_like(answers)
+    return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""

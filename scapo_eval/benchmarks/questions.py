@@ -1,0 +1,194 @@
+"""Yes/no questions with their truth: read from a file of their own, or taken from the answers' labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.errors import FaultList, InputError
+from ..base.ids import canonical_image_id
+from ..base.reprs import fields_in_short
+from ..base.types import Answer
+from ..files.containers import open_rows
+from ..files.files import display_name
+from ..files.records import Readable
+from ..readers.parsers import Said, parse_label
+from .provenance import benchmark_of, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One yes/no question whose answer is known.
+
+    Attributes:
+        id: unique among the questions; answers are joined by it.
+        label: the true answer.
+        image: file name or id, None where the source names none.
+        text: the bare question.
+        prompt: what the model is sent, where that is more than ``text``.
+        category: ``adversarial``, ``popular``, ``random``...
+        mode: PhD's mode.
+        task: PhD's task.
+    """
+
+    id: str
+    label: Said
+    image: str | None = None
+    text: str | None = None
+    prompt: str | None = None
+    category: str | None = None
+    mode: str | None = None
+    task: str | None = None
+
+    __repr__ = fields_in_short
+
+    @property
+    def part(self) -> str:
+        """The part of the benchmark that it belongs to, empty where there are none."""
+        return self.category or self.mode or ""
+
+    @property
+    def image_id(self) -> str:
+        """The image, which is resampled; the question itself where no image is named."""
+        return image_key(self.image, self.mode) or f"question {self.id}"
+
+
+def image_key(image: str | None, mode: str | None) -> str | None:
+    """The image's one spelling, None where none is named."""
+    if image is None or not image.strip():
+        return None
+    # PhD's counter-common-sense images are numbered from 0, as COCO's are
+    return f"ccs/{canonical_image_id(image)}" if mode == "ccs" else canonical_image_id(image)
+
+
+_WHOLE = re.compile(r"0*(\d+)(?:\.0+)?", re.ASCII)
+
+
+def plain_id(value: str) -> str:
+    """An id without what programs add to numbers: ``7``, ``" 7"``, ``007`` and ``7.0`` are one id."""
+    text = value.strip()
+    match = _WHOLE.fullmatch(text)
+    return match.group(1) if match else text
+
+
+Key = Callable[[Answer], str]
+"""Answer -> the id of the question that its id means."""
+
+
+def plain_key(answer: Answer) -> str:
+    """The answer's id itself, numbers in one spelling."""
+    return plain_id(answer.id)
+
+
+OWN_LABELS = "scored by the answers' own labels, so nobody can tell whether questions are missing"
+
+
+def questions_of(
+    answers: Sequence[Answer], *, source: str, remedy: str, benchmark: str | None = None
+) -> tuple[list[Question], Key]:
+    """The truth that a file of answers carries itself, in its ``label`` fields.
+
+    Args:
+        answers: one file's answers.
+        source: that file, for messages.
+        remedy: what gives the truth where a label is missing.
+        benchmark: what they should answer, None for any.
+
+    Returns:
+        The questions, and the key that finds them again: ids are unique within mode and category.
+
+    Raises:
+        InputError: answers without a label.
+        InputErrors: ids that ask two different questions.
+    """
+    answers = [answer for answer in answers if benchmark is None or benchmark_of(answer) in (None, benchmark)]
+    labels = [None if answer.label is None else parse_label(answer.label) for answer in answers]
+    if None in labels:
+        first_without = answers[labels.index(None)]
+        reason = f"{labels.count(None):,} of {len(answers):,} answers have no label yes or no; {remedy}"
+        reason += hint(answers, benchmark)
+        raise InputError(reason, path=source, line=first_without.line or None)
+    faults = FaultList()
+    questions: dict[str, Question] = {}
+    for answer, label in zip(answers, labels, strict=True):
+        assert label is not None
+        question = Question(
+            id=_own_key(answer),
+            label=label,
+            image=answer.image,
+            text=answer.question,
+            category=answer.category,
+            mode=answer.mode,
+            task=answer.task,
+        )
+        first = questions.setdefault(question.id, question)
+        if (first.label, first.text) != (question.label, question.text):
+            reason = f"id {answer.id!r} asks another question here than before; {remedy}"
+            faults.add(InputError(reason, path=source, line=answer.line or None))
+    faults.raise_if_any()
+    return list(questions.values()), _own_key
+
+
+def _own_key(answer: Answer) -> str:
+    return "/".join(part for part in (answer.mode, answer.category, plain_id(answer.id)) if part)
+
+
+def read_questions(path: Readable, category: str | None = None) -> list[Question]:
+    """A file of questions with labels: POPE's, or own yes/no records.
+
+    Args:
+        path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or
+            "answer"}`` and optional ``image``, ``text`` or ``question``, ``category`` or ``split``.
+        category: of every question whose record names none.
+
+    Returns:
+        The questions, ids ``category/id``, or ``id`` where there is no category.
+
+    Raises:
+        InputErrors: records that are not valid questions, two questions with one id.
+    """
+    source = display_name(path)
+    faults = FaultList()
+    questions: dict[str, Question] = {}
+    for line, record in open_rows(path):
+        try:
+            question = _question(record, category)
+        except ValueError as error:
+            fault = InputError(str(error), path=source, line=line)
+            if not questions:  # not even the first: another kind of file
+                raise fault from None
+            faults.add(fault)
+            continue
+        if questions.setdefault(question.id, question) is not question:
+            faults.add(InputError(f"the id {question.id!r} appears twice", path=source, line=line))
+    faults.raise_if_any()
+    return list(questions.values())
+
+
+def _question(record: Mapping[str, Any], category: str | None) -> Question:
+    number = _first(record, "question_id", "id", "index")
+    label = _first(record, "label", "answer")
+    if number is None or label is None:
+        missing = "question_id' or 'id" if number is None else "label"
+        raise ValueError(f"missing key '{missing}' (found: {', '.join(record) or 'nothing'})")
+    truth = parse_label(str(label))
+    if truth is None:
+        raise ValueError(f"the label must be yes or no, not {label!r}")
+    image = _first(record, "image", "image_id", "image_source", "image_path")
+    text = _first(record, "text", "question")
+    own_category = _first(record, "category", "split")
+    category = str(own_category) if own_category is not None else category
+    key = plain_id(str(number))
+    return Question(
+        id=f"{category}/{key}" if category else key,
+        label=truth,
+        image=None if image is None else str(image),
+        text=None if text is None else str(text),
+        category=category,
+    )
+
+
+def _first(record: Mapping[str, Any], *keys: str) -> Any:
+    return next((record[key] for key in keys if record.get(key) is not None), None)

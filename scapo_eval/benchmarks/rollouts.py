@@ -1,0 +1,106 @@
+"""SCAPO's reward of every response of a rollout file, as records that keep their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.reprs import fields_in_short
+from ..files.containers import Warn, warn_user
+from ..files.files import display_name
+from ..readers.captions import Captions, caption_blocks
+from ..rewarding.reward import SubsentenceReward
+from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
+
+
+@dataclass(frozen=True)
+class RewardScorer(Scorer):
+    """Rewards responses; their counts are 1 each, and 1 where a response is empty.
+
+    Attributes:
+        reward: of the responses.
+    """
+
+    reward: SubsentenceReward = field(kw_only=True)
+
+    __repr__ = fields_in_short
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
+        return ("responses", "empty")
+
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the rewards as columns."""
+        found = self.reward.batch(captions.image_ids, captions.captions)
+        empty = [not text for text in captions.captions]
+        counts = np.array([(1, int(each)) for each in empty], dtype=np.int64).reshape(-1, 2)
+        return ScoredBlock(captions, counts, np.zeros(0, dtype=np.int64), found)
+
+    def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
+        """Evidence per response: its reward, its counts and its pieces."""
+        captions = block.captions
+        for k, result in enumerate(block.evidence.results()):
+            text = captions.captions[k]
+            yield {
+                "line": captions.numbers[k],
+                "image_id": captions.image_ids[k],
+                "response": text,
+                "total": result.total,
+                "generated": result.generated,
+                "hallucinated": result.hallucinated,
+                "covered": result.covered,
+                "unknown": result.unknown,
+                "parts": [
+                    {**part._asdict(), "text": text[part.start : part.end], "claims": claims}
+                    for part, claims in zip(result.parts, result.claims, strict=True)
+                ],
+            }
+
+
+def reward_file(
+    path: str | Path,
+    reward: SubsentenceReward,
+    options: ScoringOptions | None = None,
+    *,
+    write: Callable[[dict[str, Any]], object],
+    warn: Warn = warn_user,
+) -> tuple[Tally, float]:
+    """Rewards every response of a file.
+
+    Args:
+        path: rollouts, own rollouts (``{"image_id", "response"}``), verl's, TRL's, or captions of any tool.
+        reward: of the responses; it decides ``claims`` and ``any_fingerprint``.
+        options: what becomes of faulty records and unknown images, and how many processes work.
+        write: called with each response's record, in the order of the file.
+        warn: told of damage that does not prevent reading.
+
+    Returns:
+        The counts (``responses``, ``empty``), and the sum of all rewards.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+    """
+    options = options or ScoringOptions()
+    scorer = RewardScorer((reward.truth,), options.on_unknown_image == "skip", reward=reward)
+    total = 0.0
+
+    def keep(block: ScoredBlock) -> None:
+        nonlocal total
+        total += float(block.evidence.total.sum())
+        for record in scorer.records(block):
+            write(record)
+
+    found = tally(
+        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
+        scorer,
+        options,
+        source=display_name(path),
+        on_block=keep,
+    )
+    return found, total

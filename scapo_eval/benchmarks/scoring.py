@@ -1,0 +1,445 @@
+"""The one scoring loop: blocks of captions (or responses) become rows of counts, summed per image.
+
+A :class:`Scorer` says what is counted. Blocks are independent, so they are counted in this process or in several,
+and only sums are kept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, check_choice, short_repr
+from ..base.reprs import fields_in_short
+from ..files.containers import OnError
+from ..files.mapped import Mapped
+from ..matching.uses import CLAIMS, Claims
+from ..readers.captions import Captions, FileChecks, bytes_behind
+from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
+from ..segmenting.unfinished import without_unfinished
+from ..truths.oracle import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOptions:
+    """How a file is scored, whatever is counted.
+
+    Attributes:
+        claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
+        skip_bad: leave faulty lines out and count them, in place of stopping.
+        on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+        workers: processes that parse and match; None: this one.
+        drop_unfinished: drop the last sentence of a text where it has no end, see :mod:`scapo_eval.segmenting.unfinished`.
+    """
+
+    claims: Claims = "all"
+    skip_bad: bool = False
+    on_unknown_image: Literal["error", "skip"] = "error"
+    any_fingerprint: bool = False
+    workers: int | None = None
+    drop_unfinished: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("claims", self.claims, CLAIMS)
+        check_choice("on_unknown_image", self.on_unknown_image, ("error", "skip"))
+        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
+            raise InputError(f"workers must be a whole number of at least 1, got {short_repr(self.workers)}")
+
+
+class Block(Protocol):
+    """Some records of a file."""
+
+    @property
+    def name(self) -> str:
+        """Display name of the file."""
+
+    @property
+    def size(self) -> int:
+        """Raw bytes, for the progress bar."""
+
+    def parse(self, faults: FaultList) -> Captions:
+        """The records; faulty ones go to ``faults`` and are left out."""
+
+
+class UnknownImage(InputError):
+    """A caption of an image that a truth does not know; not a faulty record, so ``skip_bad`` does not pass over it."""
+
+
+Reader = Callable[["OnError | None"], Iterable[Block]]
+"""Opens a file; the argument is called with each record that is unreadable already there (None: raise)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBlock:
+    """Counts of a block of captions.
+
+    Attributes:
+        captions: those that were scored.
+        counts: (captions, columns) int64, in the order of the scorer's columns.
+        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        evidence: what was found in the captions, as the scorer keeps it.
+        unknown_images: captions left out because a truth does not know their image.
+        unfinished: captions whose last sentence was dropped.
+        images: (captions,) row of each caption's image in the first truth.
+        n_captions: number of captions.
+        by_image: whether rows are summed: one for each image, not one for each caption.
+    """
+
+    captions: Captions
+    counts: NDArray[np.int64]
+    mentioned: NDArray[np.int64]
+    evidence: Any = None
+    unknown_images: int = 0
+    unfinished: int = 0
+    images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    n_captions: int = 0
+    by_image: bool = False
+
+    __repr__ = fields_in_short
+
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The different images, and the sum of the rows of each."""
+        return (self.images, self.counts) if self.by_image else summed_by(self.images, self.counts)
+
+    def summed(self) -> ScoredBlock:
+        """Only what sums need, for the way between processes: a row per image, no texts and no mentions."""
+        images, counts = map(in_few_bytes, self.sums())
+        checks = self.captions.for_checks()
+        return replace(self, captions=checks, images=images, counts=counts, evidence=None, by_image=True)
+
+
+@dataclass(frozen=True)
+class Scorer(ABC):
+    """Everything that turns captions into counts; picklable, so that worker processes can have one.
+
+    Attributes:
+        truths: what is in the images; a caption is scored where all of them know its image.
+        skip_unknown_images: leave captions of other images out and count them.
+    """
+
+    truths: tuple[Truth, ...]
+    skip_unknown_images: bool = False
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Names of the counts."""
+
+    @abstractmethod
+    def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
+        """The counts of captions.
+
+        Args:
+            captions: n captions of known images.
+            rows: per truth, (n,) row of each caption's image.
+        """
+
+    def prepare(self) -> None:
+        """Makes what is made once, which processes that are forked then share."""
+        for truth in self.truths:
+            _ = truth.oracle.index
+
+    def score(self, captions: Captions, name: str, faults: FaultList) -> ScoredBlock:
+        """Counts of parsed captions; those of unknown images go to ``faults`` or are skipped."""
+        rows = [truth.oracle.find_rows(captions.image_ids) for truth in self.truths]
+        known = np.logical_and.reduce([r >= 0 for r in rows])
+        unknown_images = 0
+        if not known.all():
+            for k in np.flatnonzero(~known).tolist():
+                if self.skip_unknown_images:
+                    unknown_images += 1
+                    continue
+                lacking = next(t for t, r in zip(self.truths, rows, strict=True) if r[k] < 0)
+                reason = f"unknown image id '{captions.image_ids[k]}' (not in {lacking.oracle.source})"
+                faults.add(UnknownImage(reason, path=name, line=captions.numbers[k]))
+            captions = captions.only(known)
+            rows = [r[known] for r in rows]
+        counted = self.count(captions, rows)
+        return replace(counted, images=rows[0], n_captions=len(counted.counts), unknown_images=unknown_images)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over a file.
+
+    Attributes:
+        table: counts per image.
+        n_records: captions scored.
+        skipped: faulty records left out.
+        unknown_images: captions of unknown images left out.
+        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        unfinished: captions whose last sentence was dropped; None where none was to be.
+        bad_files: files that could not be read and were left out, each with its fault.
+    """
+
+    table: CountTable
+    n_records: int
+    skipped: int
+    unknown_images: int
+    mentioned: NDArray[np.int64]
+    unfinished: int | None = None
+    bad_files: Sequence[InputError] = ()
+
+    __repr__ = fields_in_short
+
+    @property
+    def left_out(self) -> int:
+        """All records left out."""
+        return self.skipped + self.unknown_images
+
+    @property
+    def other_counts(self) -> dict[str, int]:
+        """For a run: ``skipped``, ``unknown_images``, and ``unfinished`` and ``bad_files`` where there may be some."""
+        found = {"skipped": self.skipped, "unknown_images": self.unknown_images}
+        if self.unfinished is not None:
+            found["unfinished"] = self.unfinished
+        return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+
+    @property
+    def decisive(self) -> dict[str, str]:
+        """Fields of the signature that say what of the texts was scored."""
+        return {} if self.unfinished is None else {"unfinished": "dropped"}
+
+
+def bad_file_notes(bad_files: Sequence[InputError]) -> list[str]:
+    """One sentence that names the files left out, where there are any."""
+    if not bad_files:
+        return []
+    shown = "; ".join(map(str, bad_files[:20])) + ("; ..." if len(bad_files) > 20 else "")
+    return [f"{len(bad_files):,} files could not be read and are left out: {shown}"]
+
+
+OnBlock = Callable[[ScoredBlock], None]
+
+
+class Outcome(NamedTuple):
+    """What becomes of a block.
+
+    Attributes:
+        block: what was scored.
+        errors: its faults, by line.
+        lines: of the block, where its numbers count from its first line; see :class:`~scapo_eval.readers.captions.Captions`.
+    """
+
+    block: ScoredBlock
+    errors: list[InputError]
+    lines: int
+
+
+class Sums:
+    """What is kept of scored blocks, all of it additive: sums of parts of a file add up to those of the file.
+
+    Attributes:
+        counts: per image.
+        totals: ``scored``, ``skipped`` (faulty records left out), ``unknown_images`` and ``unfinished`` captions.
+        mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
+        faults: what is not left out.
+        checks: of ids and models.
+        lines: of the file, of blocks that count their own.
+    """
+
+    def __init__(self, scorer: Scorer, options: ScoringOptions, source: str) -> None:
+        self.counts = CountBuilder(scorer.columns)
+        self.totals = dict.fromkeys(("scored", "skipped", "unknown_images", "unfinished"), 0)
+        self.mentioned: NDArray[np.int64] | None = None
+        self.faults = FaultList()
+        self.checks = FileChecks(source)
+        self.lines = 0
+        self._known = scorer.truths[0].oracle.image_ids
+        self._options = options
+        self._source = source
+
+    @property
+    def on_error(self) -> OnError | None:
+        """What becomes of a record that the reader finds unreadable; None: it raises."""
+        return self.add_fault if self._options.skip_bad else None
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes one block; call in the order of the file."""
+        block = outcome.block
+        for error in outcome.errors:
+            self.add_fault(error.behind(self.lines))
+        self.counts.add_known(self._known, *block.sums())
+        self.checks.add(block.captions, self.lines)
+        self.lines += outcome.lines
+        self.totals["scored"] += block.n_captions
+        self.totals["unknown_images"] += block.unknown_images
+        self.totals["unfinished"] += block.unfinished
+        self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
+
+    def add_fault(self, error: InputError) -> None:
+        """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
+        if self._options.skip_bad and not isinstance(error, UnknownImage):
+            self.totals["skipped"] += 1
+        else:
+            self.faults.add(error)
+
+    def tally(self, bad_files: Sequence[InputError] = ()) -> Tally:
+        """The sums of a whole file.
+
+        Args:
+            bad_files: files that were left out.
+
+        Raises:
+            InputErrors, InputError: faults by file and line, or nothing is left to score.
+        """
+        self.faults.raise_if_any()
+        self.checks.check()
+        if not self.totals["scored"] or self.mentioned is None:
+            raise InputError("no caption is left to score", path=self._source)
+        return Tally(
+            self.counts.table(),
+            self.totals["scored"],
+            self.totals["skipped"],
+            self.totals["unknown_images"],
+            self.mentioned,
+            self.totals["unfinished"] if self._options.drop_unfinished else None,
+            bad_files,
+        )
+
+
+def tally(
+    read: Reader,
+    scorer: Scorer,
+    options: ScoringOptions,
+    *,
+    source: str,
+    on_block: OnBlock | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Tally:
+    """Scores every block of a file, in memory that grows with images only.
+
+    Args:
+        read: opens the file.
+        scorer: what is counted.
+        options: what becomes of faulty records, and how many processes count.
+        source: the file's name in messages.
+        on_block: called with each scored block in the order of the file, while there is no fault.
+        on_progress: called with the raw bytes of each block that has been scored.
+
+    Raises:
+        InputErrors, InputError: faults by file and line.
+        ScapoError: a process was killed.
+    """
+    sums = Sums(scorer, options, source)
+    work = Work(scorer, options.drop_unfinished, on_block is not None)
+    outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
+    with closing(outcomes):
+        for size, outcome in outcomes:
+            before = sums.lines
+            sums.add(outcome)
+            if on_block is not None and not sums.faults.total:
+                on_block(replace(outcome.block, captions=outcome.block.captions.behind(before)))
+            if on_progress is not None:
+                on_progress(size)
+    return sums.tally()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with every block; picklable, for other processes and machines.
+
+    Attributes:
+        scorer: what is counted.
+        drop_unfinished: whether the last sentence goes where it has no end.
+        evidence: whether texts and mentions are wanted back from another process.
+    """
+
+    scorer: Scorer
+    drop_unfinished: bool
+    evidence: bool = False
+
+    def __call__(self, block: Block) -> Outcome:
+        """Counts of a block, and its faults by line."""
+        errors: list[InputError] = []
+        faults = FaultList(errors.append)
+        captions = block.parse(faults)
+        texts = captions.captions
+        if self.drop_unfinished:
+            captions = replace(captions, captions=list(map(without_unfinished, texts)))
+        scored = self.scorer.score(captions, block.name, faults)
+        if self.drop_unfinished:
+            unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
+            scored = replace(scored, unfinished=unfinished)
+        return Outcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
+
+
+_work: Work
+
+
+def _start_worker(work: Mapped[Work]) -> None:
+    import signal
+
+    global _work
+    _work = work.value
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in one message
+
+
+def _score_blocks(blocks: list[Block]) -> list[Outcome]:
+    found = map(_work, blocks)
+    return list(found) if _work.evidence else [each._replace(block=each.block.summed()) for each in found]
+
+
+_TOGETHER = 8
+"""Blocks of one task at most: a task costs this process two thirds of a millisecond, a block a worker 13."""
+
+
+def _tasks(blocks: Iterable[Block], workers: int) -> Iterator[list[Block]]:
+    """Blocks in tasks: many where little travels, fewer towards the end of a file, so that workers end together."""
+    left = iter(blocks)
+    for block in left:
+        further = bytes_behind(block) // (4 * workers * max(1, block.size))
+        yield [block, *islice(left, min(_TOGETHER, further) - 1 if further else 0)]
+
+
+def _scored_blocks(work: Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, Outcome], None, None]:
+    """``(raw bytes, outcome)`` of every block, in order, from this process or from several."""
+    if workers <= 1:
+        for block in blocks:
+            yield block.size, work(block)
+        return
+    from collections import deque
+    from multiprocessing import get_start_method
+
+    from ..base.processes import process_pool
+
+    if get_start_method() == "fork":
+        work.scorer.prepare()
+    tasks = ([block] for block in blocks) if work.evidence else _tasks(blocks, workers)
+    with Mapped(work) as shared, process_pool(workers, initializer=_start_worker, initargs=(shared,)) as pool:
+        submitted = (([block.size for block in task], pool.submit(_score_blocks, task)) for task in tasks)
+        pending = deque(islice(submitted, 2 * workers))  # bounded: a fast reader must not fill the memory
+        while pending:
+            sizes, future = pending.popleft()
+            pending.extend(islice(submitted, 1))
+            yield from zip(sizes, future.result(), strict=True)
+            for truth in work.scorer.truths:  # what the signature says of them, found once, while the workers work
+                _ = truth.identity, truth.vocabulary.identity
+
+
+def truth_notes(truth: Truth, mentioned: NDArray[np.int64]) -> Iterator[str]:
+    """What a reader of values against this truth must know, one sentence each.
+
+    Args:
+        truth: the truth.
+        mentioned: (labels,) how often the captions mention each label of its vocabulary.
+    """
+    yield from truth.notes
+    if truth.oracle.world != "open-axis":
+        return
+    known = (truth.states == 1).any(axis=0)
+    never = [truth.vocabulary.labels[k] for k in np.flatnonzero((mentioned > 0) & ~known).tolist()]
+    if never:
+        shown = ", ".join(f"'{label}'" for label in never[:10]) + (", ..." if len(never) > 10 else "")
+        yield (
+            f"{truth.oracle.source} does not name its label set, so whatever it does not list counts as absent; "
+            f"claimed but never in it: {shown} (give the label set as 'labels' if these were not annotated)"
+        )

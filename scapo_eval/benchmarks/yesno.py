@@ -1,0 +1,361 @@
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+
+The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
+denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
+nowhere here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+
+from ..base.reprs import fields_in_short
+from ..base.types import Answer
+from ..files.containers import Warn, warn_user
+from ..files.records import Readable
+from ..readers.parsers import Parser, Said
+from ..results.benchmark import Benchmark
+from ..results.counts import CountTable
+from ..results.metric import Floats, Formula, MetricSet, Sums, divide
+from ..results.results import Resampling, Run
+from ..results.signature import Signature, digest
+from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, RunOf, join, join_keyed, joined
+from .provenance import answers_to
+from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
+
+Unparsed = Literal["wrong", "drop"]
+"""What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
+
+GroupOf = Callable[[Question], str]
+"""Question -> the group whose counts it adds to."""
+
+_CELLS: Mapping[tuple[Said, Said | None], str] = {
+    ("yes", "yes"): "tp",
+    ("no", "yes"): "fp",
+    ("no", "no"): "tn",
+    ("yes", "no"): "fn",
+    ("yes", None): "yes_unparsed",
+    ("no", None): "no_unparsed",
+}  # (truth, said) -> name of the count
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Summed counts of some questions; every field has the shape of the sums."""
+
+    tp: Floats
+    fp: Floats
+    tn: Floats
+    fn: Floats
+    yes_unparsed: Floats
+    no_unparsed: Floats
+
+
+def accuracy(c: Cells) -> Floats:
+    """Share of right answers."""
+    return divide(c.tp + c.tn, _n(c))
+
+
+def precision(c: Cells) -> Floats:
+    """Share of right ones among the answers that say yes."""
+    return divide(c.tp, c.tp + c.fp)
+
+
+def recall(c: Cells) -> Floats:
+    """Share of the "yes" questions answered yes."""
+    return divide(c.tp, c.tp + c.fn + c.yes_unparsed)
+
+
+def no_recall(c: Cells) -> Floats:
+    """Share of the "no" questions answered no."""
+    return divide(c.tn, c.tn + c.fp + c.no_unparsed)
+
+
+def f1(c: Cells) -> Floats:
+    """Harmonic mean of precision and recall, 0 where nothing is right."""
+    return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.yes_unparsed)
+
+
+def yes_ratio(c: Cells) -> Floats:
+    """Share of the answers that say yes."""
+    return divide(c.tp + c.fp, _n(c))
+
+
+def _n(c: Cells) -> Floats:
+    return np.asarray(c.tp + c.fp + c.tn + c.fn + c.yes_unparsed + c.no_unparsed)
+
+
+FORMULAS: Mapping[str, Callable[[Cells], Floats]] = {
+    "accuracy": accuracy,
+    "precision": precision,
+    "recall": recall,
+    "f1": f1,
+    "yes_ratio": yes_ratio,
+}
+
+
+def over(groups: Sequence[str], formula: Callable[[Cells], Floats]) -> Formula:
+    """A formula of several groups' counts, pooled; no value where there is no group."""
+
+    def measure(sums: Sums) -> Floats:
+        zero = np.zeros(np.shape(next(iter(sums.values()))))
+        return formula(
+            Cells(*(sum((sums[_column(group, cell)] for group in groups), zero) for cell in _CELLS.values()))
+        )
+
+    return measure
+
+
+def mean(formulas: Sequence[Formula]) -> Formula:
+    """The plain mean of formulas; no value where one of them has none, or where there are none."""
+
+    def measure(sums: Sums) -> Floats:
+        if not formulas:
+            return np.full(np.shape(next(iter(sums.values()))), np.nan)
+        return np.asarray(np.mean([formula(sums) for formula in formulas], axis=0))
+
+    return measure
+
+
+def _column(group: str, cell: str) -> str:
+    return f"{group}_{cell}" if group else cell
+
+
+def columns(groups: Iterable[str]) -> tuple[str, ...]:
+    """Names of the counts of these groups; the group without a name has the bare ones."""
+    return tuple(_column(group, cell) for group in groups for cell in _CELLS.values())
+
+
+def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
+    """``accuracy precision recall f1 yes_ratio`` over all questions, then per category.
+
+    Args:
+        groups: the categories; ``""`` holds questions without one.
+        benchmark: its name.
+    """
+    groups = sorted(groups)
+    formulas = {name: over(groups, formula) for name, formula in FORMULAS.items()}
+    for group in filter(None, groups):
+        formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
+    better = {name: True for name in formulas if not name.endswith("yes_ratio")}
+    return MetricSet(benchmark, columns(groups), formulas, better)
+
+
+def groups_in(columns: Sequence[str]) -> list[str]:
+    """The groups that the names of counts belong to."""
+    cell = _CELLS["yes", "yes"]
+    return [name.removesuffix(cell).removesuffix("_") for name in columns if name == cell or name.endswith(f"_{cell}")]
+
+
+def part_of(question: Question) -> str:
+    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    return question.part
+
+
+def count(items: Sequence[Graded], metrics: MetricSet, group_of: GroupOf) -> CountTable:
+    """Counts per image: every answer adds one to one column of ``metrics``."""
+    images = [item.question.image_id for item in items]
+    ids = sorted(set(images))
+    row = {image: k for k, image in enumerate(ids)}
+    position = {name: k for k, name in enumerate(metrics.columns)}
+    where = [position[_column(group_of(item.question), _CELLS[item.question.label, item.said])] for item in items]
+    rows = np.zeros((len(ids), len(metrics.columns)), dtype=np.int64)
+    np.add.at(rows, ([row[image] for image in images], where), 1)
+    return CountTable(metrics.columns, tuple(ids), rows)
+
+
+def verdicts(items: Iterable[Graded]) -> dict[str, dict[str, bool]]:
+    """For every accuracy among the metrics: question id -> answered right (what McNemar's test compares)."""
+    right: dict[str, dict[str, bool]] = {"accuracy": {}}
+    for item in items:
+        right["accuracy"][item.question.id] = item.correct
+        if item.question.part:
+            right.setdefault(f"{item.question.part}_accuracy", {})[item.question.id] = item.correct
+    return right
+
+
+def read_yesno(
+    path: Readable,
+    questions: Sequence[Question] | None,
+    parse: Parser,
+    *,
+    model: str | None = None,
+    warn: Warn = warn_user,
+) -> JoinedAnswers:
+    """One system's answers to any yes/no questions, joined by plain ids.
+
+    Args:
+        path: answers in any understood layout, or records in memory.
+        questions: as of :func:`read_questions`; None takes the answers' own labels.
+        parse: how answers are read.
+        model: the one to score where the file mixes several.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError, InputErrors: see :func:`join` and :func:`questions_of`.
+    """
+    source, answers = answers_to(None, path, model=model, warn=warn)
+    if questions is None:
+        own, own_key = questions_of(answers, source=source, remedy="give a file of labels with --questions")
+        return join(answers, own, parse, source=source, key=own_key, notes=[OWN_LABELS])
+    return join_keyed(answers, questions, parse, keyed, source=source)
+
+
+def keyed(answers: Sequence[Answer], index: Index, source: str) -> Keyed:
+    """Answers by plain ids, within their category where the questions' ids are."""
+
+    def key(answer: Answer) -> str:
+        plain = plain_id(answer.id)
+        in_category = f"{answer.category}/{plain}"
+        return in_category if in_category in index.by_id else plain
+
+    return Keyed(answers, key)
+
+
+class ReadAnswers(Protocol):
+    """Reads and joins one file of answers."""
+
+    def __call__(  # noqa: D102
+        self, path: Readable, questions: Sequence[Question] | None, parse: Parser, *, model: str | None, warn: Warn
+    ) -> JoinedAnswers: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNoBenchmark(AnsweredBenchmark):
+    """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
+
+    Attributes:
+        metrics_of: groups -> metric set.
+        group_of: question -> its group.
+        read_answers: reads and joins one file of answers.
+        finished: adds notes to joined answers.
+    """
+
+    metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
+    options: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"unparsed": get_args(Unparsed)})
+    run_of: RunOf = field(init=False)
+    metrics_of: Callable[[Sequence[str]], MetricSet]
+    read_answers: ReadAnswers
+    finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
+    group_of: GroupOf = part_of
+
+    __repr__ = fields_in_short
+
+    def __post_init__(self) -> None:
+        Benchmark.__post_init__(self)
+        object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
+        object.__setattr__(self, "run_of", self._run_of)
+
+    def _run_of(
+        self,
+        found: Matches,
+        questions: Sequence[Question],
+        name: str,
+        *,
+        parser: str,
+        resampling: Resampling,
+        unparsed: Unparsed,
+        **said: Any,
+    ) -> Run:
+        answers = self.finished(joined(found, questions, **said))
+        [run] = self.runs({name: answers}, parser=parser, unparsed=unparsed, resampling=resampling)
+        return run
+
+    def runs(
+        self,
+        answers: Mapping[str, JoinedAnswers],
+        *,
+        parser: str,
+        unparsed: Unparsed = "wrong",
+        resampling: Resampling | None = None,
+    ) -> list[Run]:
+        """Answers of several systems as runs.
+
+        Args:
+            answers: system name -> its answers; all share one metric set, over the groups that any of them has.
+            parser: name of the rule that read the answers, for the signature.
+            unparsed: what becomes of answers that say neither.
+            resampling: of the intervals.
+        """
+        groups = list(
+            dict.fromkeys(self.group_of(question) for each in answers.values() for question in each.questions)
+        )
+        metrics = self.metrics_of(groups)
+        drawn = resampling or Resampling()
+        return paired(
+            _run(name, each, metrics, self.group_of, parser, unparsed, drawn) for name, each in answers.items()
+        )
+
+
+def paired(runs: Iterable[Run]) -> list[Run]:
+    """The same runs; one that answers other questions than the first has a note on that."""
+    first, *others = runs
+    return [first, *(replace(run, notes=(*run.notes, *_not_paired(run, first))) for run in others)]
+
+
+def _not_paired(run: Run, first: Run) -> Iterable[str]:
+    alone = len(run.verdicts["accuracy"].keys() ^ first.verdicts["accuracy"].keys())
+    if alone:
+        yield (
+            f"{alone:,} questions are answered by only one of it and {first.name}; differences take all answers to the "
+            "images that both have"
+        )
+
+
+def _run(
+    name: str,
+    answers: JoinedAnswers,
+    metrics: MetricSet,
+    group_of: GroupOf,
+    parser: str,
+    unparsed: Unparsed,
+    resampling: Resampling,
+) -> Run:
+    items = [item for item in answers.graded if item.said is not None or unparsed == "wrong"]
+    table = count(items, metrics, group_of)
+    counts = answers.counts
+    notes = list(answers.notes)
+    if counts["unparsed"]:
+        fate = "they count as wrong" if unparsed == "wrong" else "they are left out"
+        notes.append(
+            f"{counts['unparsed']:,} of {len(answers.graded):,} answers say neither yes nor no to the parser "
+            f"'{parser}'; {fate}"
+        )
+    own = OWN_LABELS in answers.notes  # then the questions are those that were answered
+    asked = digest(sorted(f"{question.id} {question.label}" for question in answers.questions))
+    signature = Signature.of(
+        metrics.name,
+        parser=parser,
+        unparsed=unparsed,
+        n=len(items),
+        labels="own" if own else None,
+        **{"asked" if own else "questions": asked},
+        ids=digest(table.image_ids),
+        missing=counts["missing"],
+        bad_files=answers.bad_files or None,
+    )
+    return Run(
+        name=name,
+        signature=signature,
+        metric_set=metrics,
+        table=table,
+        n_records=len(items),
+        other_counts=counts,
+        verdicts=verdicts(items),
+        notes=tuple(notes),
+        resampling=resampling,
+    )
+
+
+BENCHMARK = YesNoBenchmark(
+    name="yesno",
+    headline=("accuracy", "f1", "yes_ratio"),
+    metrics_of=yesno_metrics,
+    read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
+    read_answers=read_yesno,
+    keyed=keyed,
+)

@@ -1,0 +1,1 @@
+"""Bytes to records: opening, limits, JSON, YAML, tables, atomic writing."""

@@ -1,0 +1,265 @@
+"""What a file is made of (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet), as rows.
+
+The kind is told by the content, never by the file's name: POPE's official ``.json`` holds lines.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from ..base.errors import InputError, MissingExtra
+from .files import STDIN, decoding, display_name, not_utf8, open_bytes, read_bytes
+from .json_text import iter_records, read_json
+from .limits import check_decoded
+from .parquet import MAGIC, open_parquet, refuse_feather
+from .records import Readable, Records
+
+if TYPE_CHECKING:
+    from _csv import Reader as CsvReader
+
+Container = Literal["JSON lines", "JSON array", "JSON object", "xlsx workbook", "table", "parquet", "records"]
+Row = tuple[int, dict[str, Any]]
+"""Place in the file (line, array element, row of the sheet; from 1) and the record itself."""
+
+OnError = Callable[[InputError], None]
+Warn = Callable[[str], None]
+
+XLSX_CELL_LIMIT = 32_767
+"""Characters: Excel's limit, at which its writers cut a longer text without a word."""
+
+_HEAD = 65_536
+_MAX_HEADER = 2**20
+_MAX_ROW = 2**26
+_MAX_CELL = 2**27  # VLMEvalKit's own tables carry whole images in a cell
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # how a workbook spells control characters
+_OPEN_OBJECT = (b"{", b"[", b",", b":")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The records of a file, the first of them known before the rest is read.
+
+    Attributes:
+        path: name of the source in messages.
+        container: what the file is made of.
+        first: the first record (for a JSON object: the object itself).
+        rest: all records in order, the first included.
+    """
+
+    path: str
+    container: Container
+    first: dict[str, Any]
+    rest: Iterator[Row]
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rest
+
+
+def warn_user(message: str) -> None:
+    """The default for ``warn``: a Python warning, which a program may catch or silence."""
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Rows:
+    """Opens a file of any kind that evaluation tools write.
+
+    Args:
+        path: file, ``-`` or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
+        on_error: called with each unreadable record; without it they are raised together at the end.
+        warn: told what can be read but is damaged (cells of a workbook that were cut).
+
+    Raises:
+        InputError: not a file of this kind, empty, or damaged.
+        InputErrors: some of its lines are not JSON objects.
+        MissingExtra: a workbook or parquet without the package that reads it.
+    """
+    name = display_name(path)
+    if isinstance(path, Records):
+        records = iter_records(path, on_error=on_error)
+        first_record = next(records, None)
+        if first_record is None:
+            raise InputError("there are no records", path=name)
+        return Rows(name, "records", first_record[1], chain([first_record], records))
+    head = first_bytes(path)
+    refuse_feather(head, name)
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    container: Container
+    if head[:4] == MAGIC:
+        container, rows = "parquet", _parquet(path)
+    elif head[:4] == b"PK\x03\x04":
+        container, rows = "xlsx workbook", _workbook(path, name, warn)
+    elif head[:4] == b"\xd0\xcf\x11\xe0":
+        raise InputError("an old Excel workbook (.xls); save it as .xlsx or .tsv", path=name)
+    elif head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1:
+        raise InputError("a pickle, which can run any code when read; save it as .tsv, .xlsx or .json", path=name)
+    elif text[:1] == b"{" and is_open(text):
+        container, rows = "JSON object", iter(((1, _object(path, name)),))
+    elif text[:1] in (b"{", b"[", b"") or not head:  # nothing seen: compressed standard input
+        container = "JSON array" if text[:1] == b"[" else "JSON lines"
+        rows = iter_records(path, on_error=on_error)
+    else:
+        container, rows = "table", table_rows(read_bytes(path), name)
+    first = next(rows, None)
+    if first is None:
+        raise InputError("the file holds no record", path=name)
+    if container == "JSON lines" and any(isinstance(first[1].get(key), (dict, list)) for key in ("results", "logs")):
+        container = "JSON object"  # a whole document on one line
+    return Rows(name, container, first[1], chain([first], rows))
+
+
+def is_open(text: bytes) -> bool:
+    """Whether the first line ends inside an object: one pretty-printed value, not a record per line."""
+    line, newline, _ = text.partition(b"\n")
+    return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
+
+
+def first_bytes(path: str | Path) -> bytes:
+    """The first bytes, decompressed; of standard input without consuming them."""
+    if str(path) != STDIN:
+        with open_bytes(path) as stream:
+            return stream.read(_HEAD)
+    if sys.stdin is None:  # closed: whoever reads says so
+        return b""
+    stdin = sys.stdin.buffer
+    if isinstance(stdin, io.BufferedReader):
+        head = stdin.peek(_HEAD)
+    else:  # a test's or a notebook's stand-in
+        head = stdin.read(_HEAD)
+        stdin.seek(0)
+    return b"" if head.startswith(_COMPRESSED) else head
+
+
+def _object(path: str | Path, name: str) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError("expected a JSON object", path=name)
+    return value
+
+
+def table_rows(data: bytes, name: str) -> Iterator[Row]:
+    """Rows of a tab- or comma-separated table with a header line; memory grows with the bytes only.
+
+    Args:
+        data: the file.
+        name: name for messages.
+
+    Raises:
+        InputError: not UTF-8, no header with at least two columns, or a row with more cells than that.
+    """
+    if (bad := not_utf8(data)) is not None:
+        line = data.count(b"\n", 0, bad) + 1
+        raise InputError("neither JSON nor UTF-8 text; what is understood: see scapo-eval import", path=name, line=line)
+    at = 0
+    while len(data) - at > _MAX_ROW:
+        end = data.rfind(b"\n", at, at + _MAX_ROW) + 1
+        if not end:
+            number = data.count(b"\n", 0, at) + 1
+            raise InputError(f"a line of more than {_MAX_ROW >> 20} MiB is not a valid row", path=name, line=number)
+        at = end
+    if len(data) > _MAX_HEADER and data.find(b"\n", 0, _MAX_HEADER) < 0:
+        raise InputError("neither JSON nor a table: its first line does not end", path=name, line=1)
+    delimiter = "\t" if data.find(b"\t", 0, data.find(b"\n") + 1 or len(data)) >= 0 else ","
+    reader = csv_reader(data, delimiter)
+    header: list[str] | None = None
+    line = 1
+    try:
+        for cells in reader:
+            if header is None:
+                header = _header(cells, name)
+            elif len(cells) > len(header):
+                raise InputError(f"{len(cells)} cells under {len(header)} columns", path=name, line=line)
+            elif any(cells):
+                yield line, dict(zip(header, cells, strict=False))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"not a valid table: {error}", path=name, line=line) from None
+
+
+def csv_reader(data: bytes, delimiter: str) -> CsvReader:
+    """Rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at first."""
+    csv.field_size_limit(_MAX_CELL)
+    if sys.version_info < (3, 11):
+        data = data.replace(b"\0", b"")  # its csv module refuses a NUL
+    return csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter)
+
+
+def _header(cells: Sequence[Any], name: str) -> list[str]:
+    header = ["" if cell is None else str(cell).strip() for cell in cells]
+    if len(header) < 2:
+        found = "JSON, not" if header and header[0].startswith(("{", "[")) else "neither JSON nor"
+        raise InputError(f"{found} a table with at least two columns", path=name, line=1)
+    twice = sorted({column for column in header if column and header.count(column) > 1})
+    if twice:
+        raise InputError(f"column {twice[0]!r} appears twice", path=name, line=1)
+    return header
+
+
+def _workbook(path: str | Path, name: str, warn: Warn) -> Iterator[Row]:
+    """Rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
+    cut: list[int] = []
+    header: list[str] | None = None
+    for number, cells in enumerate(_sheet(path, name), 1):
+        if header is None:
+            header = _header(cells, name)
+            continue
+        if cells.count(None) == len(cells):  # a million of them stand before a row at the end of the sheet
+            continue
+        values = [_CONTROL.sub(_character, cell) if isinstance(cell, str) else cell for cell in cells]
+        if any(value is not None for value in values):
+            cut.extend(number for cell in cells if isinstance(cell, str) and len(cell) >= XLSX_CELL_LIMIT)
+            yield number, {key: value for key, value in zip(header, values, strict=False) if key}
+    if cut:
+        shown = ", ".join(map(str, cut[:10])) + (", ..." if len(cut) > 10 else "")
+        warn(
+            f"{name}: {len(cut)} cell{'s' * (len(cut) > 1)} (row {shown}) of {XLSX_CELL_LIMIT:,} characters, "
+            "where Excel cuts a text: what follows is lost; use the tsv or json of the same run"
+        )
+
+
+def _sheet(path: str | Path, name: str) -> Iterator[tuple[Any, ...]]:
+    """Cells of the first sheet, row by row; a text that begins with ``=`` is the text, not a formula's value."""
+    try:
+        import openpyxl  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        raise MissingExtra("formats", f"{name} (an xlsx workbook)") from None
+    data = read_bytes(path)
+    with decoding("xlsx workbook", path):
+        check_archive(io.BytesIO(data), name)
+        book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=False)
+        yield from book.worksheets[0].iter_rows(values_only=True)
+
+
+def check_archive(stream: BinaryIO, name: str) -> None:
+    """Refuses a zip archive whose members would unpack to more than the limit; they cannot give more than they say.
+
+    Raises:
+        InputError: it is too large; zipfile's own errors where it is damaged.
+    """
+    import zipfile
+
+    with zipfile.ZipFile(stream) as archive:
+        check_decoded(sum(member.file_size for member in archive.infolist()), stream.seek(0, io.SEEK_END), name)
+    stream.seek(0)
+
+
+def _character(match: re.Match[str]) -> str:
+    return chr(int(match.group(1), 16))
+
+
+def _parquet(path: str | Path) -> Iterator[Row]:
+    number = 0
+    with open_parquet(path) as file:
+        for batch in file.batches(4096):
+            for record in batch.to_pylist():
+                number += 1
+                yield number, record

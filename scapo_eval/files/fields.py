@@ -1,0 +1,128 @@
+"""Values of records that other tools wrote: ids, texts, labels, images, prompts, in every spelling they come in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from .json_text import json_type
+
+Record = Mapping[str, Any]
+
+
+def required(row: Record, key: str) -> Any:
+    """The value under ``key``; ValueError names what is there instead."""
+    if key not in row:
+        raise ValueError(f"missing key {key!r} (found: {', '.join(row)})")
+    return row[key]
+
+
+def text_in(row: Record, key: str) -> str:
+    """A string that must be there."""
+    value = required(row, key)
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} must be a string, not {json_type(value)}")
+    return value
+
+
+def optional_text(value: object) -> str | None:
+    """A non-empty string, or None for anything else."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def id_in(row: Record, key: str) -> str:
+    """An id as written; numbers (also 5.0, as tables write them) as their decimal digits."""
+    value = required(row, key)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    shown = "an empty string" if isinstance(value, str) else json_type(value) if value is None else repr(value)
+    raise ValueError(f"{key!r} must be a string or a whole number, not {shown}")
+
+
+def label_of(value: object) -> str | None:
+    """``yes`` or ``no`` however spelt, None for any other truth."""
+    said = value.strip().rstrip(".").casefold() if isinstance(value, str) else None
+    return said if said in ("yes", "no") else None
+
+
+def image_of(value: object) -> str | None:
+    """An image's name or id as a string; None for none (a cell full of base64 is none)."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else None
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str) or not value.strip() or len(value) > 1024:
+        return None
+    listed = re.fullmatch(r"\s*\[\s*(['\"])([^'\"]+)\1\s*\]\s*", value)  # a table's spelling of a list of one
+    return listed.group(2) if listed else value
+
+
+IMAGE_KEYS = ("image_id", "image", "image_file", "image_path", "img_path", "image_source", "file_name", "filename")
+
+
+def find_image(*records: Record) -> str | None:
+    """The first image id or name under any of the usual keys."""
+    for record in records:
+        for key in IMAGE_KEYS:
+            if key in record and (image := image_of(record[key])) is not None:
+                return image
+    return None
+
+
+def image_id_in(*records: Record, fallback: str | None = None) -> str:
+    """The canonical image id; ValueError where there is none."""
+    image = find_image(*records) or fallback
+    if image is None:
+        raise ValueError(f"no image id (none of {', '.join(IMAGE_KEYS)}; found: {', '.join(records[0])})")
+    return canonical_image_id(image)
+
+
+def last_user_turn(prompt: object) -> str | None:
+    """What the user asked last: a chat prompt, decoded or as messages, without its roles and markers."""
+    if isinstance(prompt, list):
+        asked = [turn.get("content") for turn in prompt if isinstance(turn, dict) and turn.get("role") == "user"]
+        prompt = message_text(asked[-1]) if asked else None
+    if not isinstance(prompt, str):
+        return None
+    if "user\n" in prompt:
+        prompt = prompt.rpartition("user\n")[2]
+    prompt = re.split(r"<\|im_end\|>|<\|eot_id\|>|\n?\bassistant\s*\Z", prompt)[0]
+    return optional_text(re.sub(r"<\|[a-z_]+\|>", "", prompt).strip())
+
+
+def message_text(content: object) -> str:
+    """The text of a chat message, whose content is a string or a list of parts."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def mixed_models(path: str, line: int | None, models: Iterable[str | None], remedy: str | None = None) -> InputError:
+    """The error for a file that holds several models' work.
+
+    Args:
+        path: the file.
+        line: where the second model begins.
+        models: of all records, in their order; None where a record names none.
+        remedy: how to choose one; by default the option ``--model``.
+    """
+    named = [repr(model) if model else "records that name none" for model in dict.fromkeys(models)]
+    remedy = remedy or "choose one with --model NAME"
+    return InputError(f"several models in one file ({', '.join(named)}); {remedy}", path=path, line=line)
+
+
+def split_by_import(path: str) -> str:
+    """The remedy of :func:`mixed_models` where the verb has no ``--model``."""
+    return f"take one out with: scapo-eval import {path} --model NAME -o one_model.jsonl"

@@ -1,0 +1,258 @@
+"""JSON documents and lines of JSON, with every fault named by file and line.
+
+Read without complaint: what ``files.py`` unpacks, NUL and lone surrogates inside strings, and a JSON array in place of
+lines.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from ..base.errors import FaultList, InputError
+from .files import display_name, iter_lines, not_utf8, read_bytes
+from .limits import check_values
+from .records import Readable, Records
+
+_LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
+Form = TypeVar("Form")
+
+
+def read_json(path: str | Path, *, unique: bool = False) -> Any:
+    """The file's one JSON value.
+
+    Args:
+        path: the file.
+        unique: refuse a key that appears twice in one object.
+
+    Raises:
+        InputError: with the line where the JSON breaks.
+    """
+    data = read_bytes(path)
+    name = display_name(path)
+    if not data or data.isspace():
+        raise InputError("the file is empty", path=name)
+    try:
+        return parse_json(data, unique=unique)
+    except ValueError as error:
+        raise json_fault(name, data, error) from None
+
+
+def read_as(path: str | Path, form: type[Form]) -> Form:
+    """The file's one JSON value, as a type that msgspec knows.
+
+    Raises:
+        InputError: it cannot be read, or is of another form, with the place in it.
+    """
+    return convert_as(read_json(path), form, path)
+
+
+def convert_as(value: Any, form: type[Form], path: str | Path) -> Form:
+    """A value of a file as a type that msgspec knows; see :func:`read_as`."""
+    try:
+        return msgspec.convert(value, form)
+    except ValueError as error:  # msgspec's, or of a lone surrogate in what it would say
+        raise InputError(f"damaged: {error}", path=display_name(path)) from None
+
+
+def parse_json(data: bytes, *, unique: bool = False) -> Any:
+    """One JSON value; escaped lone surrogates and NUL inside strings pass, NaN and Infinity do not.
+
+    Args:
+        data: the JSON.
+        unique: refuse a key that appears twice in one object, which JSON readers silently overwrite.
+
+    Raises:
+        ValueError: not valid JSON.
+    """
+    check_values(data)
+    try:
+        value = orjson.loads(data)
+        if not unique or not _may_repeat_keys(data, value):
+            return value
+    except orjson.JSONDecodeError as error:
+        ended = "after document" in error.msg or "trailing" in error.msg
+        lenient = b"\0" in data or rb"\ud" in data or rb"\uD" in data
+        if ended or not lenient or len(data) > _LENIENT:
+            raise
+        return _parse_leniently(data, error)
+    return _parse_leniently(data, ValueError("nested too deeply"), unique=True)
+
+
+def _parse_leniently(data: bytes, refused: ValueError, *, unique: bool = False) -> Any:
+    """With a lone surrogate, which orjson refuses and JSON allows, or a bare NUL, which some models write."""
+    hook = _once if unique else None
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, strict=b"\0" not in data, object_pairs_hook=hook)
+    except (UnicodeDecodeError, RecursionError):
+        raise refused from None
+
+
+def _may_repeat_keys(data: bytes, value: Any) -> bool:
+    """Whether the text may hold more keys than its value: a quick look before the exact, slow one."""
+    keys, stack = 0, [value]
+    while stack:
+        inner = stack.pop()
+        if isinstance(inner, dict):
+            keys += len(inner)
+            stack += inner.values()
+        elif isinstance(inner, list) and inner and not isinstance(inner[0], str):
+            stack += inner
+    return data.count(b":") != keys
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ValueError(f"key {twice!r} appears twice")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def json_fault(name: str, data: bytes, error: ValueError, numbers: Sequence[int] | None = None) -> InputError:
+    """Where and why JSON could not be parsed: its encoding, a NaN, or the JSON itself.
+
+    Args:
+        name: display name of the source.
+        data: the bytes that were parsed.
+        error: what :func:`parse_json` raised.
+        numbers: the line number of each line of ``data`` in its file; without it ``data`` is the file.
+    """
+    bad = not_utf8(data)
+    if bad is not None:
+        line = data.count(b"\n", 0, bad)
+        column = bad - data.rfind(b"\n", 0, bad)
+        reason = f"not UTF-8 (byte 0x{data[bad]:02x} at column {column}); convert the file to UTF-8"
+    else:
+        line = getattr(error, "lineno", 1) - 1
+        place = getattr(error, "pos", 0)
+        found = getattr(error, "doc", "")[place : place + 9]
+        constant = next((c for c in ("NaN", "Infinity") if found.startswith(c)), None)
+        why = f"{constant} is not JSON" if constant else str(getattr(error, "msg", error))
+        reason = f"not valid JSON: {why}" + (" (an id or text is missing?)" if "is not JSON" in why else "")
+    return InputError(reason, path=name, line=numbers[line] if numbers else line + 1)
+
+
+def iter_records(
+    path: Readable, *, on_error: Callable[[InputError], None] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects of a JSON Lines file or of a JSON array, with the line (array: the element) number.
+
+    Args:
+        path: file, ``-``, or records in memory.
+        on_error: called with each fault, and reading goes on with the next line; without it the first
+            20 faults are collected and raised together at the end of the file.
+
+    Raises:
+        InputErrors: lines that are not JSON objects (without ``on_error``).
+        InputError: the file cannot be read or holds no record at all.
+    """
+    faults, name = FaultList(on_error), display_name(path)
+    if isinstance(path, Records):
+        yield from _objects(name, _nonempty(path), faults)
+    else:
+        yield from _objects(name, _values(name, iter_lines(path), faults), faults)
+
+
+def _nonempty(records: Records) -> Iterator[tuple[int, Any]]:
+    if not records.rows:
+        raise InputError("there are no records", path=records.name)
+    return records.numbered()
+
+
+def records_of(
+    data: bytes, name: str, *, on_error: Callable[[InputError], None] | None = None, unique: bool = False
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """As :func:`iter_records`, for a file that has been read already; ``unique`` as for :func:`parse_json`."""
+    faults = FaultList(on_error)
+    return _objects(name, _values(name, _lines_of(data), faults, unique=unique), faults)
+
+
+def _lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The non-blank lines with their numbers, one at a time: a list of them may be far larger than the bytes."""
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if line := line.strip():
+            yield number, line
+
+
+def _objects(name: str, values: Iterator[tuple[int, Any]], faults: FaultList) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, value in values:
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            faults.add(InputError(f"expected a JSON object, found {json_type(value)}", path=name, line=number))
+    faults.raise_if_any()
+
+
+def _values(
+    name: str, lines: Iterator[tuple[int, bytes]], faults: FaultList, *, unique: bool = False
+) -> Iterator[tuple[int, Any]]:
+    """The value of every line, or the elements of the one array that the lines make."""
+    first = next(lines, None)
+    if first is None:
+        raise InputError("the file holds no record (empty or only blank lines)", path=name)
+    if first[1][:1] == b"[":
+        yield from enumerate(parse_array(name, chain([first], lines), unique=unique), 1)
+        return
+    for number, line in chain([first], lines):
+        try:
+            value = parse_json(line, unique=unique)
+        except ValueError as error:
+            faults.add(json_fault(name, line, error, [number]))
+            continue
+        yield number, value
+
+
+def parse_array(name: str, lines: Iterable[tuple[int, bytes]], *, unique: bool = False) -> list[Any]:
+    """The elements of the JSON array that a file's numbered lines make.
+
+    Raises:
+        InputError: not valid JSON, with its line, or an empty array.
+    """
+    sink, at = io.BytesIO(), 1
+    for number, line in lines:  # blank ones come back: a fault's line in these bytes is its line in the file
+        sink.write(b"\n" * (number - at))
+        sink.write(line)
+        at = number
+    data = sink.getvalue()
+    try:
+        values: list[Any] = parse_json(data, unique=unique)
+    except ValueError as error:
+        raise json_fault(name, data, error) from None
+    if not values:
+        raise InputError("the file holds no record (an empty JSON array)", path=name)
+    return values
+
+
+def json_type(value: object) -> str:
+    """JSON's name of a Python value's type."""
+    names = {
+        dict: "an object",
+        list: "an array",
+        str: "a string",
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+    }
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def dump_json(value: Any) -> bytes:
+    """One line of JSON; strings with lone surrogates are escaped as JSON allows."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()

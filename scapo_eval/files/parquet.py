@@ -1,0 +1,180 @@
+"""Parquet files, opened where they lie; pyarrow (extra ``formats``) is imported when one is."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..base.errors import InputError, MissingExtra, short_repr
+from .files import decoding, display_name, is_remote, is_stream, open_remote, read_bytes
+from .limits import check_decoded
+
+MAGIC = b"PAR1"
+
+_FEATHER = (b"ARROW1", b"FEA1")
+
+
+def refuse_feather(head: bytes, name: str) -> None:
+    """Refuses a file in Arrow's own format: its reader takes lengths and offsets as the file gives them.
+
+    Raises:
+        InputError: it is one.
+    """
+    if head.startswith(_FEATHER):
+        raise InputError("an Arrow (Feather) file, whose reader trusts what it says; write it as parquet", path=name)
+
+
+_AT_ONCE = 256 * 2**20  # bytes that are decoded at a time, unless a file is damaged on purpose in a way of its own
+_DICTIONARY = 2  # parquet's number of such a page
+
+
+class Parquet:
+    """An open parquet file.
+
+    A text may stand in it once, in a column's dictionary, and be a million cells; so few rows are read at a time that
+    each may have the longest, and what came of them is counted.
+
+    Attributes:
+        metadata: pyarrow's.
+        names: of the columns, each once.
+    """
+
+    def __init__(self, stream: Any, size: int, name: str) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingExtra("formats", f"{name} (a parquet file)") from None
+        self._file = pyarrow.parquet.ParquetFile(stream)
+        self._stream, self._size, self._name = stream, size, name
+        self.metadata, self.schema = self._file.metadata, self._file.schema_arrow
+        self.names: list[str] = self.schema.names
+        if twice := [name for name, n in Counter(self.names).items() if n > 1]:
+            raise InputError(f"column {short_repr(twice[0])} appears twice", path=name)
+
+    def batches(
+        self, rows: int, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
+        """Record batches of so many rows at most, fewer where cells are large.
+
+        Args:
+            rows: number of rows.
+            groups: row groups; None: all.
+            columns: names of columns; None: all.
+
+        Raises:
+            InputError: it decodes to more than the limit.
+        """
+        total = 0
+        for group in range(self.metadata.num_row_groups) if groups is None else groups:
+            step = max(1, min(rows, _AT_ONCE // max(1, self._dictionaries(group, columns))))
+            parts: list[Any] = []
+            for batch in self._file.iter_batches(step, [group], columns):
+                total += sum(map(_decoded, batch.columns))
+                check_decoded(total, self._size, self._name)
+                if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
+                    yield from _together(parts)
+                    parts = []
+                parts.append(batch)
+            if parts:
+                yield from _together(parts)
+
+    def _dictionaries(self, group: int, columns: Sequence[str] | None) -> int:
+        """Bytes of all dictionaries of a row group."""
+        size, found = 0, self.metadata.row_group(group)
+        for column in map(found.column, range(found.num_columns)):
+            if columns is None or column.path_in_schema.partition(".")[0] in columns:
+                start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+                size += _dictionary_at(self._stream, start)
+        return size
+
+
+def _together(parts: list[Any]) -> list[Any]:
+    import pyarrow
+
+    return parts if len(parts) == 1 else list(pyarrow.Table.from_batches(parts).combine_chunks().to_batches())
+
+
+def _decoded(column: Any) -> int:
+    """Bytes of a column's cells, each by itself; pyarrow leaves some in their dictionary."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(column, pa.DictionaryArray):
+        return int(column.nbytes)
+    values = column.dictionary
+    texts = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    if not any(kind(values.type) for kind in texts):
+        return len(column) * int(values.nbytes) // max(1, len(values))
+    return int(pc.sum(pc.take(pc.binary_length(values), column.indices).cast("int64")).as_py() or 0)
+
+
+def _dictionary_at(stream: Any, offset: int) -> int:
+    """Bytes of the dictionary page that begins there, 0 for another page: the first two numbers of its header."""
+    stream.seek(offset)
+    head = stream.read(16)
+    kind, at = _varint(head, 1)
+    size, _ = _varint(head, at + 1)
+    return size // 2 if head[:1] == b"\x15" and kind // 2 == _DICTIONARY else 0
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            break
+    return value, at
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[Parquet]:
+    """Opens a parquet file; a plain one is read in parts, a compressed one as a whole.
+
+    Raises:
+        InputError: the file is damaged or cannot be read.
+        MissingExtra: pyarrow is not installed.
+    """
+    name = display_name(path)
+    with decoding("parquet file", path), _seekable(path) as stream:
+        size = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        file = Parquet(stream, size, name)
+        check_parquet(file.metadata, size, name)
+        yield file
+
+
+def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False) -> None:
+    """Refuses a parquet file that would unpack to more than the limit; a cell takes a byte at least.
+
+    Args:
+        metadata: pyarrow's, of the file.
+        packed: bytes of the file.
+        name: of the source, for messages.
+        whole: it is read as one table, not group of rows by group.
+
+    Raises:
+        InputError: it is too large.
+    """
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    sizes = [max(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
+    check_decoded((sum if whole else max)(sizes or [0]), packed, name)
+
+
+@contextmanager
+def _seekable(path: str | Path) -> Iterator[BinaryIO]:
+    if is_stream(path) or not _is_plain(path):
+        yield io.BytesIO(read_bytes(path))
+        return
+    with open_remote(str(path)) if is_remote(path) else open(path, "rb") as stream:
+        yield stream
+
+
+def _is_plain(path: str | Path) -> bool:
+    with open_remote(str(path)) if is_remote(path) else open(path, "rb") as stream:
+        return bytes(stream.read(len(MAGIC))) == MAGIC

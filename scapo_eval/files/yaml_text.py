@@ -1,0 +1,126 @@
+"""YAML as vocabularies use it: lists, mappings and scalars, and nothing that can do harm.
+
+Built from the parser's events, without the constructors of a YAML library: no tags, no anchors and aliases (which can
+stand for more than memory holds), no key twice, no deep nesting.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from ..base.errors import InputError, short_repr
+from .limits import MAX_LINE
+
+MAX_DEPTH = 20
+"""Levels of lists and mappings."""
+
+_STANDARD = "tag:yaml.org,2002:"
+_TAGS_OF_TEXT = (None, "!", f"{_STANDARD}str")
+
+
+def load_yaml(data: bytes, name: str) -> Any:
+    """The one document of a YAML file: mappings, lists, texts, numbers, True, False and None.
+
+    Args:
+        data: the file.
+        name: of the file, for messages.
+
+    Raises:
+        InputError: it is not valid YAML, or uses what this module does not read, with the line.
+    """
+    import yaml
+
+    if len(data) > MAX_LINE:
+        raise InputError(f"not a valid YAML file: more than {MAX_LINE >> 20} MiB", path=name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8", path=name, line=data.count(b"\n", 0, error.start) + 1) from None
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    resolver = yaml.SafeLoader("")
+    try:
+        return _document(yaml.parse(text, Loader=loader), resolver, name)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise InputError(f"not a valid YAML file: {reason}", path=name, line=mark.line + 1 if mark else None) from None
+
+
+def _document(events: Any, resolver: Any, name: str) -> Any:
+    import yaml
+
+    def refuse(reason: str, event: Any) -> InputError:
+        return InputError(f"not a valid YAML file: {reason}", path=name, line=event.start_mark.line + 1)
+
+    root: list[Any] = []
+    open_: list[_Node] = [_Node(root)]
+    documents = 0
+    for event in events:
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:  # that of an alias is what it stands for
+            raise refuse("anchors and aliases (&name, *name) are not read; write the text out", event)
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+            if event.tag not in _TAGS_OF_TEXT:
+                raise refuse(f"tags such as {short_repr(str(event.tag).replace(_STANDARD, '!!'))} are not read", event)
+            if isinstance(event, yaml.ScalarEvent):
+                open_[-1].add(_scalar(event, resolver), event, name)
+                continue
+            node = _Node({} if isinstance(event, yaml.MappingStartEvent) else [])
+            open_[-1].add(node.value, event, name)
+            open_.append(node)
+            if len(open_) > MAX_DEPTH:
+                raise refuse(f"nested more than {MAX_DEPTH} levels deep", event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_.pop()
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise refuse("a second document begins", event)
+    return root[0] if root else None
+
+
+class _Node:
+    """A list or mapping that is being filled."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._lines: dict[Any, int] = {}
+        self._key: Any = None
+        self._has_key = False
+
+    def add(self, value: Any, event: Any, name: str) -> None:
+        """Takes an element, or a key and then its value; InputError for a key that cannot be one."""
+        if isinstance(self.value, list):
+            self.value.append(value)
+        elif self._has_key:
+            self.value[self._key] = value
+            self._has_key = False
+        else:
+            line = event.start_mark.line + 1
+            if isinstance(value, (list, dict)):
+                raise InputError(f"a key must be text, not {short_repr(value)}", path=name, line=line)
+            if value in self._lines:
+                raise InputError(
+                    f"'{value}' appears twice (lines {self._lines[value]} and {line})", path=name, line=line
+                )
+            self._lines[value], self._key, self._has_key = line, value, True
+
+
+def _scalar(event: Any, resolver: Any) -> Any:
+    """A scalar's value: text where it is quoted; plain, what YAML 1.1 takes it for, dates being text."""
+    text: str = event.value
+    if event.tag is not None or text[:1] not in resolver.yaml_implicit_resolvers:  # which know values by their begin
+        return text
+    import yaml
+
+    kind = resolver.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_STANDARD)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() in ("yes", "true", "on")
+    with suppress(ValueError):
+        if kind == "int":
+            return int(text, 0)
+        if kind == "float":
+            return float(text)
+    return text

@@ -1,0 +1,1 @@
+"""Words to mentions: vocabulary, matcher, and what each mention is used for."""

@@ -1,0 +1,254 @@
+"""What can be wrong with a vocabulary that loads: duplicate aliases, missing plurals, look-alikes, ambiguous words.
+
+A finding that its author has looked at and wants to keep is listed under ``reviewed`` in the vocabulary
+file, so that a clean check means: everything was either mended or read by a person. What the ignore rules do in real
+captions, :func:`uses_of_rules` counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.errors import MissingExtra
+from .matcher import AliasMatcher
+from .rules import IgnoreRule
+from .vocabulary import Vocabulary, tokenize_alias
+
+SIMILAR = 92
+"""rapidfuzz ratio from which aliases of two labels count as look-alikes."""
+
+# English words that name an object in one use and something else in another (a color, a material, a verb...).
+AMBIGUOUS = frozenset(
+    """
+    apple back ball band bank bar bark bat bear bed bill board bolt book bowl box bow bridge brush bus can cap car
+    card cat chain change chest chicken china clip coach coat cold court crane cross crown cup date deck dish dog
+    drill drink duck face fair fan fish fly foot fork frame game glass glasses hand hat head horn horse iron jam jet
+    key kid kite lamb leaves letter light line match mint model mouse mug nail net note orange organ pan park pen
+    pipe pitcher plane plant plate play pool pot pound present press print ring rock roll row ruler saw scale seal
+    shade ship shoot sink ski skis slide spring stand star step stick store swing table tablet tank tap tie tire
+    toast top track train trip trunk turkey vessel watch wave wood
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to look at.
+
+    Attributes:
+        kind: ``duplicate``, ``unreachable``, ``plural``, ``similar`` or ``ambiguous``.
+        subject: the alias (or ``alias / alias``) that a ``reviewed`` list would name.
+        text: a sentence for people.
+    """
+
+    kind: str
+    subject: str
+    text: str
+
+
+def check(vocabulary: Vocabulary) -> list[Finding]:
+    """Everything worth a look, without what the vocabulary lists as reviewed.
+
+    Args:
+        vocabulary: one that loads, so it has no conflicts.
+
+    Raises:
+        MissingExtra: inflect, which knows English plurals, is not installed.
+    """
+    found = [*_duplicates(vocabulary), *_unreachable(vocabulary), *_plurals(vocabulary)]
+    found += [*_similar(vocabulary), *_ambiguous(vocabulary)]
+    return [finding for finding in found if finding.subject not in vocabulary.reviewed.get(finding.kind, ())]
+
+
+def _duplicates(vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Aliases (and ignore phrases) that another spelling already covers."""
+    for entries in (vocabulary.aliases, vocabulary.ignore, vocabulary.compounds):
+        seen: dict[tuple[str, ...], str] = {}
+        for entry in entries:
+            first = seen.setdefault(tokenize_alias(entry), entry)
+            if first != entry:
+                yield Finding("duplicate", entry, f"'{entry}' is matched as '{first}' already")
+
+
+def _unreachable(vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Aliases that do not find themselves."""
+    matcher = AliasMatcher(vocabulary)
+    for alias, label in vocabulary.aliases.items():
+        mentions = matcher.find(alias)
+        if [(mention.label, mention.surface) for mention in mentions] != [(label, alias.strip())]:
+            yield Finding("unreachable", alias, f"'{alias}' of '{label}' does not match its own text")
+
+
+def inflector() -> Any:
+    """The engine of inflect, which knows English plurals.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        import inflect
+    except ImportError:
+        raise MissingExtra("vocab", "looking at plurals") from None
+    return inflect.engine()
+
+
+def _plurals(vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Countable aliases whose plural the label does not list."""
+    engine = inflector()
+    known = {tokenize_alias(alias) for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
+    for alias, label in vocabulary.aliases.items():
+        plural = plural_of(engine, alias)
+        if plural and tokenize_alias(plural) not in known:
+            yield Finding("plural", alias, f"'{alias}' of '{label}' has no plural '{plural}'")
+
+
+_IRREGULAR = {"man": "men", "woman": "women", "child": "children", "person": "people", "thief": "thieves"}
+_PLURAL_IN_MANS = ("human", "german", "ottoman", "shaman", "talisman", "caiman")
+
+
+def plural_of(engine: Any, alias: str) -> str | None:
+    """The plural of a singular alias; None for one that is plural already or a mass noun."""
+    *before, last = alias.split()
+    if not last.isalpha() or not last.islower() or set(before) & {"of", "by", "in", "and"}:
+        return None
+    if last.endswith((*_IRREGULAR.values(), "folk", "by", "staff", "personnel")) or engine.singular_noun(last):
+        return None
+    irregular = next((ending for ending in ("woman", *_IRREGULAR) if last.endswith(ending)), None)
+    if last.endswith(_PLURAL_IN_MANS):
+        plural = f"{last}s"
+    else:
+        plural = last.removesuffix(irregular) + _IRREGULAR[irregular] if irregular else str(engine.plural_noun(last))
+    return None if plural == last else " ".join([*before, plural])
+
+
+def _similar(vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Aliases of different labels that look alike: a typing error, or two labels for one thing."""
+    from rapidfuzz import fuzz, process
+
+    aliases = list(vocabulary.aliases)
+    scores = process.cdist(aliases, aliases, scorer=fuzz.token_sort_ratio, score_cutoff=SIMILAR)
+    for i, j in zip(*scores.nonzero(), strict=True):
+        a, b = aliases[i], aliases[j]
+        if i < j and vocabulary.aliases[a] != vocabulary.aliases[b]:
+            owners = f"'{vocabulary.aliases[a]}' and '{vocabulary.aliases[b]}'"
+            yield Finding("similar", f"{a} / {b}", f"'{a}' and '{b}' look alike but belong to {owners}")
+
+
+def _ambiguous(vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Words with another meaning that no ignore phrase guards."""
+    guards = (*vocabulary.ignore, *vocabulary.compounds, *vocabulary.heads)
+    guarded = {part for phrase in guards for part in tokenize_alias(phrase)}
+    for alias, label in vocabulary.aliases.items():
+        if alias in AMBIGUOUS and alias not in guarded:
+            text = f"'{alias}' of '{label}' has other meanings and no ignore phrase guards it"
+            yield Finding("ambiguous", alias, text)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """What one template of an ignore rule matched in captions.
+
+    Attributes:
+        rule: the rule that it belongs to.
+        template: as written.
+        matched: the words that it matched, in lower case -> how often; empty where it matched nothing.
+    """
+
+    rule: IgnoreRule
+    template: str
+    matched: Counter[str]
+
+
+def uses_of_rules(vocabulary: Vocabulary, captions: Iterable[str]) -> list[TemplateUse]:
+    """What the templates of the ignore rules matched, in the order of the files; a phrase counts for its first one.
+
+    Those of an included file that hold no alias of the vocabulary are left out.
+
+    Args:
+        vocabulary: with the rules of its own file and of those that it includes.
+        captions: real texts.
+    """
+    effective = {*vocabulary.ignore, *vocabulary.compounds}
+    uses = [
+        TemplateUse(rule, template, Counter())
+        for rule in vocabulary.rules
+        for template, phrases in rule.templates.items()
+        if not effective.isdisjoint(phrases)
+    ]
+    owner: dict[tuple[str, ...], TemplateUse] = {}
+    for use in uses:
+        for phrase in effective.intersection(use.rule.templates[use.template]):
+            owner.setdefault(tokenize_alias(phrase), use)
+    matcher = AliasMatcher(vocabulary)
+    for caption in captions:
+        named = ((mention.start, mention.end) for mention in matcher.find(caption))
+        for start, end in (*matcher.find_ignored(caption), *named):
+            surface = " ".join(caption[start:end].lower().split())
+            found = owner.get(tokenize_alias(surface))  # None: an alias, or a phrase given without a rule
+            if found:
+                found.matched[surface] += 1
+    return uses
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed from one vocabulary to another; every list is sorted."""
+
+    labels_added: list[str]
+    labels_removed: list[str]
+    aliases_added: list[tuple[str, str]]
+    aliases_removed: list[tuple[str, str]]
+    aliases_moved: list[tuple[str, str, str]]
+    ignore_added: list[str]
+    ignore_removed: list[str]
+    heads_added: list[str]
+    heads_removed: list[str]
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+def difference(old: Vocabulary, new: Vocabulary) -> Difference:
+    """Labels, aliases ``(alias, label)`` and moves ``(alias, old label, new label)`` between two vocabularies."""
+    before, after = old.aliases, new.aliases
+    return Difference(
+        labels_added=sorted(set(new.labels) - set(old.labels)),
+        labels_removed=sorted(set(old.labels) - set(new.labels)),
+        aliases_added=sorted((a, after[a]) for a in after.keys() - before.keys()),
+        aliases_removed=sorted((a, before[a]) for a in before.keys() - after.keys()),
+        aliases_moved=sorted((a, before[a], after[a]) for a in before.keys() & after.keys() if before[a] != after[a]),
+        ignore_added=sorted(_guards(new) - _guards(old)),
+        ignore_removed=sorted(_guards(old) - _guards(new)),
+        heads_added=sorted(set(new.heads) - set(old.heads)),
+        heads_removed=sorted(set(old.heads) - set(new.heads)),
+    )
+
+
+def _guards(vocabulary: Vocabulary) -> set[str]:
+    """Its ignore phrases, and its compounds with the label that each names."""
+    return {*vocabulary.ignore, *(f"{phrase} -> {label}" for phrase, label in vocabulary.compounds.items())}
+
+
+_SPELLINGS = (("gray", "grey"), ("color", "colour"), ("donut", "doughnut"), ("tire", "tyre"), ("plow", "plough"))
+
+
+def variants(vocabulary: Vocabulary) -> dict[str, list[str]]:
+    """Label -> plural and spelling variants of its aliases that the vocabulary does not have yet.
+
+    Raises:
+        MissingExtra: inflect is not installed.
+    """
+    engine = inflector()
+    taken = {tokenize_alias(entry) for entry in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)}
+    found: dict[str, list[str]] = {}
+    for alias, label in vocabulary.aliases.items():
+        plural = plural_of(engine, alias)
+        spelled = [alias.replace(a, b) for pair in _SPELLINGS for a, b in (pair, pair[::-1]) if a in alias]
+        for variant in ([plural] if plural else []) + spelled:
+            if tokenize_alias(variant) not in taken:
+                taken.add(tokenize_alias(variant))
+                found.setdefault(label, []).append(variant)
+    return found

@@ -1,0 +1,149 @@
+"""From captions to mentions: whole words, leftmost then longest, exact on any Unicode text.
+
+What a match is, the walk of ``trie.py`` over the words of one caption says; ``find`` is that walk. ``find_batch`` gives
+the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a third, slow and
+obvious search. What a caption does with a mention, and which mentions count, ``uses.py`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.columns import MentionColumns
+from ..base.errors import check_choice
+from ..base.reprs import one_line
+from ..base.types import Mention, Use
+from .matcher_batch import BatchMatcher
+from .trie import IGNORED, AliasTrie
+from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses_batch import find_uses
+from .vocabulary import Vocabulary
+
+
+class AliasMatcher:
+    """Finds the labels of a vocabulary in text.
+
+    Immutable after construction, so it can be shared between threads and pickled.
+
+    Args:
+        vocabulary: labels, aliases and ignore phrases.
+        claims: which mentions the batch form counts, see :mod:`scapo_eval.matching.uses`.
+
+    Raises:
+        InputError: an unknown reading.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
+        check_choice("claims", claims, CLAIMS)
+        self.vocabulary = vocabulary
+        self.claims = claims
+        self._compile()
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.vocabulary))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tables, which are made faster than they travel; with all that a subclass holds."""
+        return {name: value for name, value in vars(self).items() if name not in ("_trie", "_batch", "_words")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
+
+    def _compile(self) -> None:
+        self._trie, self._batch, self._words = _compiled(_Identity(self.vocabulary), LEFT_OUT[self.claims])
+
+    def find(self, text: str) -> list[Mention]:
+        """Every mention of one caption in text order, with what the caption does with it.
+
+        Args:
+            text: any string, lone surrogates and NUL included.
+
+        Returns:
+            Mentions whose spans index ``text`` itself; they never overlap.
+        """
+        labels = self.vocabulary.labels
+        mentions, uses = self._read(text, USES)
+        return [
+            Mention(start, end, labels[label], text[start:end], USES[use])
+            for (start, end, label), use in zip(mentions, uses, strict=True)
+        ]
+
+    def _read(self, text: str, uses: tuple[Use, ...]) -> tuple[list[tuple[int, int, int]], bytearray]:
+        """Start, end and label id of the mentions of one caption, and what it does with each, as positions in USES."""
+        matches, cues = self._trie.matches_and_watched(text, _watch(uses, self._words))
+        mentions = [match for match in matches if match[2] != IGNORED]
+        return mentions, find_uses_of(text, mentions, cues, uses, self._words)
+
+    def find_ignored(self, text: str) -> list[tuple[int, int]]:
+        """``(start, end)`` of every ignore phrase of a caption: text that looks like a mention and is not one."""
+        return [(start, end) for start, end, label in self._trie.matches(text) if label == IGNORED]
+
+    def find_batch(self, texts: Sequence[str]) -> MentionColumns:
+        """The mentions of many captions that count, as columns: those of ``find`` that the reading does not leave out.
+
+        Args:
+            texts: the captions.
+        """
+        mentions, counts = self.find_all(texts)
+        return mentions if counts.all() else mentions.only(counts)
+
+    def find_all(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.bool_]]:
+        """Every mention of many captions, and whether it counts.
+
+        Args:
+            texts: the captions.
+
+        Returns:
+            Mentions, and a (mentions,) bool of those that the reading does not leave out.
+        """
+        left_out = LEFT_OUT[self.claims]
+        if len(texts) == 1:  # for one text the plain walk is faster
+            found, uses = self._read(texts[0], left_out)
+            rows = np.array(found, dtype=np.int32).reshape(-1, 3)
+            mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
+            return mentions, ~left_out_codes(self.claims)[np.frombuffer(uses, dtype=np.uint8)]
+        batch = self._batch.find(texts)
+        return batch.mentions, ~left_out_codes(self.claims)[find_uses(texts, *batch, left_out, self._words)]
+
+    def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
+        """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
+
+        Args:
+            texts: the captions.
+
+        Returns:
+            Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
+        """
+        _, batch, words = _compiled(_Identity(self.vocabulary), USES)
+        found = batch.find(texts)
+        return found.mentions, find_uses(texts, *found, USES, words)
+
+
+class _Identity:
+    """A vocabulary as a key: equal to itself only, so that nothing of it has to be compared."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def __hash__(self) -> int:
+        return id(self.vocabulary)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.vocabulary is self.vocabulary
+
+
+@lru_cache(maxsize=8)
+def _compiled(key: _Identity, uses: tuple[Use, ...]) -> tuple[AliasTrie, BatchMatcher, SpecialWords]:
+    """The tables of a vocabulary that tell some uses; systems of one run share them. They are only read."""
+    trie, words = AliasTrie(key.vocabulary), SpecialWords.of(key.vocabulary)
+    return trie, BatchMatcher(trie, _watch(uses, words), look="modifier" in uses), words
+
+
+def _watch(uses: tuple[Use, ...], words: SpecialWords) -> Mapping[str, int]:
+    return {**cue_words(uses), **words.watch} if "modifier" in uses else cue_words(uses)

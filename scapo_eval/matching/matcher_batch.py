@@ -1,0 +1,500 @@
+"""The batch form of the matcher: the walk of ``trie.py`` over the words of about a thousand captions at once in numpy.
+
+Each step is one operation over all words of the batch: word borders by comparing neighboring bytes, an exact hash table
+for the words that occur in the vocabulary (one word in ten), then the trie as arrays for those. A caption that is not
+ASCII, typographic marks apart, takes the plain walk.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.columns import MentionColumns
+from ..base.text import HYPHENS, fold, is_unspaced, join_of, word_spans
+from .context import CLOSED_WORDS, QUOTE_REACH
+from .trie import NO_END, AliasTrie
+
+BATCH = 1024
+"""Captions per numpy pass; much larger batches fall out of the processor's cache."""
+
+_NO_ASCII, _UNREAD = 254, 255  # in a table of ASCII characters: there is none; not asked for yet
+_SEPARATOR = "\0"  # between captions: a border that no alias can span
+_BORDER = _SEPARATOR * 8  # around a batch: the eight bytes at, and before the end of, any word
+
+Ints = NDArray[Any]  # of some integer type
+
+
+class _ToAscii:
+    """One ASCII character for each character outside ASCII, so that every offset stays.
+
+    A letter, digit or mark becomes ``_``, which keeps the word whole and matches no alias; a space, an apostrophe, a
+    hyphen and a quotation mark become themselves in ASCII, other borders a border. What could match an ASCII alias (the
+    long s, ligatures), what an alias itself holds and letters of scripts without spaces have no such character, and the
+    text takes the plain walk.
+
+    Args:
+        trie: the aliases.
+        watch: the watched words.
+    """
+
+    def __init__(self, trie: AliasTrie, watch: Iterable[str]) -> None:
+        characters = set("".join((*trie.words, *trie.joins, *watch)))
+        self._kept = {character for character in characters if not character.isascii()}
+        self._quotes = '"' in characters
+        self._keeps_words = "_" in characters or bool(self._kept)
+        self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
+        self._table[:128] = range(128)
+
+    def __call__(self, texts: Sequence[str]) -> list[str | None]:
+        """The texts in ASCII, None for what takes the plain walk."""
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        wide = (codes > 127).nonzero()[0]
+        characters = codes[wide]
+        read = self._table[characters]
+        if new := set(characters[read == _UNREAD].tolist()):
+            self._table[list(new)] = [self._read(chr(code)) for code in new]
+            read = self._table[characters]
+        ascii_codes = codes.astype(np.uint8)
+        ascii_codes[wide] = read
+        joined = ascii_codes.tobytes().decode("latin-1")
+        ends = list(accumulate(map(len, texts)))
+        found: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+        # only a letter or mark makes another one of the character before it
+        for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
+            own = joined[ends[k] - len(texts[k]) : ends[k]]
+            if not own.isascii() or not unicodedata.is_normalized("NFC", texts[k]):
+                found[k] = None
+        return found
+
+    def _read(self, character: str) -> int:
+        spelled = join_of(character)
+        if character in self._kept or is_unspaced(character) or not unicodedata.is_normalized("NFC", character):
+            return _NO_ASCII
+        if len(word_spans(character)) == 1:
+            return _NO_ASCII if self._keeps_words or fold(character).isascii() else ord("_")
+        if character.isspace():
+            return ord(" ")
+        if character in "\u201c\u201d":
+            return _NO_ASCII if self._quotes else ord('"')
+        return ord("-") if character in HYPHENS else ord("'") if spelled == "'" else 1
+
+
+class Found(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        mentions: of the aliases.
+        watched: the watched words, inside of mentions or not.
+        look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
+            all True unless asked for.
+        quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
+    """
+
+    mentions: MentionColumns
+    watched: MentionColumns
+    look: NDArray[np.bool_]
+    quoting: list[int]
+
+
+class BatchMatcher:
+    """Finds the mentions of many captions, equal to the plain walk on each.
+
+    Args:
+        trie: the aliases.
+        watch: further words that are reported, each with its position.
+        look: whether ``Found.look`` is asked for.
+    """
+
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], *, look: bool = False) -> None:
+        self._trie = trie
+        self._watch = watch
+        self._to_ascii = _ToAscii(trie, watch)
+        self._tables = _TrieTables(trie, watch, look)
+
+    def find(self, texts: Sequence[str]) -> Found:
+        """The mentions and the watched words of captions, in passes of about BATCH."""
+        size = max(1, -(-len(texts) // max(1, round(len(texts) / BATCH))))  # near BATCH, and no small rest
+        passes = [self._find_pass(texts[k : k + size]) for k in range(0, len(texts), size)]
+        if len(passes) == 1:
+            return passes[0]
+        return Found(
+            MentionColumns.concatenate([part.mentions for part in passes]),
+            MentionColumns.concatenate([part.watched for part in passes]),
+            np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
+            [size * k + row for k, part in enumerate(passes) for row in part.quoting],
+        )
+
+    def _find_pass(self, texts: Sequence[str]) -> Found:
+        wide = [k for k, text in enumerate(texts) if not text.isascii()]
+        if not wide:
+            return self._tables.find(texts)
+        ascii_texts = list(texts)
+        plain: list[int] = []  # left to the plain walk
+        for k, text in zip(wide, self._to_ascii([texts[k] for k in wide]), strict=True):
+            ascii_texts[k] = text or ""
+            if text is None:
+                plain.append(k)
+        mentions, watched, look, quoting = self._tables.find(ascii_texts)
+        if plain:
+            read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
+            mentions = mentions.with_captions(
+                [(k, *match) for k, matches, _ in read for match in matches if match[2] >= 0]
+            )
+            watched = watched.with_captions([(k, *word) for k, _, words in read for word in words])
+            in_plain = np.isin(mentions.caption, plain)
+            everywhere = np.ones(len(in_plain), dtype=bool)
+            everywhere[~in_plain] = look
+            look = everywhere
+        return Found(mentions, watched, look, [*quoting, *plain])
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a batch.
+
+    Attributes:
+        byte: the texts in one, as written.
+        starts, ends: (words,) span of each word in ``byte``.
+        eight_bytes: bytes ``k`` to ``k + 7`` of ``byte`` as one number at ``k``.
+        head: (words,) first eight bytes of each word, zero-padded, in one case.
+        slot: (words,) slot of the head in the hash table.
+    """
+
+    byte: NDArray[np.uint8]
+    starts: Ints
+    ends: Ints
+    eight_bytes: NDArray[np.uint64]
+    head: Ints
+    slot: Ints
+
+
+def _gather(table: Any, index: Ints) -> Any:
+    """``table[index]``, faster; an index beyond the end gives the last entry. The table must lie in memory as it is."""
+    return table.take(index, mode="clip")
+
+
+_ONE_CASE = np.uint64(0x2020202020202020)
+"""A bit that letters have in lower case and digits always, for eight bytes: set, it folds a word."""
+
+_FULL = 1 << 56
+"""Eight bytes of a word, not fewer, make a number from here on."""
+
+_SLOTS = 1 << 16  # of a hash table
+
+
+def _hash(keys: Ints) -> Ints:
+    """The slots of numbers of 64 bits."""
+    slots: Ints = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    slots >>= np.uint64(48)
+    return slots.view(np.int64)
+
+
+class _HashTable:
+    """A hash table of the entries 1, 2...; 0 stands for none.
+
+    Args:
+        slots: (1 + entries,) of each entry, the first of no meaning.
+    """
+
+    def __init__(self, slots: Ints) -> None:
+        self._first = np.zeros(_SLOTS, dtype=np.int64)
+        self._next = np.zeros(len(slots), dtype=np.int64)  # of the same slot
+        order = np.argsort(slots[1:], kind="stable") + 1
+        again = np.diff(slots[order], prepend=-1) == 0
+        self._first[slots[order[~again]]] = order[~again]
+        self._next[order[np.flatnonzero(again) - 1]] = order[again]
+
+    def find(self, slots: Ints, is_same: Callable[[Any, Ints], NDArray[np.bool_]]) -> Ints:
+        """The entry at each of some slots for which ``is_same(rows of the slots, entries)``, 0 where there is none."""
+        found: Ints = _gather(self._first, slots)
+        candidate = found
+        rows: Any = slice(None)
+        while True:
+            rest = ((candidate > 0) & ~is_same(rows, candidate)).nonzero()[0]
+            if not len(rest):
+                return found
+            candidate = self._next[candidate[rest]]
+            rows = rest if isinstance(rows, slice) else rows[rest]
+            found[rows] = candidate
+
+
+_ALONE, _PHRASE, _LONGER = 1, 2, 4
+"""What may begin at a word: an alias of one word, or a watched word; an alias of several; one of more than two."""
+
+
+class _TrieTables:
+    """The trie as arrays, and the walk over all words of a batch at once.
+
+    Words of the vocabulary are numbered from 1; 0 is any other word.
+    """
+
+    _PREFIXES = 1 << 18  # entries of the prefix filter
+
+    def __init__(self, trie: AliasTrie, watch: Mapping[str, int], look: bool) -> None:
+        ids = {word: k for k, word in enumerate(dict.fromkeys((*trie.words, *watch)), 1)}  # the trie's words as there
+        raw = [b"", *(word.encode() for word in ids)]
+        self._long = {k: word for k, word in enumerate(raw) if len(word) > 16}
+        self._length = np.fromiter(map(len, raw), dtype=np.int64)
+        self._mask = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
+        self._head, self._tail = self._ends(raw)
+        slots = _hash(self._head)
+        self._by_head = _HashTable(slots)
+
+        self._label = trie.labels
+        nodes = len(trie.labels)
+        self._inner = np.bincount(trie.before[1:], minlength=nodes) > 0
+        first, second, third = (np.flatnonzero(trie.depth == k) for k in (1, 2, 3))
+        self._root = np.full(len(raw), -1)
+        self._root[trie.word[first]] = first
+        self._alone = np.where(self._root < 0, NO_END, self._label[self._root])
+        self._joins = trie.joins
+        self._join_of_byte = np.array([self._joins.get(join_of(chr(c)), -1) for c in range(128)], dtype=np.int64)
+        begins = {join[0] for join in self._joins if len(join) > 1}
+        self._begins_long_join = np.array([chr(c).isspace() or chr(c) in begins for c in range(128)])
+        edges = np.flatnonzero(trie.depth > 1)
+        self._edge_keys = np.append(-1, self._edge(trie.before, trie.join, trie.word)[edges])
+        self._edge_targets = np.append(-1, edges)
+        self._by_edge = _HashTable(_hash(self._edge_keys))
+
+        # Filters of the beginnings of aliases, by hash: of one word, two, three. So "in the", which begins aliases and
+        # occurs everywhere, is looked up only where an alias may go on behind it.
+        self._one = np.zeros(_SLOTS, dtype=np.uint8)
+        self._two = np.full(self._PREFIXES, _ALONE, dtype=np.uint8)
+        self._three = np.zeros(self._PREFIXES, dtype=bool)
+        prefix = slots[trie.word]
+        for level in (second, third):
+            prefix[level] = self._prefix_hash(prefix[trie.before[level]], slots[trie.word[level]])
+        ends = self._label != NO_END
+        watched = [ids[word] for word in watch]
+        self._one[slots[watched]] = _ALONE
+        self._one[prefix[first][ends[first]]] |= _ALONE
+        self._one[prefix[first][self._inner[first]]] |= _PHRASE | _LONGER
+        self._two[prefix[second][ends[second]]] |= _PHRASE
+        self._two[prefix[trie.before[third]]] |= _LONGER
+        self._three[prefix[third]] = True
+
+        # words that no noun phrase goes on with, by slot: a clash leaves one out, which costs a closer look only
+        self._closed = np.zeros((2, _SLOTS if look else 0), dtype=np.uint64)
+        if look:
+            head, tail = self._ends([word.encode() for word in CLOSED_WORDS])
+            self._closed[:, _hash(head)] = head, tail
+        self._watch = np.full(len(raw), -1)
+        self._watch[watched] = list(watch.values())
+
+    def _ends(self, words: Sequence[bytes]) -> tuple[Ints, Ints]:
+        """First and last eight bytes of words as numbers, in one case; a word of fewer has zeros behind its first."""
+        one_case = _ONE_CASE & self._mask[np.minimum(np.fromiter(map(len, words), dtype=np.int64), 8)]
+        head = np.array([word[:8] for word in words], dtype="S8").view("<u8")
+        tail = np.array([word[-8:] for word in words], dtype="S8").view("<u8")
+        return head | one_case, tail | one_case
+
+    def _prefix_hash(self, before: Any, slot: Any) -> Any:
+        """Hash of a prefix that goes on with the word in a slot; that of one word is its slot."""
+        return (before * 40503 + slot) & (self._PREFIXES - 1)
+
+    def _edge(self, node: Any, join: Any, word: Any) -> Any:
+        return (node * len(self._joins) + join) * len(self._length) + word
+
+    def find(self, texts: Sequence[str]) -> Found:
+        """The mentions and the watched words of ASCII captions."""
+        joined = _SEPARATOR.join([_BORDER, *texts, _BORDER])
+        byte = np.frombuffer(joined.encode("ascii"), dtype=np.uint8)
+        # A block that is given back at once: from then on glibc keeps as much memory for the arrays below, where it
+        # would return that of each pass to the system and fetch it anew, page by page, for up to half of a pass's time.
+        np.empty(8 * len(byte), dtype=np.uint8)
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        offsets = np.cumsum(lengths + 1) - lengths + len(_BORDER)
+        starts, ends = self._words(byte)
+        eight = np.ndarray(shape=len(byte) - 7, dtype="<u8", buffer=byte, strides=(1,))
+        head: Ints = eight[starts]  # not by _gather, which would first write out all eights
+        head |= _ONE_CASE
+        head &= _gather(self._mask, ends - starts)  # longer than 8: the last, full mask
+        text = _Words(byte, starts, ends, eight, head, _hash(head))
+        begin, phrases = self._begins(text.slot)
+        word = self._lookup(text, begin)
+        first, last, label = self._walk(text, begin, word, phrases)
+        start, end = starts[first], ends[last]
+        watch = self._watch[word]
+        at = (watch >= 0).nonzero()[0]
+        return Found(
+            self._columns(offsets, start, end, label),
+            self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
+            self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
+            self._quoting(joined, offsets, start) if self._closed.size else [],
+        )
+
+    @staticmethod
+    def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
+        """The captions in which a mention stands between two near quotation marks."""
+        found = []
+        mark = joined.find('"')
+        while mark >= 0:
+            found.append(mark)
+            mark = joined.find('"', mark + 1)
+        marks = np.array(found, dtype=np.int64)
+        mention = np.searchsorted(start, marks)
+        near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
+        owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
+        return [k - 1 for k in dict.fromkeys(owner)]
+
+    def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
+        """(mentions,) bool: a word that may be a noun stands behind, or the last letter is no small one.
+
+        Args:
+            text: the words of the batch.
+            end: of the mentions in it.
+            following: the word behind each.
+        """
+        around = text.eight_bytes[end - 1].view(np.uint8).reshape(-1, 8)
+        gap, behind = around[:, 1], around[:, 2]
+        is_close = _in_range(behind | 0x20, "a", "z") | _in_range(behind, "0", "9") | (behind == ord("_"))
+        look: NDArray[np.bool_] = ~_in_range(around[:, 0], "a", "z") | (is_close & (gap == ord("-")))
+        rows = (is_close & (gap == ord(" "))).nonzero()[0]
+        following = following[rows]
+        head = text.head[following]
+        slot = _hash(head)
+        closed = self._closed[0][slot] == head
+        longer = (closed & (head >= _FULL)).nonzero()[0]
+        closed[longer] = self._closed[1][slot[longer]] == self._tails(text, following[longer])
+        look[rows[~closed]] = True
+        return look
+
+    @staticmethod
+    def _columns(offsets: Ints, start: Ints, end: Ints, label: Ints) -> MentionColumns:
+        """Columns of spans in the joined text, where each caption begins at its offset."""
+        indptr = np.append(np.searchsorted(start, offsets), len(start))
+        shift = np.repeat(offsets, np.diff(indptr))
+        return MentionColumns(
+            indptr, (start - shift).astype(np.int32), (end - shift).astype(np.int32), label.astype(np.int32)
+        )
+
+    @staticmethod
+    def _words(byte: NDArray[np.uint8]) -> tuple[Ints, Ints]:
+        """Start and end of every word, by comparing each byte's class with its neighbor's."""
+        inside = _in_range(byte | 0x20, "a", "z")
+        inside |= _in_range(byte, "0", "9")
+        inside |= byte == ord("_")
+        is_border = np.zeros(len(byte), dtype=bool)
+        np.not_equal(inside[1:], inside[:-1], out=is_border[1:])
+        borders = is_border.nonzero()[0]
+        return borders[0::2], borders[1::2]
+
+    @staticmethod
+    def _tails(text: _Words, at: Ints) -> Ints:
+        """The last eight bytes of some words that have as many."""
+        tails: Ints = text.eight_bytes[text.ends[at] - 8]
+        tails |= _ONE_CASE
+        return tails
+
+    def _lookup(self, text: _Words, at: Ints) -> Ints:
+        """Vocabulary word of the words at some positions, 0 where there is none. Exact: compared in full."""
+        head = text.head[at]
+
+        def is_same(rows: Any, word: Ints) -> NDArray[np.bool_]:
+            same: NDArray[np.bool_] = self._head[word] == head[rows]
+            longer = (same & (self._length[word] >= 8)).nonzero()[0]
+            same[longer] = self._is_whole(text, at[rows][longer], word[longer])
+            return same
+
+        return self._by_head.find(text.slot[at], is_same)
+
+    def _is_whole(self, text: _Words, at: Ints, word: Ints) -> NDArray[np.bool_]:
+        """Whether words of eight letters or more are vocabulary words that begin like them."""
+        length = text.ends[at] - text.starts[at]
+        same: NDArray[np.bool_] = (self._tail[word] == self._tails(text, at)) & (self._length[word] == length)
+        for k in (same & (length > 16)).nonzero()[0] if self._long else ():  # the middle of very long words
+            middle = text.byte[text.starts[at[k]] : text.ends[at[k]]].tobytes()
+            same[k] = middle.lower() == self._long[int(word[k])]
+        return same
+
+    def _begins(self, slot: Ints) -> tuple[Ints, Ints]:
+        """The words at which a match may begin, or that may be watched; of these the rows where several words may."""
+        what = _gather(self._one, slot)
+        prefix = self._prefix_hash(slot[:-1], slot[1:])
+        what[:-1] &= _gather(self._two, prefix)
+        what[-1:] &= _ALONE
+        longer = (what & _LONGER > 0).nonzero()[0]
+        three = self._prefix_hash(prefix[longer], _gather(slot, longer + 2))
+        what[longer[_gather(self._three, three)]] |= _PHRASE
+        begin = (what & (_ALONE | _PHRASE) > 0).nonzero()[0]
+        return begin, (what[begin] & _PHRASE > 0).nonzero()[0]
+
+    def _walk(self, text: _Words, begin: Ints, word: Ints, phrases: Ints) -> tuple[Ints, Ints, Ints]:
+        """First word, last word and label id of every mention: of all matches the leftmost, then longest.
+
+        Args:
+            text: the words of the batch.
+            begin: words at which a match may begin.
+            word: (begin,) which word of the vocabulary each is.
+            phrases: rows of ``begin`` at which an alias of more than one word may begin.
+        """
+        label, last = self._alone[word], begin.copy()
+        node = self._root[word[phrases]]
+        known = (node >= 0).nonzero()[0]
+        active, node, following = phrases[known], node[known], begin[phrases[known]]
+        while len(active):  # one step: extend every path that can go on by its next word
+            following = following + 1
+            goes_on = (following < len(text.slot)).nonzero()[0]
+            active, node, following = active[goes_on], node[goes_on], following[goes_on]
+            word = self._lookup(text, following)
+            known = word.nonzero()[0]
+            active, node, following, word = active[known], node[known], following[known], word[known]
+            edge = self._edge_after(node, self._join(text.byte, text.ends[following - 1], text.starts[following]), word)
+            exists = edge.nonzero()[0]
+            active, following, node = active[exists], following[exists], self._edge_targets[edge[exists]]
+            ends = self._label[node]
+            ending = (ends != NO_END).nonzero()[0]
+            label[active[ending]], last[active[ending]] = ends[ending], following[ending]
+            inner = self._inner[node].nonzero()[0]
+            active, node, following = active[inner], node[inner], following[inner]
+        matched = (label != NO_END).nonzero()[0]
+        begin, last, label = begin[matched], last[matched], label[matched]
+        kept = (self._leftmost(begin, last) & (label >= 0)).nonzero()[0]
+        return begin[kept], last[kept], label[kept]
+
+    def _edge_after(self, node: Ints, join: Ints, word: Ints) -> Ints:
+        """Edge from each node by a join (-1: by none) and a word, 0 where there is none."""
+        key = self._edge(node, join, word)
+        edge = self._by_edge.find(_hash(key), lambda rows, edge: self._edge_keys[edge] == key[rows])
+        edge[join < 0] = 0
+        return edge
+
+    def _join(self, byte: NDArray[np.uint8], left: Ints, right: Ints) -> Ints:
+        """Join id of the text between two neighboring words, -1 where no alias has such a join."""
+        first = byte[left]
+        longer = right - left > 1
+        join = np.where(longer, -1, self._join_of_byte[first])
+        for k in (longer & self._begins_long_join[first]).nonzero()[0]:  # rare: line breaks, double spaces
+            between = byte[left[k] : right[k]].tobytes().decode("ascii")
+            join[k] = self._joins.get(between if between in self._joins else join_of(between), -1)
+        return join
+
+    @staticmethod
+    def _leftmost(begin: Ints, last: Ints) -> NDArray[np.bool_]:
+        """Which matches are kept when each one hides those that begin inside it."""
+        kept = np.ones(len(begin), dtype=bool)
+        np.greater(begin[1:], np.maximum.accumulate(last)[:-1], out=kept[1:])  # reached by none before it
+        # of several in a row that are reached, the first is hidden by the match before it, which is kept
+        rows = (~kept[1:] & ~kept[:-1]).nonzero()[0] + 1
+        before, reach = -1, -1
+        for k, first, final in zip(rows.tolist(), begin[rows].tolist(), last[rows].tolist(), strict=True):
+            if k - 1 != before:
+                reach = int(last[k - 2])
+            if first > reach:
+                kept[k] = True
+                reach = final
+            before = k
+        return kept
+
+
+def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:
+    """Which bytes lie between two characters; unsigned differences wrap, so that it is one comparison."""
+    return byte - ord(low) <= ord(high) - ord(low)

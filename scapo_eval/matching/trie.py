@@ -1,0 +1,153 @@
+"""The aliases of a vocabulary as a trie of words, and the walk that defines what a mention is.
+
+An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`. A match is a path that the
+words of a text follow to a node at which an alias or an ignore phrase ends: leftmost, then longest, never overlapping.
+The batch form in ``matcher_batch.py`` makes the same walk over many texts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.text import GAP, fold, join_of, nfc_with_map, word_spans
+from .vocabulary import PART, Vocabulary, alias_path
+
+NO_END = -1
+"""In place of a label id: no alias ends at this node."""
+
+IGNORED = -2
+"""In place of a label id: an ignore phrase ends at this node."""
+
+
+class AliasTrie:
+    """Aliases and ignore phrases as paths of words.
+
+    Node 0 is the beginning, and one edge leads to every other node.
+
+    Args:
+        vocabulary: labels, aliases and ignore phrases.
+
+    Attributes:
+        words: word -> its number, from 1; 0 stands for any other word.
+        joins: join -> its number, from 0.
+        labels: (nodes,) id of the label whose alias ends at a node, IGNORED or NO_END.
+        before, join, word: (nodes,) where the edge to a node begins, and by which join and word it leads there; the
+            first of no meaning.
+        depth: (nodes,) words on the way to a node.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        named = {**vocabulary.aliases, **vocabulary.compounds}
+        paths = [f"{GAP}{PART}{alias_path(phrase)}" for phrase in (*named, *vocabulary.ignore)]
+        ends = [vocabulary.label_ids[label] for label in named.values()] + [IGNORED] * len(vocabulary.ignore)
+        steps = PART.join(paths).split(PART)  # a join and a word in turn
+        self.joins = {join: k for k, join in enumerate(dict.fromkeys((GAP, *steps[0::2])))}
+        self.words = {word: k for k, word in enumerate(dict.fromkeys(steps[1::2]), 1)}
+        # an edge is known by one number; there is one more join than there are, for any other
+        self._of_join = len(self.words) + 1
+        self._of_node = (len(self.joins) + 1) * self._of_join
+        joins = np.fromiter(map(self.joins.__getitem__, steps[0::2]), dtype=np.int64)
+        words = np.fromiter(map(self.words.__getitem__, steps[1::2]), dtype=np.int64)
+        lengths = np.array([path.count(PART) for path in paths], dtype=np.int64) // 2 + 1
+        step = np.cumsum(lengths) - lengths
+        node = np.zeros(len(paths), dtype=np.int64)  # that each path has reached
+        keys = [np.zeros(1, dtype=np.int64)]  # of the edges to the nodes of each depth
+        rest = np.arange(len(paths))
+        while len(rest):
+            at = step[rest] + len(keys) - 1
+            key = node[rest] * self._of_node + joins[at] * self._of_join + words[at]
+            key, to = np.unique(key, return_inverse=True)
+            node[rest] = sum(map(len, keys)) + to
+            keys.append(key)
+            rest = rest[lengths[rest] >= len(keys)]
+        self.depth = np.repeat(np.arange(len(keys)), [len(key) for key in keys])
+        key = np.concatenate(keys)
+        self.before, key_in_node = np.divmod(key, self._of_node)
+        self.join, self.word = np.divmod(key_in_node, self._of_join)
+        self.labels = np.full(len(key), NO_END, dtype=np.int64)
+        self.labels[node] = ends
+
+        # the same for the walk over one text
+        self._next = dict(zip(key.tolist(), range(len(key)), strict=True))
+        names = [*self.words]
+        self._roots = {names[self.word[node] - 1]: node for node in np.flatnonzero(self.depth == 1).tolist()}
+        self._label = self.labels.tolist()
+        self._inner = np.bincount(self.before[1:], minlength=len(key)).astype(bool).tobytes()
+
+    def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """``(start, end, label id or IGNORED)`` of every match in text order."""
+        return iter(self._matches(_words(text)))
+
+    def matches_and_watched(
+        self, text: str, watch: Mapping[str, int]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """As ``matches``, and ``(start, end, its value)`` of every word that is in a mapping."""
+        read = _words(text)
+        return self._matches(read), _watched(read, watch)
+
+    def _matches(self, text: _Words) -> list[tuple[int, int, int]]:
+        words, spans = text.words, text.spans
+        numbers, joins, label, next_node = self.words, self.joins, self._label, self._next.get
+        of_node, of_join = self._of_node, self._of_join
+        found: list[tuple[int, int, int]] = []
+        free = 0  # the first word behind the matches so far
+        for first in [k for k, word in enumerate(words) if word in self._roots]:
+            if first < free:
+                continue
+            longest = NO_END
+            last = first
+            node: int | None = self._roots[words[first]]
+            while node is not None:
+                if label[node] != NO_END:
+                    longest, free = label[node], last + 1
+                last += 1
+                if not self._inner[node] or last == len(words) or words[last] not in numbers:
+                    break
+                join = joins.get(join_of(text.body[spans[last - 1][1] : spans[last][0]]), len(joins))
+                node = next_node(node * of_node + join * of_join + numbers[words[last]])
+            if longest != NO_END:
+                found.append((*text.original(first, free - 1), longest))
+        return found
+
+
+def watched(text: str, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """``(start, end, its value)`` of every word of a text that is in a mapping."""
+    return _watched(_words(text), watch)
+
+
+class _Words(NamedTuple):
+    """The words of a text.
+
+    Attributes:
+        body: the text in NFC.
+        spans: of its words.
+        words: folded.
+        nfc_map: the way back to the original; None where the two are the same.
+    """
+
+    body: str
+    spans: list[tuple[int, int]]
+    words: list[str]
+    nfc_map: tuple[str, list[int], list[int]] | None
+
+    def original(self, first: int, last: int) -> tuple[int, int]:
+        """The span in the original text from one word to another."""
+        start, end = self.spans[first][0], self.spans[last][1]
+        return (self.nfc_map[1][start], self.nfc_map[2][end - 1]) if self.nfc_map else (start, end)
+
+
+def _words(text: str) -> _Words:
+    nfc_map = None if text.isascii() else nfc_with_map(text)
+    body = nfc_map[0] if nfc_map else text
+    spans = word_spans(body)
+    if body.isascii():
+        lower = fold(body)
+        return _Words(body, spans, [lower[start:end] for start, end in spans], nfc_map)
+    return _Words(body, spans, [fold(body[start:end]) for start, end in spans], nfc_map)
+
+
+def _watched(text: _Words, watch: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    return [(*text.original(k, k), watch[word]) for k, word in enumerate(text.words) if word in watch]

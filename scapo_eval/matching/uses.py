@@ -1,0 +1,462 @@
+"""What a caption does with its mentions, and which of them a reading counts.
+
+The paper counts every mention. A caption also denies ("there are no people"), guesses ("possibly a phone"), quotes ("a
+sign that reads 'BUS'"), says what something is for ("a place for guests"), speaks of the world ("typical of kitchens"),
+likens ("shaped like an apple"), or lets a word only say what kind another thing is ("a bus route"). A reading leaves
+some of these out:
+
+- ``all``: nothing (the paper).
+- ``asserted``: what is negated.
+- ``certain``: what is negated or hedged.
+- ``visual``: what is negated, quoted, a purpose, generic, a comparison or a modifier; guesses stay.
+
+The words that say so are data with examples: ``cues.yaml``. A cue reaches forward to the end of its clause: a full
+stop, a semicolon, a line end, a dash, a bracket, ``but``, ``except``, ``while``, ``which``..., or a comma, unless a
+list goes on behind it ("no cars, buses, or trucks"). Things that are taken for granted stay claims: "no people on THE
+bench", "possibly checking HIS phone", "shade for THE family".
+
+Rules only: no model, no data, always the same answer. :func:`find_uses_of` is the definition, for one caption;
+``uses_batch.py`` gives the same for many. The matcher reports cue words from the pass in which it finds the mentions,
+and only the text behind one is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import chain
+from string import ascii_lowercase
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.text import fold
+from ..base.types import Use
+from ..results.signature import digest
+from . import context
+from .context import QUOTE_REACH, colors, may_modify, noun_behind
+from .cues import Cue, compiled, shipped_cues
+from .vocabulary import Vocabulary, tokenize_alias
+
+Claims = Literal["all", "asserted", "certain", "visual"]
+"""Which mentions count."""
+
+CLAIMS: tuple[Claims, ...] = get_args(Claims)
+
+USES: tuple[Use, ...] = get_args(Use)
+"""What a caption does with a mention; a use is coded by its position here, and the higher one counts."""
+
+LEFT_OUT: dict[Claims, tuple[Use, ...]] = {
+    "all": (),
+    "asserted": ("negated",),
+    "certain": ("negated", "hedged"),
+    "visual": ("negated", "quoted", "modifier", "purpose", "generic", "comparison"),
+}
+"""Reading -> the uses that it leaves out."""
+
+SPECIAL = 0
+"""In place of a cue's row: the first word of a special alias."""
+
+EDITION = 1
+"""Counts up when what this module does with cues changes: part of the hash of the rules."""
+
+
+@lru_cache
+def reading_of(claims: Claims) -> str | None:
+    """Hash of the rules by which a reading leaves mentions out, for signatures; None for ``all``, which has none."""
+    if not LEFT_OUT[claims]:
+        return None
+    lists = [value for name, value in sorted(vars(context).items()) if isinstance(value, (frozenset, tuple))]
+    words = [word for listed in lists for word in sorted(map(str, listed))]
+    return digest([str(EDITION), *LEFT_OUT[claims], shipped_cues().fingerprint, *words])
+
+
+@lru_cache
+def cue_words(uses: tuple[Use, ...]) -> Mapping[str, int]:
+    """The words that may be a cue of some uses, for a matcher to watch, each with its row in the table of cues."""
+    if not uses:
+        return {}
+    rules = shipped_rules()
+    return {word: row for word, row in rules.row.items() if rules.rules[row].cue.use in uses}
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialWords:
+    """Aliases of a vocabulary that only its context makes a claim.
+
+    Attributes:
+        colors: label id -> folded aliases that color what follows them.
+        kin: label id -> folded aliases that mean an animal where nobody else is named.
+        kin_of: ids of the labels of these animals.
+        watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
+    """
+
+    colors: Mapping[int, frozenset[str]]
+    kin: Mapping[int, frozenset[str]]
+    kin_of: frozenset[int]
+    watch: Mapping[str, int]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> SpecialWords:
+        """Those that a vocabulary lists."""
+
+        def by_label(aliases: Sequence[str]) -> dict[int, frozenset[str]]:
+            owned: dict[int, set[str]] = {}
+            for alias in aliases:
+                owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
+            return {label: frozenset(words) for label, words in owned.items()}
+
+        watch = {tokenize_alias(alias)[0]: SPECIAL for alias in (*vocabulary.heads, *vocabulary.kin)}
+        kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
+        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of, watch)
+
+
+Row: TypeAlias = tuple[int, int, int, int]
+"""A mention: index of its caption, its row, start, end."""
+
+Scope: TypeAlias = tuple[int, int, int, int, int]
+"""A cue before a mention: index of the caption, end of the cue, start and row of the mention, which rule."""
+
+Back: TypeAlias = tuple[int, int, int, int]
+"""A cue behind a mention: index of the caption, start of the cue, row of the mention, which rule."""
+
+
+def find_uses_of(
+    text: str,
+    mentions: Sequence[tuple[int, int, int]],
+    cues: Sequence[tuple[int, int, int]],
+    uses: tuple[Use, ...],
+    words: SpecialWords | None = None,
+) -> bytearray:
+    """What one caption does with its mentions, as far as some uses are asked for: the definition.
+
+    Args:
+        text: the caption.
+        mentions: start, end and label id of each, in order.
+        cues: the ``cue_words`` of the uses in it.
+        uses: those that are looked for.
+        words: of the vocabulary that the labels belong to; None for no such words.
+
+    Returns:
+        A position in USES per mention; 0, a claim, for what is none of the uses.
+    """
+    if not uses or not mentions:
+        return bytearray(len(mentions))
+    rules = shipped_rules()
+    starts, ends, labels = ([mention[k] for mention in mentions] for k in range(3))
+    n = len(starts)
+    found: list[Iterable[tuple[int, int]]] = []
+    if "quoted" in uses and ('"' in text or "\u201c" in text):
+        found.append(in_quotes(text, starts, 0, n))
+    if "modifier" in uses:
+        beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
+        listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
+        if not starts[0] and 1 in beside:
+            listed.add(0)
+        found.append(by_form([text], [(0, row, starts[row], ends[row]) for row in range(n) if row not in listed]))
+    special, scopes, backward = list[Row](), list[Scope](), list[Back]()
+    for start, end, cue in cues:
+        begin = start - 2 * (cue == rules.row["t"])
+        following = bisect_left(starts, begin)
+        if cue == SPECIAL:
+            if following < n:
+                special.append((0, following, starts[following], ends[following]))
+            continue
+        rule = rules.rules[cue]
+        if following < n and 0 <= starts[following] - end <= rule.reach:
+            scopes.append((0, end, starts[following], following, cue))
+        if following and rule.cue.back:
+            backward.append((0, begin, following - 1, cue))
+    if words:
+        found.append(of_color_or_kin([text], starts, ends, labels, [0, n], special, words))
+    found.append(in_scope([text], starts, ends, [0, n], scopes))
+    found.append(behind([text], starts, ends, backward))
+    return highest(n, found)
+
+
+def highest(n: int, found: Iterable[Iterable[tuple[int, int]]]) -> bytearray:
+    """Of the uses found for each of n mentions the highest."""
+    uses = bytearray(n)  # plain integers: single places are written
+    for row, use in chain.from_iterable(found):
+        if use > uses[row]:
+            uses[row] = use
+    return uses
+
+
+@lru_cache
+def left_out_codes(claims: Claims) -> NDArray[np.bool_]:
+    """(uses,) bool, what a reading leaves out, by position in USES."""
+    return np.array([use in LEFT_OUT[claims] for use in USES])
+
+
+def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The mentions between quotation marks of a line, at most QUOTE_REACH characters apart.
+
+    Args:
+        text: a caption.
+        starts: of mentions.
+        first, stop: the rows of those of this caption.
+    """
+    latest = starts[stop - 1] if first < stop else 0
+    for opening, closing in _MARKS:
+        begin = text.find(opening)
+        while 0 <= begin < latest:
+            end = text.find(closing, begin + 1, begin + QUOTE_REACH + 2)
+            if end > begin + 1 and "\n" not in text[begin:end]:
+                for row in range(bisect(starts, begin, first, stop), bisect(starts, end, first, stop)):
+                    yield row, _QUOTED
+                begin = text.find(opening, end + 1)
+            else:
+                begin = text.find(opening, begin + 1)
+
+
+def by_form(texts: Sequence[str], rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+    """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
+    for k, row, start, end in rows:
+        text = texts[k]
+        surface = text[start:end]
+        if end - start > 3 and surface[1].isupper() and surface.isupper():
+            yield row, _QUOTED
+        elif may_modify(surface):
+            noun = noun_behind(text, end)
+            if noun:
+                yield row, _COMPARED if noun == "like" else _MODIFIES
+
+
+def of_color_or_kin(
+    texts: Sequence[str],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    labels: Sequence[int],
+    indptr: Sequence[int],
+    rows: Iterable[Row],
+    words: SpecialWords,
+) -> Iterator[tuple[int, int]]:
+    """Of mentions that may be a special word, those that are a color, or mean an animal: nobody else is named."""
+    is_animal: dict[tuple[int, int], bool] = {}
+    for k, row, start, end in rows:
+        text, label = texts[k], labels[row]
+        surface = fold(text[start:end])
+        if surface in words.colors.get(label, ()) and colors(text, start, end):
+            yield row, _MODIFIES
+        if surface in words.kin.get(label, ()):
+            if (k, label) not in is_animal:
+                named = range(indptr[k], indptr[k + 1])
+                is_animal[k, label] = any(labels[one] in words.kin_of for one in named) and all(
+                    labels[one] != label or fold(text[starts[one] : ends[one]]) in words.kin[label] for one in named
+                )
+            if is_animal[k, label]:
+                yield row, _MODIFIES
+
+
+def behind(
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], rows: Iterable[Back]
+) -> Iterator[tuple[int, int]]:
+    """The mentions right before a cue that denies them, or says them of a kind: "Giraffes are typically tall"."""
+    rules, backward = shipped_rules().rules, shipped_cues().backward
+    for k, begin, row, cue in rows:
+        text, start, end = texts[k], starts[row], ends[row]
+        rule = rules[cue]
+        back = backward[rule.cue.back]
+        said = back.pattern.match(text, end)
+        if not said or said.end() <= begin:
+            continue
+        if back.plural and may_modify(text[start:end]):
+            continue
+        if back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]):
+            yield row, rule.use
+
+
+def in_scope(
+    texts: Sequence[str], starts: Sequence[int], ends: Sequence[int], indptr: Sequence[int], scopes: Iterable[Scope]
+) -> Iterator[tuple[int, int]]:
+    """The mentions in the scope of a cue before them, and what the cue makes of them.
+
+    Args:
+        texts: captions.
+        starts, ends: of their mentions.
+        indptr: the first row of each caption, and the end of all.
+        scopes: cues with the first mention behind them.
+    """
+    rules, n_t = shipped_rules().rules, shipped_rules().row["t"]
+    goes_on = shipped_cues().scopes.goes_on.match
+    for k, end, start, row, cue in scopes:
+        tail = texts[k][end:start]
+        if "." in tail:
+            continue
+        rule = rules[cue]
+        state = rule.states.get(tail) or _remember(rule, tail)
+        if state == "over":  # most often
+            continue
+        text, stop, latest = texts[k], indptr[k + 1], end + rule.reach
+        if (rule.cue.behind or rule.cue.not_behind) and not _stands_right(rule.cue, text, end):
+            continue
+        if cue == n_t and text[max(0, end - 3) : end].lower() not in _N_T:
+            continue
+        then = rule.cue.then and compiled(rule.cue.then).match
+        while state != "listed" or goes_on(text, ends[row]):
+            if state != "definite" and (not then or then(text, ends[row])):
+                yield row, rule.use
+            if row + 1 == stop or starts[row + 1] > latest:
+                break
+            step = text[ends[row] : starts[row + 1]]
+            if "." in step:
+                break
+            row += 1
+            tail += _MENTION + step
+            state = rule.states.get(tail) or _remember(rule, tail)
+            if state == "over":
+                break
+
+
+def _stands_right(cue: Cue, text: str, end: int) -> bool:
+    """Whether a cue that ends at some place stands behind a word that it needs, and behind none that excludes it."""
+    before = text[max(0, end - _BEFORE) : end].lower().rstrip(ascii_lowercase).rstrip()
+    return before.endswith(cue.behind or "") and not (cue.not_behind and before.endswith(cue.not_behind))
+
+
+_MENTION = "\0"  # in place of each mention behind a cue
+_State = Literal["over", "inside", "listed", "definite"]
+
+
+def _remember(rule: Rule, tail: str) -> _State:
+    """The state of a scope, kept: the same phrases recur between cues and mentions."""
+    if len(rule.states) >= _REMEMBERED:
+        rule.states.clear()
+    state = rule.states[tail] = _scope_state(rule, tail)
+    return state
+
+
+def _scope_state(rule: Rule, tail: str) -> _State:
+    """Whether a mention is in the scope of a cue, from the text between the two.
+
+    Args:
+        rule: of the cue.
+        tail: what stands behind the cue word, with _MENTION for each mention.
+
+    Returns:
+        "over": the scope has ended, or never began; "inside" it; "listed": inside it if the mention is an item of a
+        list; "definite": taken for granted, while the scope goes on.
+    """
+    rules, scopes, cue = shipped_rules(), shipped_cues().scopes, rule.cue
+    first = int(rule.may_be_definite)  # the first word behind it that may be the article of a thing taken for granted
+    if not first and tail.startswith(rules.definite_behind):
+        return "over"
+    scope = tail.lower()
+    if cue.after:
+        begins = compiled(cue.after).match(scope)
+        if not begins:
+            return "over"
+        if begins.lastgroup:  # not there yet: the mention is one of the words that it takes
+            return "definite"
+        scope = scope[begins.end() :]
+    if scope.endswith(rules.definite_behind) and scope.count(" ") > 2 * first and not scopes.marks.search(scope):
+        return "over" if cue.phrase and not first else "definite"  # or over, as the next mention will find
+    if cue.phrase and "ing " in scope:
+        return "over"
+    words = scope.split()
+    tells = not rules.telling.isdisjoint(words)
+    if tells and (
+        not rule.ends.isdisjoint(words) or (not scopes.pairs.isdisjoint(words) and scopes.pair.search(scope))
+    ):
+        return "over"
+    item = None
+    if scopes.marks.search(scope):
+        step = scope.rpartition(_MENTION)[2]
+        item = scopes.item.match(step, max(step.find(","), 0))
+        if not item and scopes.marks.search(step):
+            return "over"
+    if tells:
+        article = _article(words)
+        if article >= first:  # "shade for the family and a dog": neither is a purpose
+            over = item or (cue.phrase and not first and words[article] in scopes.granted)
+            return "over" if over else "definite"
+    return "listed" if item and not item["last"] else "inside"
+
+
+def clear_cache() -> None:
+    """Empties the cache of phrases between cues and mentions, for measurements; no result depends on it."""
+    for rule in shipped_rules().rules:
+        rule.states.clear()
+
+
+def _article(words: Sequence[str]) -> int:
+    """Position of the definite article or possessive among the words before a mention; -1 without one."""
+    scopes = shipped_cues().scopes
+    for k in range(len(words) - 1, max(len(words) - 6, -1), -1):
+        if words[k] in scopes.definite:
+            return k
+        if words[k] in scopes.not_in_noun_phrase:
+            break
+    return -1
+
+
+_REMEMBERED = 1 << 12  # states of one kind of cue
+_BEFORE = 40  # characters before a cue or a mention, enough for the word before it
+_N_T = ("n't", "n\u2019t")
+_NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
+    USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
+)
+_MARKS = (('"', '"'), ("\u201c", "\u201d"))
+
+
+class Rule(NamedTuple):
+    """A cue as the loop over scopes wants it.
+
+    Attributes:
+        cue: with its expressions.
+        use: place in USES.
+        reach: characters behind the word within which a mention in its scope begins.
+        states: what the cue has met.
+        may_be_definite: "possibly checking his phone": what is taken for granted may stand behind the first word.
+        ends: words that end the scope.
+    """
+
+    cue: Cue
+    use: int
+    reach: int
+    states: dict[str, _State]
+    may_be_definite: bool
+    ends: frozenset[str]
+
+
+class Rules(NamedTuple):
+    """All rules, by row, with what their scopes share.
+
+    Attributes:
+        rules: that of each cue word, from row 1; row SPECIAL says nothing.
+        row: word -> its row.
+        telling: words without which a scope needs no further look.
+        definite_behind: endings of what stands before a definite mention.
+    """
+
+    rules: Sequence[Rule]
+    row: Mapping[str, int]
+    telling: frozenset[str]
+    definite_behind: tuple[str, ...]
+
+
+@cache
+def shipped_rules() -> Rules:
+    """The rules that ``cues.yaml`` gives."""
+    cues = shipped_cues()
+    scopes = cues.scopes
+    phrase_ends = scopes.ends | scopes.phrase_ends
+    rules, row = [Rule(Cue((), "claim"), 0, -1, {}, False, frozenset())], dict[str, int]()
+    for cue in cues.cues:
+        rule = Rule(
+            cue,
+            USES.index(cue.use),
+            cues.phrase_reach if cue.phrase else cues.reach,
+            {},
+            cue.use in ("negated", "hedged"),
+            phrase_ends if cue.phrase else scopes.ends,
+        )
+        for word in cue.words:
+            row[word] = len(rules)
+            rules.append(rule)
+    telling = phrase_ends | scopes.pairs | scopes.definite
+    return Rules(rules, row, telling, tuple(f" {word} " for word in sorted(scopes.granted)))

@@ -1,0 +1,489 @@
+"""Vocabularies: canonical labels, the aliases that name them, and phrases that name nothing.
+
+The data of the project's own vocabularies lies in ``vocab/`` (in a wheel: inside the package).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError, InputErrors, short_repr
+from ..base.reprs import fields_in_short, one_line
+from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
+from ..files.files import display_name, read_bytes, shipped_folder
+from ..files.yaml_text import load_yaml
+from ..results.signature import digest
+from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
+
+SUFFIX = ".yaml"
+
+MAX_WORDS = 100
+"""Words of an alias or ignore phrase."""
+
+SHARED_RULES = "rules"
+"""Name of the shipped file that vocabularies include; no vocabulary itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelInfo:
+    """What a vocabulary says of a label beside its aliases.
+
+    Attributes:
+        definition: what counts and what does not, for judges and annotators.
+        group: a coarse class (``person``, ``vehicle``, ``scene region``...).
+        coco: the COCO-80 categories that it belongs to; empty where there is none.
+    """
+
+    definition: str = ""
+    group: str = ""
+    coco: tuple[str, ...] = ()
+
+    __repr__ = fields_in_short
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """An ordered set of labels with a conflict-free alias map.
+
+    Attributes:
+        name: for signatures and messages.
+        labels: canonical labels in order.
+        aliases: alias as written -> label.
+        ignore: phrases that take part in the longest match and yield no mention.
+        compounds: phrase of a rule with ``names`` -> the label of its head ("baseball cap": hat); they are no aliases.
+        heads: aliases that color what follows them ("an orange", but "an orange shirt"): a modifier there.
+        kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
+            mother" of elephants): a modifier there.
+        kin_of: labels.
+        rules: where the ignore phrases come from, for people who review them.
+        info: label -> LabelInfo.
+        reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
+        version, source: free text of the file.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    aliases: Mapping[str, str]
+    ignore: tuple[str, ...] = ()
+    compounds: Mapping[str, str] = field(default_factory=dict)
+    heads: tuple[str, ...] = ()
+    kin: tuple[str, ...] = ()
+    kin_of: tuple[str, ...] = ()
+    rules: tuple[IgnoreRule, ...] = ()
+    info: Mapping[str, LabelInfo] = field(default_factory=dict)
+    reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    version: str = ""
+    source: str = ""
+
+    def __repr__(self) -> str:
+        ignored = f", {len(self.ignore):,} ignore phrases" if self.ignore else ""
+        return one_line(self, f"{self.name}: {len(self.labels):,} labels, {len(self.aliases):,} aliases{ignored}")
+
+    @classmethod
+    def from_mapping(
+        cls,
+        labels: Mapping[str, Iterable[str]],
+        ignore: Iterable[str] = (),
+        name: str = "custom",
+        *,
+        compounds: Mapping[str, str] | None = None,
+        heads: Iterable[str] = (),
+        kin: Iterable[str] = (),
+        kin_of: Iterable[str] = (),
+        rules: Iterable[IgnoreRule] = (),
+        info: Mapping[str, LabelInfo] | None = None,
+        reviewed: Mapping[str, Sequence[str]] | None = None,
+        version: str = "",
+        source: str = "",
+    ) -> Vocabulary:
+        """Builds and checks a vocabulary; a label is an alias of itself only if it is listed.
+
+        Args:
+            labels: label -> its aliases.
+            ignore: phrases that name nothing.
+            name: for signatures and messages.
+            compounds, heads, kin, kin_of, rules, info, reviewed, version, source: see the class.
+
+        Raises:
+            InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
+                empty or malformed alias, a label without any, a head or kin that is not an alias.
+        """
+        table = {label: texts(label, aliases) for label, aliases in labels.items()}
+        phrases = texts("ignore", ignore)
+        special = {"heads": texts("heads", heads), "kin": texts("kin", kin)}
+        kin_of = [label for label in texts("kin_of", kin_of) if label in table]
+        compounds = dict(compounds or {})
+        reasons = _conflicts(table, [*phrases, *compounds], special)
+        reasons += [
+            f"compound '{phrase}' names '{to}', which is no label"
+            for phrase, to in compounds.items()
+            if to not in table
+        ]
+        faults = [InputError(reason, path=name) for reason in reasons]
+        if faults:
+            raise InputErrors(faults)
+        return cls(
+            name=name,
+            labels=tuple(table),
+            aliases={alias: label for label, aliases in table.items() for alias in aliases},
+            ignore=tuple(phrases),
+            compounds=compounds,
+            heads=tuple(special["heads"]),
+            kin=tuple(special["kin"]),
+            kin_of=tuple(kin_of),
+            rules=tuple(rules),
+            info=dict(info or {}),
+            reviewed=dict(reviewed or {}),
+            version=version,
+            source=source,
+        )
+
+    @classmethod
+    def load(cls, name_or_path: str | Path) -> Vocabulary:
+        """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
+
+        Raises:
+            InputError: an unknown name, or the file is not a valid vocabulary.
+            InputErrors: every conflict of the alias map.
+        """
+        text = str(name_or_path)
+        shipped = shipped_vocabularies()
+        if text in shipped:
+            return _shipped(text)
+        if not Path(text).exists() and Path(text).name == text and "." not in text:
+            raise InputError(f"unknown vocabulary '{text}'; known: {', '.join(shipped)} (or give a file)")
+        folder = Path(text).parent
+
+        def beside(name: str) -> bytes:
+            if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+                raise InputError(f"'include': not a valid file beside the vocabulary: {short_repr(name)}")
+            try:
+                return read_bytes(folder / name)
+            except InputError as error:
+                raise InputError(f"'include': {error}") from None
+
+        return _parse(read_bytes(text), display_name(text), beside)
+
+    @classmethod
+    def parse(cls, data: bytes, name: str) -> Vocabulary:
+        """A vocabulary from the content of a file that includes no other; errors as of :meth:`load`."""
+
+        def refuse(include: str) -> bytes:
+            raise InputError(f"cannot include '{include}' here", path=name)
+
+        return _parse(data, name, refuse)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of labels, aliases and ignore phrases; comments, order and spellings of one alias do not count."""
+
+        def path(alias: str) -> str:
+            return alias_path(alias).replace(PART, "|")
+
+        aliases = sorted({f"{path(alias)}\t{label}" for alias, label in self.aliases.items()})
+        lines = [*sorted(self.labels), "aliases", *aliases, "ignore", *sorted(set(map(path, self.ignore)))]
+        if self.compounds:
+            lines += ["compounds", *sorted(f"{path(phrase)}\t{label}" for phrase, label in self.compounds.items())]
+        for name, listed in (("heads", self.heads), ("kin", self.kin), ("kin_of", self.kin_of)):
+            if listed:
+                lines += [name, *sorted(set(map(path, listed)))]
+        return digest(lines)
+
+    @property
+    def identity(self) -> str:
+        """``name@fingerprint``, for signatures."""
+        return f"{self.name}@{self.fingerprint}"
+
+    @cached_property
+    def label_ids(self) -> Mapping[str, int]:
+        """Label -> its position in ``labels``."""
+        return {label: k for k, label in enumerate(self.labels)}
+
+    def aliases_of(self, label: str) -> list[str]:
+        """The aliases of a label, in order."""
+        return [alias for alias, owner in self.aliases.items() if owner == label]
+
+    def document(self) -> dict[str, Any]:
+        """The vocabulary as a file holds it: written as JSON or YAML, :meth:`load` gives it back."""
+        labels: dict[str, Any] = {label: {"aliases": []} for label in self.labels}
+        for alias, label in self.aliases.items():
+            labels[label]["aliases"].append(alias)
+        for label, info in self.info.items():
+            labels[label] |= {"definition": info.definition, "group": info.group, "coco": list(info.coco)}
+        return {
+            "name": self.name,
+            "version": self.version,
+            "source": self.source,
+            "labels": labels,
+            "ignore": [*self.ignore, *self._compounds_as_rules()],
+            "heads": list(self.heads),
+            "kin": list(self.kin),
+            "kin_of": list(self.kin_of),
+            "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
+        }
+
+    def _compounds_as_rules(self) -> Iterator[dict[str, Any]]:
+        labels, left = _labels_of_words(self.aliases), dict(self.compounds)
+        sides: tuple[Names, ...] = ("last", "first")
+        for names in sides:
+            rule = IgnoreRule("modifier", "", {"": list(left)}, names)
+            phrases = [phrase for phrase, label in _named_by([rule], labels) if label == left[phrase]]
+            left = {phrase: label for phrase, label in left.items() if phrase not in set(phrases)}
+            if phrases:
+                yield {"class": rule.kind, "names": names, "phrases": phrases}
+
+
+def shipped_vocabularies() -> dict[str, Any]:
+    """Name -> readable resource of the vocabularies that come with the project."""
+    folder = shipped_folder("vocab")
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)] if folder.is_dir() else []
+    found = {entry.name.removesuffix(SUFFIX): entry for entry in sorted(files, key=lambda entry: entry.name)}
+    found.pop(SHARED_RULES, None)
+    return found
+
+
+@lru_cache
+def _shipped(name: str) -> Vocabulary:
+    """A vocabulary that comes with the project, read once."""
+    return _parse(shipped_vocabularies()[name].read_bytes(), name, _shared_rules)
+
+
+def _shared_rules(name: str) -> bytes:
+    return bytes((shipped_folder("vocab") / name).read_bytes())
+
+
+PART = "\0"
+"""Between the parts of an alias in one text; no part holds it."""
+
+_GAP_OF_PATH = f"{PART}{GAP}{PART}"
+# small letters, digits and single spaces, as nine in ten aliases are: read in a tenth of the time
+_is_plain = re.compile(rf"[a-z0-9]+(?: [a-z0-9]+){{0,{MAX_WORDS - 1}}}").fullmatch
+
+
+def tokenize_alias(alias: str) -> tuple[str, ...]:
+    """An alias as folded words with the joins between them: ``("t", " ", "shirt")``.
+
+    Raises:
+        ValueError: it is empty, does not begin and end with a word character, or holds control characters.
+    """
+    return tuple(alias_path(alias).split(PART))
+
+
+@lru_cache(maxsize=1 << 15)
+def alias_path(alias: str) -> str:
+    """What :func:`tokenize_alias` says in one text, with PART between its parts; errors as there."""
+    if _is_plain(alias):
+        return alias.replace(" ", _GAP_OF_PATH)
+    text = unicodedata.normalize("NFC", alias).strip()
+    parts = word_parts(text)
+    if not text:
+        raise ValueError("is empty")
+    if parts[0] or parts[-1] or len(parts) < 3:
+        raise ValueError("must begin and end with a letter or digit")
+    if len(parts) // 2 > MAX_WORDS:
+        raise ValueError(f"has {len(parts) // 2:,} words; at most {MAX_WORDS}")
+    if is_unspaced_mark(text):
+        raise ValueError("begins with a mark that belongs to the letter before it, so it can match nothing")
+    parts[1::2] = map(fold, parts[1::2])
+    parts[2:-1:2] = map(_join_in_alias, parts[2:-1:2])
+    return PART.join(parts[1:-1])
+
+
+@lru_cache(maxsize=1 << 10)
+def _join_in_alias(between: str) -> str:
+    """The join between two words of an alias; ValueError for what cannot be seen."""
+    # a vocabulary may write "t - shirt" or "hot--dog": any mixture of spaces and hyphens means the same join
+    join = GAP if between and all(c.isspace() or c in HYPHENS for c in between) else join_of(between)
+    if not join.isprintable():
+        raise ValueError("holds a character that cannot be seen")
+    return join
+
+
+def _conflicts(
+    table: Mapping[str, Sequence[str]], ignore: Sequence[str], special: Mapping[str, Sequence[str]]
+) -> list[str]:
+    faults: list[str] = []
+    owners: dict[str, tuple[str, str]] = {}  # path of an alias -> its first label, and the alias
+    shared: dict[str, dict[str, str]] = {}  # the same of those with several labels: label -> alias
+    for label, aliases in table.items():
+        if not label.strip():
+            faults.append("a label is empty")
+        if not aliases:
+            faults.append(f"label '{label}' has no alias (the label itself counts only if it is listed)")
+        for alias in aliases:
+            try:
+                path = alias_path(alias)
+            except ValueError as error:
+                faults.append(f"label '{label}': alias {short_repr(alias)} {error}")
+                continue
+            owner, first = owners.setdefault(path, (label, alias))
+            if owner != label:
+                shared.setdefault(path, {owner: first}).setdefault(label, alias)
+    for path in owners if shared else ():
+        if path in shared:
+            where = " and ".join(f"'{label}'" for label in shared[path])
+            faults.append(f"alias '{owners[path][1]}' belongs to {where}")
+    for phrase in ignore:
+        try:
+            path = alias_path(phrase)
+        except ValueError as error:
+            faults.append(f"ignore phrase {short_repr(phrase)} {error}")
+            continue
+        if path in owners:
+            label, first = owners[path]
+            for owner, alias in shared.get(path, {label: first}).items():
+                faults.append(f"alias '{alias}' of '{owner}' is also the ignore phrase '{phrase}'")
+    named = {alias for aliases in table.values() for alias in aliases}
+    for key, listed in special.items():
+        faults += [f"'{key}' lists '{alias}', which is not an alias" for alias in listed if alias not in named]
+    return faults
+
+
+def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
+    """A vocabulary from its file and those that it includes, which ``read`` gives by name."""
+    document = load_yaml(data, name)
+    if not isinstance(document, dict) or not isinstance(document.get("labels"), dict):
+        raise InputError(
+            "not a valid vocabulary: expected the keys 'name', 'version', 'labels' and 'ignore'", path=name
+        )
+    if not document["labels"]:
+        raise InputError("not a valid vocabulary: 'labels' is empty", path=name)
+    table: dict[str, Any] = {}
+    info: dict[str, LabelInfo] = {}
+    try:
+        for label, entry in document["labels"].items():
+            if not isinstance(label, str):
+                raise InputError(f"label {short_repr(label)} is not text; put it in quotes")
+            fields = entry if isinstance(entry, dict) else {"aliases": entry}
+            table[label] = texts(label, fields.get("aliases") or [])
+            coco = fields.get("coco") or ()
+            coco = (coco,) if isinstance(coco, str) else tuple(texts(f"{label}: coco", coco))
+            info[label] = LabelInfo(
+                definition=" ".join(text_of(f"{label}: definition", fields.get("definition")).split()),
+                group=text_of(f"{label}: group", fields.get("group")),
+                coco=coco,
+            )
+        own, special = _rules_of(document, name)
+        shared: list[IgnoreRule] = []
+        include = document.get("include") or []
+        aliases = {alias for listed in table.values() for alias in listed}
+        for other in texts("include", [include] if isinstance(include, str) else include):
+            rules, more = _rules_of(load_yaml(read(other), other), other)
+            shared += rules
+            for key, words in more.items():
+                known = table if key == "kin_of" else aliases
+                special[key] += [word for word in words if word in known and word not in special[key]]
+        by_words = _labels_of_words({alias: label for label, listed in table.items() for alias in listed})
+        named = list(_named_by([*own, *shared], by_words))
+        ignore = dict.fromkeys(phrase for rule in own if not rule.names for phrase in rule.phrases)
+        compounds = {phrase: label for phrase, label in named if label is not None and phrase not in ignore}
+        others = [phrase for rule in shared if not rule.names for phrase in rule.phrases]
+        others += [phrase for phrase, label in named if label is None]
+        ignore |= dict.fromkeys(phrase for phrase in _effective(others, by_words) if phrase not in compounds)
+        return Vocabulary.from_mapping(
+            table,
+            ignore=ignore,
+            compounds=compounds,
+            name=text_of("name", document.get("name")) or Path(name).stem,
+            heads=special["heads"],
+            kin=special["kin"],
+            kin_of=special["kin_of"],
+            rules=[*own, *shared],
+            info=info,
+            reviewed=_reviewed(document.get("reviewed") or {}),
+            version=text_of("version", document.get("version")),
+            source=" ".join(text_of("source", document.get("source")).split()),
+        )
+    except InputErrors as errors:
+        raise InputErrors([InputError(fault.reason, path=name) for fault in errors.errors], errors.total) from None
+    except InputError as error:
+        raise InputError(error.reason, path=error.path or name, line=error.line) from None
+
+
+def _reviewed(found: object) -> dict[str, list[str]]:
+    if not isinstance(found, dict):
+        raise InputError(f"'reviewed': expected kinds of findings with lists of aliases, found {short_repr(found)}")
+    return {str(kind): texts(str(kind), listed) for kind, listed in found.items()}
+
+
+def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]]]:
+    """The ignore rules of one file, and the words that count only under a condition."""
+    if not isinstance(document, dict):
+        raise InputError(
+            "not a valid rules file: expected the keys 'lists', 'ignore', 'heads', 'kin' and 'kin_of'", path=name
+        )
+    try:
+        lists = parse_lists(document.get("lists") or {})
+        special = {key: texts(key, document.get(key) or []) for key in ("heads", "kin", "kin_of")}
+        return list(parse_rules(document.get("ignore") or [], lists)), special
+    except InputError as error:
+        raise InputError(error.reason, path=name) from None
+
+
+def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:
+    """The shared phrases that matter to a vocabulary: those that hold an alias and are none.
+
+    Malformed ones, too, which are named later.
+    """
+    alone: set[str] = set()
+    sizes: dict[str, set[int]] = {}  # first word of an alias of several -> numbers of words
+    for words in labels:
+        first, gap, _ = words.partition(" ")
+        if gap:
+            sizes.setdefault(first, set()).add(words.count(" ") + 1)
+        else:
+            alone.add(first)
+    for phrase in phrases:
+        words = _words_of(phrase)
+        if words in labels:
+            continue
+        inside = words.split(" ")
+        if (
+            not words
+            or not alone.isdisjoint(inside)
+            or any(
+                " ".join(inside[k : k + n]) in labels
+                for k, word in enumerate(inside)
+                if word in sizes
+                for n in sizes[word]
+            )
+        ):
+            yield phrase
+
+
+def _labels_of_words(aliases: Mapping[str, str]) -> dict[str, str]:
+    """Words of an alias -> its label; those of malformed ones, which are named later, are left out."""
+    labels = {_words_of(alias): label for alias, label in aliases.items()}
+    labels.pop("", None)
+    return labels
+
+
+def _named_by(rules: Iterable[IgnoreRule], labels: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The phrases of the rules with ``names`` that are no aliases, each with the label that it names, if any.
+
+    That is the label of the longest alias with which a phrase ends, or begins.
+    """
+    for rule in rules:
+        for phrase in rule.phrases if rule.names else ():
+            rest = _words_of(phrase)
+            if rest in labels:
+                continue
+            while rest and rest not in labels:
+                rest = rest.partition(" ")[2] if rule.names == "last" else rest.rpartition(" ")[0]
+            yield phrase, labels.get(rest)
+
+
+def _words_of(alias: str) -> str:
+    """The words of an alias, whatever joins them; none for a malformed one, which is named later."""
+    if _is_plain(alias):
+        return alias
+    try:
+        return " ".join(tokenize_alias(alias)[::2])
+    except ValueError:
+        return ""

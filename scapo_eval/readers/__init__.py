@@ -1,0 +1,1 @@
+"""Files of captions and answers, in every layout that is recognized."""

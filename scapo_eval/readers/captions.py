@@ -1,0 +1,525 @@
+"""Caption files: blocks of raw lines, so that one process reads and any number parse and score.
+
+Own format: one JSON object a line with ``image_id`` and ``caption`` (docs/data.md). Other tools' files are recognized
+and converted by :mod:`scapo_eval.readers.formats`, while they are read; :func:`caption_blocks` decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, InputErrors
+from ..base.ids import canonical_image_id
+from ..base.reprs import fields_in_short
+from ..files.containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
+from ..files.fields import mixed_models, split_by_import
+from ..files.files import Span, display_name, is_stream, iter_line_blocks, line_spans, split_lines
+from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
+from ..files.parquet import open_parquet
+from ..files.records import Readable, Records
+from .captions_foreign import captions_of as foreign_captions_of
+from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+
+BLOCK_BYTES = 1 << 20
+"""Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
+
+ARRAY_BLOCK = 2048
+"""Records per block of a file that is one JSON array."""
+
+PARSED_BLOCK = 1024
+"""Captions per block of another tool's file: one pass of the matcher."""
+
+ARROW_BLOCK = 4096
+"""Captions per block of Arrow columns: a few passes of the matcher, some MB."""
+
+READ = ("image_id", "caption", "id", "model")
+"""Columns of a table that are read; others stay in the file."""
+
+OWN_LAYOUTS = ("captions", "coco-results")
+"""Layouts whose lines, or whose one JSON array, the fast reader takes."""
+
+_FAULTY: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some lines of a file, unparsed: in one piece, or as their place in it, which costs other processes nothing.
+
+    Attributes:
+        name: the file's display name.
+        lines: the lines, or the elements of a JSON array written as lines; or where they stand in a plain file.
+        blank: how many blank lines there are before them, which no block holds.
+    """
+
+    name: str
+    lines: bytes | Span
+    blank: int = 0
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Raw bytes."""
+        return self.lines.size if isinstance(self.lines, Span) else len(self.lines)
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Parses and checks the records, numbered from the block's first line; faulty ones go to ``faults``."""
+        data = self.lines.read() if isinstance(self.lines, Span) else self.lines
+        numbers, lines = split_lines(1 + self.blank, data)
+        try:
+            captions = _parsed(data, numbers, lines)
+        except (ValueError, RecursionError):  # a fault, a lone surrogate or a float as id, somewhere: look closely
+            records = [_parse_line(self.name, *numbered, faults) for numbered in zip(numbers, lines, strict=True)]
+            captions = captions_of(self.name, zip(numbers, records, strict=True), faults)
+        count = len(numbers) if isinstance(numbers, range) else data.count(b"\n") + (data[-1:] != b"\n")
+        captions.lines = self.blank + count
+        return captions
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Some records in memory.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first.
+        records: the records.
+    """
+
+    name: str
+    first: int
+    records: Sequence[Any]
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Raw bytes: none are read."""
+        return 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the records; faulty ones go to ``faults`` and are left out."""
+        return captions_of(self.name, enumerate(self.records, self.first), faults)
+
+
+@dataclass(slots=True)
+class Captions:
+    """Parsed captions of one block.
+
+    Attributes:
+        image_ids: canonical ids; captions: texts; numbers: line numbers, all of one length.
+        ids: the explicit ``id`` of each, None where there is none.
+        objects: inline truth of each, None where there is none.
+        models: who wrote each, None where the record does not say.
+        lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
+    """
+
+    image_ids: list[str] = field(default_factory=list)
+    captions: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    ids: list[Any] = field(default_factory=list)
+    objects: list[list[str] | None] = field(default_factory=list)
+    models: list[str | None] = field(default_factory=list)
+    lines: int = 0
+
+    __repr__ = fields_in_short
+
+    def only(self, mask: NDArray[np.bool_]) -> Captions:
+        """The captions where the mask is True."""
+        keep = np.flatnonzero(mask).tolist()
+        kept = Captions(lines=self.lines)
+        for values, all_of_them in zip(kept._columns(), self._columns(), strict=True):
+            values.extend(all_of_them[k] for k in keep)
+        return kept
+
+    def extend(self, more: Captions) -> None:
+        """Appends captions of the same file."""
+        for values, further in zip(self._columns(), more._columns(), strict=True):
+            values.extend(further)
+
+    def behind(self, lines: int) -> Captions:
+        """The captions as they are numbered behind so many lines."""
+        return replace(self, numbers=[number + lines for number in self.numbers]) if lines else self
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self.image_ids, self.captions, self.numbers, self.ids, self.objects, self.models
+
+    def for_checks(self) -> Captions:
+        """Only what :class:`FileChecks` looks at."""
+        if self.ids.count(None) < len(self.ids):
+            return Captions(numbers=self.numbers, ids=self.ids, models=self.models)
+        models = list(dict.fromkeys(self.models))
+        numbers = [self.numbers[self.models.index(model)] for model in models]
+        return Captions(numbers=numbers, ids=[None] * len(models), models=models)
+
+    def place(self, k: int) -> dict[str, Any]:
+        """Where caption ``k`` stands: ``line``, ``image_id``, and ``id`` where it has one."""
+        place: dict[str, Any] = {"line": self.numbers[k], "image_id": self.image_ids[k]}
+        return place if self.ids[k] is None else {**place, "id": self.ids[k]}
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBlock:
+    """Some captions of another tool's file, or of memory, parsed already.
+
+    Attributes:
+        name: the file's display name.
+        captions: the captions.
+        size: raw bytes; not known.
+    """
+
+    name: str
+    captions: Captions
+    size: int = 0
+
+    def parse(self, faults: FaultList) -> Captions:
+        """The captions."""
+        return self.captions
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBlock:
+    """Some captions in Arrow's columns.
+
+    Attributes:
+        name: of their source in messages.
+        first: 1-based number of the first row.
+        batch: a pyarrow ``RecordBatch`` or ``Table`` with ``image_id``, ``caption`` and what else of READ there is.
+    """
+
+    name: str
+    first: int
+    batch: Any
+
+    __repr__ = fields_in_short
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return int(self.batch.nbytes)
+
+    def parse(self, faults: FaultList) -> Captions:
+        """Checks the rows; faulty ones go to ``faults`` and are left out."""
+        n = self.batch.num_rows
+        values = {name: self.batch.column(name).to_pylist() for name in READ if name in self.batch.schema.names}
+        for name, kinds in ("id", (int, str)), ("model", (str,)):  # a table's missing value may be empty, or NaN
+            if name in values:
+                values[name] = [v if type(v) in kinds and v != "" else None for v in values[name]]
+        try:
+            if set(map(type, values["caption"])) != {str}:
+                raise TypeError
+            canonical = {raw: canonical_image_id(raw) for raw in set(values["image_id"])}
+        except (KeyError, TypeError, ValueError):  # a fault: look at every row
+            rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+            return captions_of(self.name, enumerate(rows, self.first), faults)
+        none: list[Any] = [None] * n
+        return Captions(
+            image_ids=[canonical[raw] for raw in values["image_id"]],
+            captions=values["caption"],
+            numbers=list(range(self.first, self.first + n)),
+            ids=values.get("id", none),
+            objects=none,
+            models=values.get("model", none),
+        )
+
+
+def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
+    """A record batch or table of any size in blocks."""
+    for k in range(0, batch.num_rows, ARROW_BLOCK):
+        yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
+
+
+def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[ArrowBlock]:
+    """The own captions of a parquet file, or of one of its row groups, in blocks and in order.
+
+    Raises:
+        InputError: the file is damaged or cannot be read.
+    """
+    with open_parquet(path) as file:
+        first = 1 + sum(file.metadata.row_group(k).num_rows for k in range(row_group or 0))
+        columns = [name for name in READ if name in file.names]
+        groups = range(file.metadata.num_row_groups) if row_group is None else [row_group]
+        for batch in file.batches(ARROW_BLOCK, groups, columns):
+            yield ArrowBlock(display_name(path), first, batch)
+            first += batch.num_rows
+
+
+AnyBlock = Block | RecordBlock | ArrowBlock | ParsedBlock
+
+
+def caption_blocks(
+    path: Readable, *, rollouts: bool = False, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[AnyBlock]:
+    """The captions of a file in any understood layout, in blocks and in its order.
+
+    Own JSON Lines (and COCO results) travel unparsed, own parquet as columns; anything else that ``scapo-eval import``
+    recognizes is converted here.
+
+    Args:
+        path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
+        rollouts: the texts are responses of a policy, which may say yes or no; without it a file of yes/no
+            answers is refused.
+        on_error: called with each record of another layout that is unreadable, and reading goes on; without it the
+            first 20 are raised together at the end. Own lines give their faults to ``parse``.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError: unknown layout, one without captions, yes/no answers, or several models in one file.
+        InputErrors: unreadable records.
+    """
+    if isinstance(path, Records) or _is_own(first_bytes(path)):
+        yield from iter_blocks(path)
+        return
+    source = open_source(path, on_error=on_error, warn=warn)
+    if source.format.captions is None:
+        raise wrong_kind(source, "captions")
+    if not rollouts and kind_of(source) == "answers":
+        raise InputError(
+            f"recognized as {source.format.title}: they seem to be answers to questions, not captions; if they are "
+            f"captions, convert them: scapo-eval import {source.rows.path} --as captions -o captions.jsonl",
+            path=source.rows.path,
+        )
+    if is_own_parquet(source) and not is_stream(path):
+        yield from parquet_blocks(path)
+    else:
+        yield from _converted_blocks(source, on_error, warn)
+
+
+def is_own_parquet(source: Source) -> bool:
+    """Whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks` reads."""
+    own = source.format.name == "captions" and "objects" not in source.rows.first
+    return own and source.rows.container == "parquet"
+
+
+def _is_own(head: bytes) -> bool:
+    """Whether a file that begins so is for the fast reader: own captions, and whatever that reader should refuse."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:  # empty, or compressed standard input, which cannot be looked into
+        return True
+    if text[:1] not in (b"{", b"["):
+        return False
+    if text[:1] == b"{" and is_open(text):  # one object over many lines
+        return False
+    try:
+        start = text.removeprefix(b"[").lstrip().decode("utf-8", "replace")
+        record, _ = json.JSONDecoder(strict=False).raw_decode(start)
+    except (ValueError, RecursionError):  # a broken line is the fast reader's to name, one cut off here may be fine
+        return b"\n" in text
+    if not isinstance(record, dict):
+        return True
+    container: Any = "JSON array" if text[:1] == b"[" else "JSON lines"
+    layout = layout_of(Rows("", container, record, iter(())))
+    return layout is None or layout.name in OWN_LAYOUTS
+
+
+def _converted_blocks(source: Source, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
+    name = source.rows.path
+    found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
+    while rows := list(islice(found, PARSED_BLOCK)):
+        yield ParsedBlock(
+            name,
+            Captions(
+                image_ids=[row.image_id for row in rows],
+                captions=[row.caption for row in rows],
+                numbers=[row.line for row in rows],
+                ids=[row.id for row in rows],
+                objects=[row.objects for row in rows],
+                models=[row.model for row in rows],
+            ),
+        )
+
+
+def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
+    """The lines of a file, the elements of its one JSON array, or records in memory, in blocks and in order.
+
+    Raises:
+        InputError: the file cannot be read, or holds no record.
+    """
+    name = display_name(path)
+    if isinstance(path, Records):
+        for k in range(0, len(path.rows), ARRAY_BLOCK):
+            yield RecordBlock(name, k + 1, path.rows[k : k + ARRAY_BLOCK])
+        return
+    blocks = iter_line_blocks(path, BLOCK_BYTES)
+    head = next((block for block in blocks if block[1].strip()), None)
+    if head is None:
+        raise InputError("the file holds no record (empty or only blank lines)", path=name)
+    if head[1].lstrip()[:1] != b"[":
+        spans = line_spans(path, head[1], BLOCK_BYTES)
+        first = next(spans, None)
+        if first is not None:
+            yield from (Block(name, span) for span in chain([first], spans))
+        else:
+            yield Block(name, head[1], blank=head[0] - 1)
+            yield from (Block(name, data) for _, data in blocks)
+        return
+    blocks = chain([head], blocks)
+    lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)
+    values = parse_array(name, lines)
+    for k in range(0, len(values), ARRAY_BLOCK):
+        yield Block(name, b"\n".join(dump_json(value) for value in values[k : k + ARRAY_BLOCK]))
+
+
+class _Record(msgspec.Struct, gc=False):
+    """What is read of a line; other keys are passed over and never built."""
+
+    image_id: int | str
+    caption: str
+    id: Any = None
+    objects: list[str] | None = None
+    model: Any = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+
+
+def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions:
+    """A block in which nothing is wrong, in half the time that a look at every record takes.
+
+    Raises:
+        ValueError, RecursionError: something is wrong, or only unusual.
+    """
+    if not data.isascii():
+        data.decode()  # the decoder does not look at the strings that it passes over
+    records = [_decode(line) for line in lines]
+    canonical = {raw: canonical_image_id(raw) for raw in {record.image_id for record in records}}
+    return Captions(
+        image_ids=[canonical[record.image_id] for record in records],
+        captions=[record.caption for record in records],
+        numbers=list(numbers),
+        ids=[record.id for record in records],
+        objects=[record.objects for record in records],
+        models=[record.model if type(record.model) is str else None for record in records],
+    )
+
+
+def bytes_behind(block: object) -> int:
+    """Raw bytes of the file behind a block that travels as its place in it; 0 behind any other."""
+    return block.lines.left if isinstance(block, Block) and isinstance(block.lines, Span) else 0
+
+
+def parsed(blocks: Iterable[AnyBlock], faults: FaultList) -> Iterator[Captions]:
+    """The captions of blocks, in order and numbered as in their file; faulty ones go to ``faults`` and are left out."""
+    before = 0
+    for block in blocks:
+        found: list[InputError] = []
+        captions = block.parse(FaultList(found.append))
+        for error in found:
+            faults.add(error.behind(before))
+        yield captions.behind(before)
+        before += captions.lines
+
+
+def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList) -> Captions:
+    """Checks numbered records; faulty ones go to ``faults`` and are left out."""
+    out = Captions()
+    canonical: dict[Any, str] = {}
+    for number, record in records:
+        if record is _FAULTY:
+            continue
+        try:
+            caption, raw = record["caption"], record["image_id"]
+            image = canonical.get(raw) if type(raw) in (int, str) else canonical_image_id(raw)
+            if image is None:
+                image = canonical[raw] = canonical_image_id(raw)
+            if type(caption) is not str:
+                raise TypeError
+        except (KeyError, TypeError, ValueError) as error:
+            faults.add(InputError(_record_reason(record, error), path=name, line=number))
+            continue
+        objects = record.get("objects")
+        if objects is not None and not (isinstance(objects, list) and all(isinstance(o, str) for o in objects)):
+            faults.add(InputError("'objects' must be a list of strings", path=name, line=number))
+            continue
+        out.image_ids.append(image)
+        out.captions.append(caption)
+        out.numbers.append(number)
+        out.ids.append(record.get("id"))
+        out.objects.append(objects)
+        model = record.get("model")
+        out.models.append(model if type(model) is str else None)
+    return out
+
+
+def _parse_line(name: str, number: int, line: bytes, faults: FaultList) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        faults.add(json_fault(name, line, error, [number]))
+        return _FAULTY
+
+
+def _record_reason(record: Any, error: Exception) -> str:
+    if not isinstance(record, Mapping):
+        return f"expected a JSON object, found {json_type(record)}"
+    found = ", ".join(map(str, list(record)[:8])) or "nothing"
+    for key in ("image_id", "caption"):
+        if key not in record:
+            rollout = key == "caption" and "response" in record
+            hint = "is it a rollout? use scapo-eval reward" if rollout else "convert with scapo-eval import"
+            return f"missing key '{key}' (found: {found}); {hint}"
+    if isinstance(error, ValueError):
+        return f"'image_id' {error}"
+    return f"'caption' must be a string, found {json_type(record['caption'])}"
+
+
+class FileChecks:
+    """Finds what only a whole file shows: duplicate ``id``s, and several models.
+
+    Costs 16 bytes per id, whatever the ids look like.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._hashes = array("q")
+        self._numbers = array("q")
+        self._models: dict[str, int] = {}
+
+    def add(self, captions: Captions, before: int = 0) -> None:
+        """Takes one block, in front of which there are so many lines; call in the order of the file."""
+        for identity, number in zip(captions.ids, captions.numbers, strict=True):
+            if identity is not None:
+                state = hashlib.blake2b(repr(identity).encode("utf-8", "surrogatepass"), digest_size=8)
+                self._hashes.append(int.from_bytes(state.digest(), "little", signed=True))
+                self._numbers.append(before + number)
+        for model in dict.fromkeys(captions.models):
+            if model is not None and model not in self._models:
+                self._models[model] = before + captions.numbers[captions.models.index(model)]
+
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """(ids,) hash of every ``id`` so far."""
+        return np.frombuffer(self._hashes, dtype=np.int64) if self._hashes else np.zeros(0, dtype=np.int64)
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model so far."""
+        return tuple(self._models)
+
+    def check(self) -> None:
+        """Raises InputErrors that name the second line of every doubled id, or InputError for several models."""
+        if len(self._models) > 1:
+            second = list(self._models.values())[1]
+            raise mixed_models(self._name, second, self._models, split_by_import(self._name))
+        hashes = self.hashes
+        order = np.argsort(hashes, kind="stable")
+        doubled = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        faults = sorted((self._numbers[order[k + 1]], self._numbers[order[k]]) for k in doubled.tolist())
+        if faults:
+            raise InputErrors(
+                [
+                    InputError(f"the same id appears twice (lines {first} and {second})", path=self._name, line=second)
+                    for second, first in faults
+                ]
+            )

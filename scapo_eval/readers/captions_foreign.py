@@ -1,0 +1,84 @@
+"""Captions from other tools' files; the project's own lines have a faster reader, ``io/captions.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..files.containers import OnError, Warn, warn_user
+from ..files.fields import mixed_models
+from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
+
+
+def read_foreign_captions(
+    path: str | Path, *, model: str | None = None, on_error: OnError | None = None, warn: Warn = warn_user
+) -> Iterator[tuple[int, str, str]]:
+    """Captions of a file in any understood layout (the project's own too), in its order.
+
+    Args:
+        path: file or ``-``.
+        model: only this model's captions, for a file that mixes several.
+        on_error: called with each unreadable record, and reading goes on; without it the first 20 are
+            raised together at the end.
+        warn: told of damage that does not prevent reading (cut cells of a workbook).
+
+    Yields:
+        (line, canonical image id, caption); several captions of one image are several samples.
+
+    Raises:
+        InputError: no known layout, a layout without captions, or several models in one file.
+        InputErrors: unreadable records.
+    """
+    source = open_source(path, on_error=on_error, warn=warn)
+    for caption in captions_of(source, model=model, on_error=on_error, warn=warn):
+        yield caption.line, caption.image_id, caption.caption
+
+
+def captions_of(
+    source: Source,
+    *,
+    model: str | None = None,
+    remedy: str | None = None,
+    on_error: OnError | None = None,
+    warn: Warn = warn_user,
+) -> Iterator[ForeignCaption]:
+    """The captions of a file that is open already, with model and prompt; see :func:`read_foreign_captions`.
+
+    ``remedy`` says what to do with a file of several models; by default to choose one with ``--model``.
+    """
+    layout, path = source.format, source.rows.path
+    if layout.captions is None:
+        raise wrong_kind(source, "captions")
+    faults = FaultList(on_error)
+    first: ForeignCaption | None = None
+    questions = 0
+    for line, record in source.rows:
+        try:
+            captions = list(layout.captions(record, line))
+        except UNFIT as error:
+            faults.add(InputError(unfit(error), path=path, line=line))
+            continue
+        questions += not captions
+        for caption in captions:
+            if model is not None and caption.model != model:
+                continue
+            first = first or caption
+            if caption.model != first.model:
+                raise mixed_models(path, line, [first.model, caption.model, *_models_of_the_rest(source)], remedy)
+            yield caption
+    faults.raise_if_any()
+    others = f"AMBER's ids above {AMBER_DESCRIPTIONS} are yes/no questions"
+    if first is None:
+        reason = f"no caption by the model {model!r}" if model else "no caption"
+        raise InputError(f"{reason}: {others}" if questions else reason, path=path)
+    if questions:
+        warn(f"{path}: {questions:,} answers are not captions and are left out: {others}")
+
+
+def _models_of_the_rest(source: Source) -> Iterator[str | None]:
+    assert source.format.captions is not None
+    for line, record in source.rows:
+        with suppress(ValueError):
+            yield from (caption.model for caption in source.format.captions(record, line))

@@ -1,0 +1,633 @@
+"""The layouts of other people's files: how each is recognized, and where it keeps id, image, question and answer.
+
+Layouts as written by: lmms-eval v0.1 to v0.7 (``loggers/evaluation_tracker.py``), VLMEvalKit
+(``vlmeval/inference.py``), LLaVA (``model_vqa_loader.py``), AMBER and POPE (their READMEs), COCO's result
+format, verl 0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ..base.errors import InputError
+from ..base.ids import canonical_image_id
+from ..base.types import Answer
+from ..files.containers import OnError, Rows, Warn, open_rows, warn_user
+from ..files.fields import (
+    Record,
+    find_image,
+    id_in,
+    image_id_in,
+    image_of,
+    label_of,
+    last_user_turn,
+    message_text,
+    optional_text,
+    required,
+    text_in,
+)
+from ..files.json_text import parse_json
+from ..files.records import Readable
+from .parsers import first_word
+
+AnswerOf = Callable[[Record, int], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCaption:
+    """One caption of a file in any layout.
+
+    Attributes:
+        line: line, array element or row, from 1.
+        image_id: canonical.
+        caption: the model's text.
+        model: who wrote it, where the file says so.
+        prompt: what was asked, where the file says so.
+        id: explicit id of the caption, where it has one.
+        objects: inline truth, where the caption carries it.
+    """
+
+    line: int
+    image_id: str
+    caption: str
+    model: str | None = None
+    prompt: str | None = None
+    id: str | int | None = None
+    objects: list[str] | None = None
+
+
+CaptionsOf = Callable[[Record, int], Iterator[ForeignCaption]]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A layout.
+
+    Attributes:
+        name: short fixed name.
+        title: what a message calls it.
+        matches: tells it from the first record's keys (and the container).
+        answer: reads one record as an answer; None where the layout holds none.
+        captions: reads one record as captions; None where it holds none.
+        use: what to do with a layout that holds neither.
+    """
+
+    name: str
+    title: str
+    matches: Callable[[Rows, set[str]], bool]
+    answer: AnswerOf | None = None
+    captions: CaptionsOf | None = None
+    use: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A recognized file, its rows not read yet."""
+
+    format: Format
+    rows: Rows
+
+
+def recognize(path: Readable) -> Format:
+    """The layout of a file, by its content.
+
+    Raises:
+        InputError: no known layout; says what was found and what is understood.
+    """
+    return open_source(path, warn=lambda message: None).format
+
+
+def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
+    """Opens and recognizes a file in one pass, so that standard input works too.
+
+    Args:
+        path: file, ``-``, or records in memory.
+        on_error: called with each unreadable record; without it they are raised together.
+        warn: told of damage that does not prevent reading.
+
+    Raises:
+        InputError: unreadable, or no known layout.
+    """
+    rows = open_rows(path, on_error=on_error, warn=warn)
+    layout = layout_of(rows)
+    if layout is not None:
+        return Source(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
+    raise InputError(
+        f"unknown layout: {rows.container} with {_listed(list(rows.first))}; understood are: "
+        + "; ".join(layout.title for layout in FORMATS if layout.answer or layout.captions),
+        path=rows.path,
+    )
+
+
+def layout_of(rows: Rows) -> Format | None:
+    """The first layout that the first record fits."""
+    keys = set(rows.first)
+    return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
+
+
+def kind_of(source: Source) -> Literal["captions", "answers"]:
+    """What a layout that may hold either holds here, by the first record.
+
+    Answers where it has a label, says yes or no, or names no image; captions otherwise.
+    """
+    layout = source.format
+    if layout.answer is None or layout.captions is None:
+        return "captions" if layout.captions else "answers"
+    try:
+        answer = layout.answer(source.rows.first, 1)
+        if answer.label is not None or first_word(answer.response) is not None:
+            return "answers"
+    except ValueError:
+        pass
+    try:
+        return "captions" if any(layout.captions(source.rows.first, 1)) else "answers"
+    except ValueError:
+        return "answers"
+
+
+def _listed(keys: list[str]) -> str:
+    shown = ", ".join(repr(key)[1:-1][:40] for key in keys[:12]) + (", ..." if len(keys) > 12 else "")
+    return f"the keys {shown}" if keys else "an empty object"
+
+
+def _unpacked(rows: Rows) -> Rows:
+    """The samples of a whole-run log (lmms-eval v0.1, v0.2)."""
+    logs = rows.first["logs"]
+    samples = [(number, log) for number, log in enumerate(logs, 1) if isinstance(log, dict)]
+    if not samples or len(samples) < len(logs):
+        raise InputError("'logs' must be a list of samples, each an object", path=rows.path)
+    model = _lmms_model(rows.first)
+    for _, log in samples:
+        log.setdefault("model", model)
+    return Rows(rows.path, rows.container, samples[0][1], iter(samples))
+
+
+def _lmms_model(run: Record) -> str | None:
+    args = run.get("args")
+    told = args.get("model_args") if isinstance(args, dict) else None
+    found = re.search(r"(?:^|,)(?:pretrained|model|model_version)=([^,]+)", told) if isinstance(told, str) else None
+    if found:
+        return found.group(1)
+    return args["model"] if isinstance(args, dict) and isinstance(args.get("model"), str) else None
+
+
+# --- own ------------------------------------------------------------------------------------------------------------
+
+
+def _own_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=id_in(row, "id"),
+        response=text_in(row, "response"),
+        image=find_image(row),
+        question=optional_text(row.get("question")),
+        label=label_of(row.get("label")) or optional_text(row.get("label")),
+        benchmark=optional_text(row.get("benchmark")),
+        category=optional_text(row.get("category")) or optional_text(row.get("split")),
+        mode=optional_text(row.get("mode")),
+        task=optional_text(row.get("task")),
+        model=optional_text(row.get("model")),
+        line=line,
+    )
+
+
+def _own_captions(key: str) -> CaptionsOf:
+    def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+        try:
+            image = canonical_image_id(required(row, "image_id"))
+        except ValueError as error:
+            raise ValueError(str(error) if "image_id" not in row else f"'image_id' {error}") from None
+        model, prompt = optional_text(row.get("model")), optional_text(row.get("prompt"))
+        text = text_in(row, key)
+        if key == "response":  # a rollout's id is its prompt's, and several samples share it
+            yield ForeignCaption(line, image, text, model, prompt)
+        else:
+            identity = row.get("id")
+            identity = identity if isinstance(identity, int) else optional_text(identity)
+            yield ForeignCaption(line, image, text, model, prompt, identity, _objects(row))
+
+    return captions
+
+
+def _objects(row: Record) -> list[str] | None:
+    """Inline truth; in the cell of a table it is a JSON list, or nothing."""
+    value = row.get("objects")
+    if isinstance(value, str):
+        try:
+            value = parse_json(value.encode()) if value.strip() else None
+        except ValueError:
+            raise ValueError("'objects' must be a JSON list of strings") from None
+    if value is None or (isinstance(value, list) and all(isinstance(label, str) for label in value)):
+        return value
+    raise ValueError("'objects' must be a list of strings")
+
+
+def _answer_as_caption(row: Record, line: int) -> Iterator[ForeignCaption]:
+    prompt = optional_text(row.get("prompt")) or optional_text(row.get("question"))
+    yield ForeignCaption(line, image_id_in(row), text_in(row, "response"), optional_text(row.get("model")), prompt)
+
+
+AMBER_DESCRIPTIONS = 1004
+"""AMBER's ids up to this one ask for a description, the rest are yes/no questions."""
+
+
+def _amber_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    number = id_in(row, "id")
+    if not number.isdecimal() or int(number) <= AMBER_DESCRIPTIONS:
+        yield ForeignCaption(line, canonical_image_id(number), text_in(row, "response"))
+
+
+# --- LLaVA, POPE ----------------------------------------------------------------------------------------------------
+
+_LLAVA_KEYS = ("answer_id", "model_id", "prompt")  # what its answers have and its question files have not
+
+
+def _llava_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=id_in(row, "question_id"),
+        response=text_in(row, "text"),
+        image=find_image(row),
+        question=optional_text(row.get("prompt")),
+        label=label_of(row.get("label")),
+        category=optional_text(row.get("category")),
+        model=optional_text(row.get("model_id")),
+        line=line,
+    )
+
+
+def _llava_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    image = image_id_in(row, fallback=id_in(row, "question_id"))
+    model, prompt = optional_text(row.get("model_id")), optional_text(row.get("prompt"))
+    yield ForeignCaption(line, image, text_in(row, "text"), model, prompt)
+
+
+def _pope_answer(row: Record, line: int) -> Answer:
+    """POPE's answers carry no id: its questions are numbered by line, from 1, and so are these."""
+    return Answer(
+        id=str(line),
+        response=text_in(row, "answer"),
+        image=find_image(row),
+        question=text_in(row, "question"),
+        line=line,
+    )
+
+
+# --- lmms-eval ------------------------------------------------------------------------------------------------------
+
+
+def _lmms_parts(row: Record) -> tuple[Record, list[Record]]:
+    """The benchmark's document (written until v0.4) and the per-metric records, which often repeat its ids."""
+    doc = row.get("doc")
+    parts: list[Record] = [
+        value for key, value in row.items() if isinstance(value, dict) and key not in ("doc", "arguments")
+    ]
+    return (doc if isinstance(doc, dict) else {}), parts
+
+
+def _lmms_responses(row: Record) -> list[str]:
+    """``"No"`` (v0.7), ``["No"]`` (to v0.6) or ``[["No"]]`` (unfiltered)."""
+    found: list[str] = []
+    stack = [row.get("filtered_resps", row.get("resps"))]
+    while stack:
+        value = stack.pop(0)
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, list):
+            stack = [*value, *stack]
+    if not found:
+        raise ValueError("neither 'filtered_resps' nor 'resps' holds a text")
+    return found
+
+
+def _lmms_question(row: Record, doc: Record) -> str | None:
+    asked = doc.get("question", row.get("input"))
+    while isinstance(asked, (list, tuple)) and asked:
+        asked = asked[0]
+    if asked is None:
+        arguments = row.get("arguments")
+        asked = arguments[0] if isinstance(arguments, list) and arguments else None
+        asked = asked[0] if isinstance(asked, list) and asked else asked
+    return optional_text(asked)
+
+
+def _lmms_answer(row: Record, line: int) -> Answer:
+    doc, parts = _lmms_parts(row)
+    responses = _lmms_responses(row)
+    if len(responses) > 1:
+        raise ValueError(f"{len(responses)} responses to one question (repeats); one is expected")
+    asked = next((record for record in (doc, *parts) if record.get("question_id") is not None), None)
+    hallusionbench = next((record for record in (doc, *parts) if set(record) >= HALLUSIONBENCH_KEYS), None)
+    if hallusionbench is not None:
+        return _hallusionbench_answer({**hallusionbench, "model_prediction": responses[0]}, line)
+    return Answer(
+        id=id_in(asked, "question_id") if asked is not None else lmms_doc_id(row),
+        response=responses[0],
+        image=find_image(doc, *parts),
+        question=_lmms_question(row, doc),
+        label=label_of(row.get("target")) or label_of(doc.get("answer")),
+        benchmark="pope" if any(key.startswith("pope_") for key in row) else None,
+        category=optional_text(doc.get("category")),
+        model=optional_text(row.get("model")),
+        line=line,
+    )
+
+
+def lmms_doc_id(row: Record) -> str:
+    """The document's number in its data set, so marked that it can never pass for a question's id."""
+    return f"doc/{id_in(row, 'doc_id')}"
+
+
+def _lmms_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    doc, parts = _lmms_parts(row)
+    named = (record.get("question_id") for record in (doc, *parts))  # coco_cap names the image there
+    fallback = next((name for name in named if isinstance(name, str) and re.search(r"\.\w{3,4}$|^COCO_", name)), None)
+    image = image_id_in(doc, *parts, row, fallback=fallback)
+    for response in _lmms_responses(row):
+        model, objects = optional_text(row.get("model")), _lmms_objects(row, doc)
+        yield ForeignCaption(line, image, response, model, _lmms_question(row, doc), objects=objects)
+
+
+_CHAIR_PARTS = ("coco_cap_chair_i", "coco_cap_chair_s", "coco_cap_recall")
+
+
+def _lmms_objects(row: Record, doc: Record) -> list[str] | None:
+    """The truth that ``coco_cap_chair`` logs: its document's ``gt_object``, repeated as its metrics' ``answer``."""
+    parts = [row[key] for key in _CHAIR_PARTS if isinstance(row.get(key), dict)]
+    found = doc.get("gt_object", parts[0].get("answer") if parts else None)
+    listed = isinstance(found, list) and all(isinstance(label, str) for label in found)
+    return list(dict.fromkeys(found)) if listed else None
+
+
+# --- HallusionBench -------------------------------------------------------------------------------------------------
+
+HALLUSIONBENCH_KEYS = frozenset({"category", "subcategory", "visual_input", "set_id", "figure_id", "question_id"})
+
+
+def hallusionbench_id(row: Record) -> str:
+    """The one id that HallusionBench's fields make: ``VD/illusion/1/0/0/0``, as VLMEvalKit's index."""
+    keys = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
+    return "/".join(id_in(row, key) for key in keys)
+
+
+def hallusionbench_label(row: Record) -> str | None:
+    """``yes`` or ``no`` of ``gt_answer``, which is 1 or 0."""
+    return {"1": "yes", "0": "no"}.get(str(row.get("gt_answer")))
+
+
+def _hallusionbench_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=hallusionbench_id(row),
+        response=_cell(required(row, "model_prediction")),
+        image=image_of(row.get("filename")),
+        question=optional_text(row.get("question")),
+        label=hallusionbench_label(row),
+        benchmark="hallusionbench",
+        line=line,
+    )
+
+
+# --- VLMEvalKit -----------------------------------------------------------------------------------------------------
+
+
+def _cell(value: object) -> str:
+    """A cell as text; an empty one is an empty answer."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _vlmevalkit_answer(row: Record, line: int) -> Answer:
+    return Answer(
+        id=id_in(row, "index"),
+        response=_cell(row["prediction"]) if "prediction" in row else "",
+        image=_vlmevalkit_image(row),
+        question=optional_text(row.get("question")),
+        label=label_of(row.get("answer")),
+        category=optional_text(row.get("category")),
+        line=line,
+    )
+
+
+def _vlmevalkit_image(row: Record) -> str | None:
+    return image_of(row.get("image_path")) or find_image(row)
+
+
+def _vlmevalkit_captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+    image = image_id_in(row, fallback=_vlmevalkit_image(row))
+    yield ForeignCaption(line, image, _cell(row.get("prediction")), None, optional_text(row.get("question")))
+
+
+# --- training rollouts ----------------------------------------------------------------------------------------------
+
+
+def _rollout_answer(prompt: str, response: str, label: str) -> AnswerOf:
+    """Rollouts carry no id: the line stands for it."""
+
+    def answer(row: Record, line: int) -> Answer:
+        return Answer(
+            id=str(line),
+            response=_rollout_text(row, response),
+            image=find_image(row, _extra(row)),
+            question=last_user_turn(row.get(prompt)),
+            label=label_of(row.get(label)),
+            line=line,
+        )
+
+    return answer
+
+
+def _rollout_captions(prompt: str, response: str) -> CaptionsOf:
+    def captions(row: Record, line: int) -> Iterator[ForeignCaption]:
+        image = image_id_in(row, _extra(row))
+        yield ForeignCaption(line, image, _rollout_text(row, response), None, last_user_turn(row.get(prompt)))
+
+    return captions
+
+
+def _rollout_text(row: Record, key: str) -> str:
+    """A text, or the messages of a conversational rollout."""
+    value = required(row, key)
+    if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
+        return "".join(message_text(turn.get("content")) for turn in value)
+    return text_in(row, key)
+
+
+def _extra(row: Record) -> Record:
+    extra = row.get("extra_info")
+    return extra if isinstance(extra, dict) else {}
+
+
+# --- the list: first match wins -------------------------------------------------------------------------------------
+
+
+def _has(*keys: str, any_of: tuple[str, ...] = (), container: str | None = None) -> Callable[[Rows, set[str]], bool]:
+    def matches(rows: Rows, found: set[str]) -> bool:
+        wanted = found.issuperset(keys) and (not any_of or not found.isdisjoint(any_of))
+        return wanted and container in (None, rows.container)
+
+    return matches
+
+
+def _exactly(container: str, keys: set[str]) -> Callable[[Rows, set[str]], bool]:
+    return lambda rows, found: rows.container == container and found == keys
+
+
+def _is_amber(rows: Rows, found: set[str]) -> bool:
+    return _exactly("JSON array", {"id", "response"})(rows, found) and isinstance(rows.first["id"], int)
+
+
+def _is_questions(rows: Rows, found: set[str]) -> bool:
+    plain = {"id", "label"} <= found and found.isdisjoint({"response", "prediction"})
+    plain = plain or (found >= {*HALLUSIONBENCH_KEYS, "gt_answer"} and "model_prediction" not in found)
+    return plain or ({"question_id", "text", "label"} <= found and found.isdisjoint(_LLAVA_KEYS))
+
+
+def _is_score_table(rows: Rows, found: set[str]) -> bool:
+    named = found & {"Overall", "overall", "perception", "Relative Score (main)", "Final Score", "Avg ACC"}
+    tables = bool(named) or {"Category", "tot", "acc"} <= found or {"split", "acc"} <= found
+    return tables and found.isdisjoint({"prediction", "response", "caption", "systems", "results"})
+
+
+LMMS_EVAL_LOG = Format(
+    "lmms-eval-log",
+    "lmms-eval samples of v0.1 and v0.2 (one JSON object with 'logs')",
+    lambda rows, found: isinstance(rows.first.get("logs"), list),
+    _lmms_answer,
+    _lmms_captions,
+)
+LMMS_EVAL = Format(
+    "lmms-eval",
+    "lmms-eval samples (doc_id, filtered_resps)",
+    _has("doc_id", any_of=("filtered_resps", "resps")),
+    _lmms_answer,
+    _lmms_captions,
+)
+AMBER = Format("amber", "AMBER responses ([{id, response}])", _is_amber, _own_answer, _amber_captions)
+LMMS_EVAL_RESULTS = Format(
+    "lmms-eval-results",
+    "lmms-eval results ('results' per task)",
+    lambda rows, found: isinstance(rows.first.get("results"), dict) and bool(found & {"configs", "versions", "config"}),
+    use="import its values with scapo-eval import",
+)
+VLMEVALKIT_SCORES = Format(
+    "vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, use="import its values with scapo-eval import"
+)
+FORMATS: tuple[Format, ...] = (
+    LMMS_EVAL_LOG,
+    LMMS_EVAL_RESULTS,
+    Format("scapo-results", "a results file of scapo-eval", _has("systems"), use="show it with scapo-eval show"),
+    Format(
+        "coco-annotations", "COCO annotations", _has("images", "annotations"), use="it is truth: pass it with --truth"
+    ),
+    Format(
+        "mmhal-ratings",
+        "MMHal-Bench ratings",
+        lambda rows, found: "choices" in found or ("judge_text" in found and "caption" not in found),
+        use="score them with scapo-eval mmhal",
+    ),
+    Format(
+        "mmhal-answers",
+        "MMHal-Bench answers without ratings",
+        _has("gt_answer", "model_answer"),
+        use="judge them first",
+    ),
+    Format(
+        "faithscore",
+        "FaithScore facts",
+        lambda rows, found: {"facts", "verified"} <= found or {"atomic_facts"} <= found,
+        use="score them with scapo-eval faithscore",
+    ),
+    LMMS_EVAL,
+    Format(
+        "vlmevalkit",
+        "VLMEvalKit predictions (index, prediction; xlsx, tsv or json)",
+        _has("index", "prediction"),
+        _vlmevalkit_answer,
+        _vlmevalkit_captions,
+    ),
+    Format(
+        "vlmevalkit-data",
+        "a VLMEvalKit benchmark table without predictions",
+        _has("index", "question"),
+        use="run the model on it first",
+    ),
+    VLMEVALKIT_SCORES,
+    Format(
+        "coco-results",
+        "COCO results ([{image_id, caption}])",
+        _exactly("JSON array", {"image_id", "caption"}),
+        captions=_own_captions("caption"),
+    ),
+    Format(
+        "captions", "own captions (image_id, caption)", _has("image_id", "caption"), captions=_own_captions("caption")
+    ),
+    AMBER,
+    Format("answers", "own answers (id, response)", _has("id", "response"), _own_answer, _answer_as_caption),
+    Format(
+        "rollouts",
+        "own rollouts (image_id, response)",
+        _has("image_id", "response"),
+        captions=_own_captions("response"),
+    ),
+    Format(
+        "hallusionbench",
+        "HallusionBench results (set_id, figure_id, question_id, model_prediction)",
+        _has(*HALLUSIONBENCH_KEYS, "model_prediction"),
+        _hallusionbench_answer,
+    ),
+    Format(
+        "questions",
+        "yes/no questions with labels (question_id, text, label)",
+        _is_questions,
+        use="they are truth: pass them with --questions or --labels",
+    ),
+    Format(
+        "llava",
+        "LLaVA answers (question_id, text, model_id)",
+        _has("question_id", "text", any_of=_LLAVA_KEYS),
+        _llava_answer,
+        _llava_captions,
+    ),
+    Format(
+        "verl",
+        "verl rollouts (input, output, score)",
+        _has("input", "output", any_of=("score", "gts", "step")),
+        _rollout_answer("input", "output", "gts"),
+        _rollout_captions("input", "output"),
+    ),
+    Format(
+        "trl",
+        "TRL completions (prompt, completion)",
+        _has("prompt", "completion"),
+        _rollout_answer("prompt", "completion", "label"),
+        _rollout_captions("prompt", "completion"),
+    ),
+    Format(
+        "phd-questions",
+        "PhD questions",
+        _has("yes_question", "no_question"),
+        use="they are truth: pass them with --questions",
+    ),
+    Format("amber-queries", "AMBER queries", _has("id", "image", "query"), use="they are prompts; answer them first"),
+    Format(
+        "pope",
+        "POPE answers (question, answer)",
+        lambda rows, found: {"question", "answer"} <= found <= {"question", "answer", "image"},
+        _pope_answer,
+    ),
+)
+
+
+def wrong_kind(source: Source, wanted: str) -> InputError:
+    """The error for a file that is known, but holds something else.
+
+    Args:
+        source: the file.
+        wanted: ``answers`` or ``captions``.
+    """
+    reason = f"recognized as {source.format.title}: it holds no {wanted}"
+    return InputError(f"{reason}; {source.format.use}" if source.format.use else reason, path=source.rows.path)

@@ -1,0 +1,1 @@
+"""Counts to values: metrics, intervals, tests, signatures, results files and tables."""

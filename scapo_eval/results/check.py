@@ -1,0 +1,149 @@
+"""What must hold of a results file before anything is computed from it; a fault is named by its field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, short_repr
+from ..files.json_text import json_type
+from .benchmark import metric_set_of
+from .harness import FINISHED
+from .signature import Signature
+
+
+def check_results(document: Mapping[str, Any]) -> None:
+    """Checks ``metric``, ``systems`` and ``per_image`` of a results file.
+
+    Counts are whole numbers of 0 or more, rows complete, image ids unique; the counts of a system are the sums of its
+    rows; a column that is part of another (:attr:`scapo_eval.results.metric.MetricSet.at_most`) does not exceed it.
+
+    Raises:
+        InputError: names the field, for example ``per_image[0].rows[3]``.
+    """
+    metric_set = _typed(document, "metric", str, "")
+    systems = _typed(document, "systems", list, "")
+    if not systems:
+        raise InputError("systems: empty")
+    if metric_set == FINISHED:
+        for k, system in enumerate(systems):
+            _check_system(system, f"systems[{k}]")
+        return
+    evidence = _typed(document, "per_image", list, "")
+    if len(systems) != len(evidence):
+        raise InputError(f"per_image: {len(evidence)} entries for {len(systems)} systems")
+    for k, (system, own) in enumerate(zip(systems, evidence, strict=True)):
+        _check_system(system, f"systems[{k}]")
+        _check_evidence(own, f"per_image[{k}]", metric_set)
+        _check_sums(system, own, f"systems[{k}].counts")
+
+
+_MISSING = object()
+_MOST = 2**53
+_TYPES: dict[type, str] = {str: "a string", list: "an array", dict: "an object"}
+
+
+def _typed(record: Mapping[str, Any], key: str, kind: type, place: str) -> Any:
+    where = f"{place}.{key}" if place else key
+    value = record.get(key, _MISSING)
+    if value is _MISSING:
+        raise InputError(f"{where}: missing")
+    if not isinstance(value, kind):
+        raise InputError(f"{where}: must be {_TYPES[kind]}, not {json_type(value)}")
+    return value
+
+
+def _object(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{place}: must be an object, not {json_type(value)}")
+    return value
+
+
+def _check_count(value: Any, place: str) -> None:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise InputError(f"{place}: must be a whole number of 0 or more, got {short_repr(value)}")
+
+
+def _check_system(system: Any, place: str) -> None:
+    _object(system, place)
+    _typed(system, "name", str, place)
+    try:
+        Signature.parse(_typed(system, "signature", str, place))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{place}.signature: {error}") from None
+    _check_count(system.get("n_captions"), f"{place}.n_captions")
+    for name, value in _typed(system, "counts", dict, place).items():
+        _check_count(value, f"{place}.counts.{name}")
+    for name, value in _typed(system, "metrics", dict, place).items():
+        _object(value, f"{place}.metrics.{name}")
+        for key in ("value", "ci_low", "ci_high", "printed"):
+            if type(number := value.get(key)) not in (int, float, type(None)) or abs(number or 0) > _MOST:
+                shown = short_repr(number)
+                raise InputError(f"{place}.metrics.{name}.{key}: must be a number or null, got {shown}")
+    notes = system.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(f"{place}.notes: must be an array of strings")
+
+
+def _check_evidence(own: Any, place: str, metric_set: str) -> None:
+    _object(own, place)
+    columns = _strings(own, "columns", place)
+    ids = _strings(own, "image_ids", place)
+    rows = _typed(own, "rows", list, place)
+    if len(rows) != len(ids):
+        raise InputError(f"{place}.rows: {len(rows):,} rows for {len(ids):,} image_ids")
+    counts = _matrix(rows, columns, ids, f"{place}.rows")
+    position = {name: k for k, name in enumerate(columns)}
+    for few, many in metric_set_of(metric_set, columns).at_most:
+        over = np.flatnonzero(counts[:, position[few]] > counts[:, position[many]])
+        if len(over):
+            k = int(over[0])
+            a, b = counts[k, [position[few], position[many]]].tolist()
+            raise InputError(f"{place}.rows[{k}] (image {ids[k]}): {few} {a} is more than {many} {b}")
+    _check_verdicts(own.get("verdicts", {}), f"{place}.verdicts")
+
+
+def _strings(own: Mapping[str, Any], key: str, place: str) -> list[str]:
+    values: list[str] = _typed(own, key, list, place)
+    seen: dict[str, int] = {}
+    for k, value in enumerate(values):
+        if not isinstance(value, str):
+            raise InputError(f"{place}.{key}[{k}]: must be a string, not {json_type(value)}")
+        if seen.setdefault(value, k) != k:
+            raise InputError(f"{place}.{key}: {short_repr(value)} appears twice (at {seen[value]} and {k})")
+    return values
+
+
+def _matrix(rows: list[Any], columns: list[str], ids: list[str], place: str) -> NDArray[np.int64]:
+    """(images, columns) counts, after a look at every one of them."""
+    for k, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(columns):
+            size = f"{len(row)} counts" if isinstance(row, list) else json_type(row)
+            raise InputError(f"{place}[{k}] (image {ids[k]}): {size} for {len(columns)} columns")
+        if not all(type(count) is int and 0 <= count < _MOST for count in row):
+            j = next(j for j, count in enumerate(row) if type(count) is not int or not 0 <= count < _MOST)
+            _check_count(row[j], f"{place}[{k}].{columns[j]} (image {ids[k]})")
+            raise InputError(f"{place}[{k}].{columns[j]} (image {ids[k]}): too large")
+    return np.asarray(rows, dtype=np.int64).reshape(-1, len(columns))
+
+
+def _check_verdicts(verdicts: Any, place: str) -> None:
+    for metric, items in _object(verdicts, place).items():
+        for item, right in _object(items, f"{place}.{metric}").items():
+            if not isinstance(right, bool):
+                raise InputError(f"{place}.{metric}.{item}: must be true or false, got {short_repr(right)}")
+
+
+def _check_sums(system: Mapping[str, Any], own: Mapping[str, Any], place: str) -> None:
+    totals = np.asarray(own["rows"], dtype=np.int64).reshape(-1, len(own["columns"])).sum(axis=0).tolist()
+    for name, total in zip(own["columns"], totals, strict=True):
+        said = system["counts"].get(name)
+        if said is None:
+            raise InputError(f"{place}.{name}: missing")
+        if said != total:
+            raise InputError(f"{place}.{name}: {said:,}, but the rows add up to {total:,}")

@@ -1,0 +1,106 @@
+"""Runs side by side: the difference of every metric to the first run, with interval and paired test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..base.errors import InputError
+from ..base.types import Interval
+from .results import Resampling, Results, Run, same_metrics
+from .stats import Comparison, Test, holm, paired_differences
+
+
+def compare(
+    runs: Sequence[Run],
+    *,
+    resampling: Resampling | None = None,
+    test: Test = "approximate_randomization",
+    allow_different: bool = False,
+) -> Results:
+    """Compares runs of one benchmark with the first.
+
+    Args:
+        runs: the first is the baseline.
+        resampling: of all intervals and tests; None takes the first run's.
+        test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
+        allow_different: go on where runs were scored differently, and name in every row in what.
+
+    Returns:
+        The runs, their intervals drawn alike, and the comparisons: ``system, baseline, metric``; ``system_value``,
+        ``baseline_value`` and ``difference`` on the ``n_images`` shared images, with ``ci_low, ci_high, p_value,
+        test``, and ``p_holm``, corrected over the systems that are compared in that metric; with
+        ``allow_different`` also ``differing``, the fields of the signature in which the two differ.
+
+    Raises:
+        InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
+            readings, parsers, modes...; McNemar's test of metrics without single verdicts.
+    """
+    drawn = resampling or runs[0].resampling
+    baseline, *others = [run.redrawn(drawn) for run in same_metrics(runs)]
+    for run in others:
+        _check_comparable(run, baseline, test, allow_different)
+    comparisons = [row for run in others for row in _comparisons(run, baseline, drawn, test)]
+    for name in baseline.metric_set.formulas:
+        family = [row for row in comparisons if row["metric"] == name]
+        for row, corrected in zip(family, holm([row["p_value"] for row in family]), strict=True):
+            row["p_holm"] = corrected
+    return Results((baseline, *others), tuple(comparisons))
+
+
+def _comparisons(run: Run, baseline: Run, drawn: Resampling, test: Test) -> Iterator[dict[str, Any]]:
+    differing = list(run.signature.differences(baseline.signature))
+    for row in _differences(run, baseline, drawn, test):
+        found: dict[str, Any] = {
+            "system": run.name,
+            "baseline": baseline.name,
+            "metric": row.metric,
+            "system_value": row.system_value,
+            "baseline_value": row.baseline_value,
+            "difference": row.difference,
+            "ci_low": row.interval.low,
+            "ci_high": row.interval.high,
+            "p_value": row.p_value,
+            "test": row.test,
+            "n_images": row.n_images,
+        }
+        yield {**found, "differing": differing} if differing else found
+
+
+def _differences(run: Run, baseline: Run, drawn: Resampling, test: Test) -> list[Comparison]:
+    if run.finished is None:
+        return paired_differences(
+            run.table,
+            baseline.table,
+            baseline.metric_set,
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+            test=test,
+            verdicts=(run.verdicts, baseline.verdicts),
+            kind=drawn.bootstrap,
+        )
+    rows = []
+    for name, theirs in baseline.values.items():
+        ours = run.values[name]
+        difference = None if ours is None or theirs is None else ours - theirs
+        rows.append(Comparison(name, ours, theirs, difference, Interval(None, None), None, None, 0))
+    return rows
+
+
+def _check_comparable(run: Run, baseline: Run, test: Test, allow_different: bool) -> None:
+    ours, theirs = run.metric_set, baseline.metric_set
+    if test == "mcnemar" and not (run.verdicts and baseline.verdicts):
+        raise InputError(f"McNemar's test compares right and wrong items; {theirs.name} runs have none")
+    if ours.name != theirs.name:
+        raise InputError(f"{run.name} is a run of {ours.name}, {baseline.name} of {theirs.name}")
+    differing = run.signature.differences(baseline.signature)
+    if differing and not allow_different:
+        fields = "; ".join(f"{name}: {a or 'none'} against {b or 'none'}" for name, (a, b) in differing.items())
+        raise InputError(
+            f"{run.name} and {baseline.name} were scored differently and cannot be compared: {fields} "
+            "(--allow-different goes on and marks every line; allow_different=True in Python)"
+        )
+    if parts := set(run.table.columns) ^ set(baseline.table.columns):
+        reason = f"{run.name} and {baseline.name} cover different parts: only one of them has counts of "
+        raise InputError(reason + ", ".join(sorted(parts)[:6]))

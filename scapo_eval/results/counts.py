@@ -1,0 +1,113 @@
+"""Counts per image: what a run is reduced to, and all that intervals, tests and reports need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.reprs import fields_in_short
+
+
+@dataclass(frozen=True, slots=True)
+class CountTable:
+    """Counts summed per image: all that intervals, tests and reports need of a run.
+
+    Attributes:
+        columns: names of the counts.
+        image_ids: canonical image ids, sorted.
+        rows: (images, columns) int64.
+    """
+
+    columns: tuple[str, ...]
+    image_ids: tuple[str, ...]
+    rows: NDArray[np.int64]
+
+    __repr__ = fields_in_short
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """(columns,) sums over all images."""
+        return np.asarray(self.rows.sum(axis=0, dtype=np.int64))
+
+    def counts(self) -> dict[str, int]:
+        """Column name -> sum over all images."""
+        return dict(zip(self.columns, self.total.tolist(), strict=True))
+
+    def select(self, image_ids: Iterable[str]) -> CountTable:
+        """The rows of these images, in the order given (KeyError for one that is not there)."""
+        position = {image: k for k, image in enumerate(self.image_ids)}
+        ids = tuple(image_ids)
+        return CountTable(self.columns, ids, self.rows[[position[image] for image in ids]])
+
+
+def summed_by(where: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different values of ``where``, sorted, and the sum of the rows at each."""
+    order = np.argsort(where, kind="stable")
+    ordered = where[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return ordered[starts], np.add.reduceat(rows[order], starts, axis=0) if len(starts) else rows
+
+
+def in_few_bytes(numbers: NDArray[np.int64]) -> NDArray[Any]:
+    """Counts as the smallest type of integers that holds them, for the way between processes."""
+    extremes = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    return numbers.astype(np.result_type(*map(np.min_scalar_type, extremes)))
+
+
+class CountBuilder:
+    """Adds rows of records up per image; memory grows with images, not with records."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._index: dict[str, int] = {}
+        self._rows = np.zeros((64, len(self.columns)), dtype=np.int64)
+        self._known: Sequence[str] = ()
+        self._sums = np.zeros((0, len(self.columns)), dtype=np.int64)  # of the images of a known list
+        self._given = np.zeros(0, dtype=bool)
+
+    def add(self, image_ids: Iterable[str], rows: NDArray[Any]) -> None:
+        """Adds one row per record.
+
+        Args:
+            image_ids: canonical id of each record's image.
+            rows: (records, columns) integer counts.
+        """
+        index = self._index
+        where = np.fromiter((index.setdefault(image, len(index)) for image in image_ids), dtype=np.int64)
+        self._grow()
+        np.add.at(self._rows, where, rows)
+
+    def add_known(self, known: Sequence[str], where: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Adds sums of different images of a known list, without a look at their ids.
+
+        Args:
+            known: canonical ids; the same list at every call.
+            where: (n,) positions in it, all different.
+            rows: (n, columns) counts.
+        """
+        if len(self._sums) != len(known):
+            self._known, self._given = known, np.zeros(len(known), dtype=bool)
+            self._sums = np.zeros((len(known), len(self.columns)), dtype=np.int64)
+        self._sums[where] += rows
+        self._given[where] = True
+
+    def _grow(self) -> None:
+        if len(self._index) > len(self._rows):
+            grown = np.zeros((max(len(self._index), 2 * len(self._rows)), len(self.columns)), dtype=np.int64)
+            grown[: len(self._rows)] = self._rows
+            self._rows = grown
+
+    def table(self) -> CountTable:
+        """The table so far, images sorted by id."""
+        given = np.flatnonzero(self._given)
+        ids, rows = [self._known[k] for k in given.tolist()], self._sums
+        if self._index:
+            self.add(ids, rows[given])
+            self._sums, self._given = self._sums[:0], self._given[:0]
+            ids, rows, given = list(self._index), self._rows, np.arange(len(self._index))
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        return CountTable(self.columns, tuple(map(ids.__getitem__, order)), rows[given[order]])

@@ -1,0 +1,312 @@
+"""Finished values of other harnesses, imported into a results file and not computed again.
+
+lmms-eval writes ``{"results": {task: {"metric,filter": value, "metric_stderr,filter": ...}}, "configs", ...}``;
+VLMEvalKit writes tables (``*_score.csv``, ``*_acc.csv``), whose columns tell the benchmark. The paper's general
+benchmarks get one name and one scale whichever harness they come from; ``printed`` keeps the harness's own number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError
+from ..base.version import RESULTS_FORMAT
+from ..files.containers import Rows
+from ..files.fields import Record, optional_text
+from ..files.files import read_bytes
+from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Source, wrong_kind
+from .signature import Signature, digest
+
+FINISHED = "handed-over"
+"""Name of the metric set of finished values."""
+
+GENERAL = (
+    "mme_perception", "mme_cognition", "mmbench_circular", "mmbench_vanilla", "mmmu_accuracy", "llava_bench_relative",
+    "mmvet_total",
+)  # fmt: skip
+"""The paper's general benchmarks; of each the higher value is better."""
+
+NORMAL_95 = 1.959963984540054
+"""Half-width of a 95 % interval in standard errors."""
+
+PLAIN, PERCENT, FRACTION = None, 100.0, 1.0
+"""How a harness writes a value: points of its own scale, percent, or a fraction already."""
+
+_LMMS_KNOWN: dict[tuple[str, str], tuple[str, float | None]] = {
+    ("mme", "mme_perception_score"): ("mme_perception", PLAIN),
+    ("mme", "mme_percetion_score"): ("mme_perception", PLAIN),  # so spelt until 2024
+    ("mme", "mme_cognition_score"): ("mme_cognition", PLAIN),
+    ("mmbench_en_dev", "gpt_eval_score"): ("mmbench_circular", PERCENT),
+    ("mmbench_en_dev_static", "gpt_eval_score"): ("mmbench_circular", PERCENT),
+    ("mmmu_val", "mmmu_acc"): ("mmmu_accuracy", FRACTION),
+    ("llava_in_the_wild", "gpt_eval_llava_all"): ("llava_bench_relative", PERCENT),
+    ("mmvet", "gpt_eval_score"): ("mmvet_total", PERCENT),
+}
+_MMBENCH_COLUMNS = frozenset({"AR", "CP", "FP-C", "FP-S", "LR", "RR"})
+_MMMU_COLUMNS = frozenset({"Accounting", "Art & Design", "Business", "Tech & Engineering", "Health & Medicine"})
+_MAIN_SPLITS = ("validation", "val", "dev", "none", "")
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessValue:
+    """A value as a results file carries it.
+
+    Attributes:
+        value: a fraction where ``plain`` is false, else the harness's own scale.
+        printed: the harness's own number.
+        plain: not a fraction.
+        stderr: standard error on the scale of ``value``, None where the file has none.
+    """
+
+    value: float
+    printed: float
+    plain: bool
+    stderr: float | None = None
+
+    def as_object(self) -> dict[str, Any]:
+        """The value as in a results file; without a standard error it has no interval."""
+        half = None if self.stderr is None else NORMAL_95 * self.stderr
+        return {
+            "value": self.value,
+            "ci_low": None if half is None else self.value - half,
+            "ci_high": None if half is None else self.value + half,
+            "printed": self.printed,
+            "plain": self.plain,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One results file of another harness.
+
+    Attributes:
+        path: the file.
+        tool: ``lmms-eval`` or ``vlmevalkit``.
+        model: who was measured, None where the file does not say.
+        values: metric -> value; names of no known benchmark are ``task/metric``.
+        n: answers behind them, None where the file does not say.
+        details: further fields of the signature.
+    """
+
+    path: str
+    tool: str
+    model: str | None
+    values: dict[str, HarnessValue]
+    n: int | None
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def is_results(source: Source) -> bool:
+    """Whether a file holds finished values."""
+    return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
+
+
+def handed_over(source: Source, path: str | Path) -> HandedOver:
+    """The values of an opened file.
+
+    Raises:
+        InputError: the file holds no number, or is not a results file of a harness.
+    """
+    if source.format is LMMS_EVAL_RESULTS:
+        run = _lmms_eval(source.rows)
+    elif source.format is VLMEVALKIT_SCORES:
+        run = _vlmevalkit(source.rows)
+    else:
+        raise wrong_kind(source, "finished values")
+    if not run.values:
+        raise InputError(f"recognized as {source.format.title}, but without any number", path=run.path)
+    run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
+    return run
+
+
+def results_object(runs: Sequence[HandedOver], name: str | None = None) -> dict[str, Any]:
+    """A results file of finished values: runs of one system are merged, several systems stand side by side.
+
+    Args:
+        runs: the files, at least one.
+        name: makes all of them one system of this name; without it a run belongs to its model, or to its file.
+
+    Raises:
+        InputError: two files of one system give the same metric.
+    """
+    systems: dict[str, list[HandedOver]] = {}
+    for run in runs:
+        systems.setdefault(name or run.model or Path(run.path).name.partition(".")[0], []).append(run)
+    return {
+        "format": RESULTS_FORMAT,
+        "metric": FINISHED,
+        "systems": [_system(system, members) for system, members in systems.items()],
+        "comparisons": [],
+    }
+
+
+def _system(name: str, runs: Sequence[HandedOver]) -> dict[str, Any]:
+    values: dict[str, tuple[HarnessValue, str]] = {}
+    for run in runs:
+        for key, found in run.values.items():
+            if key in values:
+                raise InputError(f"gives {key!r} for {name!r}, as {values[key][1]} does already", path=run.path)
+            values[key] = found, run.path
+    tools = "+".join(dict.fromkeys(run.tool for run in runs))
+    details: dict[str, str] = {}
+    for run in runs:
+        for key, value in run.details.items():
+            details[key] = f"{details[key]}+{value}" if key in details and details[key] != value else value
+    n = sum(run.n for run in runs if run.n is not None)
+    return {
+        "name": name,
+        "signature": str(Signature.of(f"{FINISHED}:{tools}", **details, n=n or None)),
+        "n_captions": n,
+        "n_images": 0,
+        "metrics": {key: found.as_object() for key, (found, _) in values.items()},
+        "counts": {},
+    }
+
+
+# --- lmms-eval ------------------------------------------------------------------------------------------------------
+
+
+def _lmms_eval(rows: Rows) -> HandedOver:
+    document = rows.first
+    values: dict[str, HarnessValue] = {}
+    for task, metrics in document["results"].items():
+        if isinstance(metrics, dict):
+            values.update(_lmms_task(task, metrics))
+    samples = document.get("n-samples")
+    effective = [
+        count["effective"]
+        for task, count in (samples.items() if isinstance(samples, dict) else ())
+        if isinstance(count, dict) and isinstance(count.get("effective"), int)
+    ]
+    details = {
+        "harness": optional_text(document.get("lmms_eval_version")) or optional_text(document.get("git_hash")),
+        "model": _lmms_model_name(document),
+    }
+    return HandedOver(
+        path=rows.path,
+        tool="lmms-eval",
+        model=_lmms_model_name(document),
+        values=values,
+        n=sum(effective) if effective else None,
+        details={key: value.replace("|", "/") for key, value in details.items() if value},
+    )
+
+
+def _lmms_task(task: str, metrics: Record) -> Iterator[tuple[str, HarnessValue]]:
+    for key, value in metrics.items():
+        metric, _, rule = key.partition(",")
+        number = _number(value)
+        if number is None or metric == "alias" or "_stderr" in metric:
+            continue
+        known = _LMMS_KNOWN.get((task, metric))
+        name, scale = known or (f"{task}/{metric}" + (f"@{rule}" if rule not in ("", "none") else ""), PLAIN)
+        yield name, _harness_value(number, scale, _number(metrics.get(f"{metric}_stderr,{rule}")))
+
+
+def _lmms_model_name(document: Record) -> str | None:
+    """The last part of the path or hub name of the weights."""
+    config = document.get("config")
+    told = config.get("model_args") if isinstance(config, dict) else None
+    found = re.search(r"(?:^|,)(?:pretrained|model_version|model)=([^,]+)", told) if isinstance(told, str) else None
+    name = optional_text(document.get("model_name")) or (found.group(1) if found else None)
+    if name is None:
+        return optional_text(config.get("model")) if isinstance(config, dict) else None
+    cached = re.search(r"models--([^/]+)/snapshots/", name)  # a folder of Hugging Face's cache
+    return cached.group(1).split("--")[-1] if cached else name.rstrip("/").split("/")[-1]
+
+
+# --- VLMEvalKit -----------------------------------------------------------------------------------------------------
+
+
+def _vlmevalkit(rows: Rows) -> HandedOver:
+    table = list(_as_table(rows))
+    columns = set(table[0])
+    known: Known
+    if {"perception", "reasoning"} <= columns:
+        known = {"perception": ("mme_perception", PLAIN), "reasoning": ("mme_cognition", PLAIN)}
+        values = _columns("MME", table, known, key=None)
+    elif "Relative Score (main)" in columns:
+        known = {"overall/Relative Score (main)": ("llava_bench_relative", PERCENT)}
+        values = _columns("LLaVABench", table, known, key="split")
+    elif {"Category", "tot", "acc"} <= columns:
+        benchmark = "MMVet" if any("rec" in str(row["Category"]) for row in table) else "VLMEvalKit"
+        known = {"Overall/acc": ("mmvet_total", PERCENT)} if benchmark == "MMVet" else {}
+        values = _columns(benchmark, table, known, key="Category")
+    elif columns & _MMMU_COLUMNS:
+        values = _columns("MMMU", table, _main_split(table, "mmmu_accuracy"), key="split")
+    elif columns & _MMBENCH_COLUMNS:
+        values = _columns("MMBench", table, _mmbench_splits(table, rows.path), key="split")
+    else:
+        values = _columns("VLMEvalKit", table, {}, key="split" if "split" in columns else None)
+    return HandedOver(rows.path, "vlmevalkit", None, values, None)
+
+
+def _as_table(rows: Rows) -> Iterator[Record]:
+    """The records of a table; a JSON object of columns is turned into its rows."""
+    for _, record in rows:
+        lists = [value for value in record.values() if isinstance(value, list)]
+        if not lists:
+            yield record
+        for k in range(len(lists[0]) if lists else 0):
+            yield {key: value[k] for key, value in record.items() if isinstance(value, list) and k < len(value)}
+
+
+Known = Mapping[str, tuple[str, float | None]]
+
+
+def _columns(benchmark: str, table: Iterable[Record], known: Known, *, key: str | None) -> dict[str, HarnessValue]:
+    """Every number of a table, as ``benchmark/row/column`` unless it is a known metric."""
+    values: dict[str, HarnessValue] = {}
+    for row in table:
+        group = str(row.get(key) or "") if key else ""
+        for column, value in row.items():
+            number = _number(value)
+            if column == key or number is None:
+                continue
+            place = f"{group}/{column}" if group and group != "none" else column
+            name, scale = known.get(place, (f"{benchmark}/{place}", PLAIN))
+            values[name] = _harness_value(number, scale, None)
+    return values
+
+
+def _main_split(table: Sequence[Record], name: str) -> Known:
+    """The accuracy of the split that papers report: the validation set, not the few-shot pool or the test set."""
+    splits = [str(row.get("split") or "") for row in table]
+    main = next((split for split in _MAIN_SPLITS if split in splits), None)
+    if main is None:
+        return {}
+    return {"Overall" if main in ("", "none") else f"{main}/Overall": (name, FRACTION)}
+
+
+def _mmbench_splits(table: Sequence[Record], path: str) -> Known:
+    """MMBench is scored circularly (``_acc.csv``), or both ways in one table (``_acc_all.csv``).
+
+    The vanilla table of older versions has the same columns; only its file name tells them apart.
+    """
+    splits = {str(row.get("split") or "") for row in table}
+    both: dict[str, tuple[str, float | None]] = {}
+    for way, name in (("circular", "mmbench_circular"), ("vanilla_0", "mmbench_vanilla")):
+        main = next((split for split in (f"{way}_dev", way) if split in splits), None)
+        if main is not None:
+            both[f"{main}/Overall"] = (name, FRACTION)
+    return both or _main_split(table, "mmbench_vanilla" if "vanilla" in Path(path).name else "mmbench_circular")
+
+
+def _harness_value(number: float, scale: float | None, stderr: float | None) -> HarnessValue:
+    divisor = scale or 1.0
+    return HarnessValue(number / divisor, number, scale is PLAIN, None if stderr is None else stderr / divisor)
+
+
+def _number(value: object) -> float | None:
+    """A finite number, also where a table holds it as text; None for ``N/A`` and anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if abs(number) < float("inf") else None

@@ -1,0 +1,84 @@
+"""What a metric is: named integer counts per record, and ratios of their sums.
+
+Counts first, ratios last: a record becomes a small row of integers, and every metric is a function of
+summed rows. So shards merge by addition, the bootstrap resamples rows and never re-matches, and a
+paired test needs no second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.reprs import fields_in_short
+
+Floats = NDArray[np.float64]
+Sums = Mapping[str, Floats]
+"""Column name -> summed counts, any shape: () for a total, (R,) for R resamples."""
+
+Formula = Callable[[Sums], Floats]
+"""Summed counts -> value of the same shape; NaN where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSet:
+    """All metrics computed from one set of counts.
+
+    Attributes:
+        name: first field of the signature (``capscore``, ``chair``, ``amber``...).
+        columns: names of the integer counts of one record, in order.
+        formulas: metric -> function of the summed columns, in the order of display.
+        higher_is_better: per metric, for colors and arrows; None or absent where neither is better.
+        plain_numbers: metrics that are not fractions (shown as they are, not as percent).
+        at_most: pairs of columns, of which the first cannot exceed the second in any row.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    formulas: Mapping[str, Formula]
+    higher_is_better: Mapping[str, bool] = field(default_factory=dict)
+    plain_numbers: frozenset[str] = frozenset()
+    at_most: tuple[tuple[str, str], ...] = ()
+
+    __repr__ = fields_in_short
+
+    @property
+    def counted(self) -> bool:
+        """Whether values come from counts; those that another harness finished have none, and no images either."""
+        return bool(self.columns)
+
+    def score(self, counts: NDArray[Any]) -> dict[str, Floats]:
+        """Values of summed counts.
+
+        Args:
+            counts: (..., columns) sums, integer or float.
+
+        Returns:
+            Metric -> array of shape (...), NaN where it has no value.
+        """
+        sums = {name: np.asarray(counts[..., k], dtype=np.float64) for k, name in enumerate(self.columns)}
+        return {name: measure(sums) for name, measure in self.formulas.items()}
+
+
+def divide(numerator: Floats, denominator: Floats) -> Floats:
+    """``numerator / denominator``, NaN (no value) where the denominator is 0."""
+    out: Floats = np.full(np.broadcast(numerator, denominator).shape, np.nan)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
+
+
+def ratio(numerator: str, denominator: str) -> Formula:
+    """The share ``sum(numerator) / sum(denominator)`` as a measure; no value over an empty denominator."""
+    return lambda sums: divide(sums[numerator], sums[denominator])
+
+
+def harmonic_mean(a: Floats, b: Floats) -> Floats:
+    """Harmonic mean of two fractions; 0 where both are 0 or one is 0, NaN where one has no value."""
+    total = np.asarray(a + b, dtype=np.float64)
+    out: Floats = np.where(np.isnan(total), np.nan, 0.0)
+    np.divide(2.0 * a * b, total, out=out, where=total > 0)
+    return out

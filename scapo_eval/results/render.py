@@ -1,0 +1,499 @@
+"""Results as tables for papers and notebooks: LaTeX, Markdown, HTML, CSV.
+
+What may be read out of a table is decided here, once: stars where the test says so, bold only for a best value that is
+tested better than the baseline, and both values on the shared images where systems were scored on different ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape as html_escape
+from typing import Any, Literal, Protocol
+
+from ..base.errors import InputError
+from ..base.text import guarded
+from .benchmark import SUMMARIES, benchmark
+from .metric import MetricSet
+from .names import benchmark_name, metric_name
+
+Format = Literal["latex", "markdown", "csv"]
+
+MANY_METRICS = 8
+"""A benchmark of more metrics than this is shown by its headline metrics, unless others are asked for."""
+
+Comparison = Mapping[str, Any]
+
+
+class Scored(Protocol):
+    """Runs of one benchmark with their comparisons: :class:`~scapo_eval.results.results.Results`."""
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """That the runs share."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"systems": [...], "comparisons": [...]}``."""
+
+
+# Words for one value and one difference; the terminal and the report use them, too
+
+
+def number(value: float | None, plain: bool = False, digits: int | None = None, sign: bool = False) -> str:
+    """A value for people: percent with one decimal, a plain number with two, ``n/a`` where there is none."""
+    if value is None:
+        return "n/a"
+    text = (
+        f"{value if plain else 100 * value:{'+' if sign else ''}.{(2 if plain else 1) if digits is None else digits}f}"
+    )
+    return text if float(text) or not sign else text.lstrip("-+")
+
+
+def stars(row: Comparison) -> str:
+    """``**`` for a corrected p-value below 0.01, ``*`` below 0.05, otherwise nothing."""
+    p = row.get("p_holm", row["p_value"])
+    return "" if p is None or p >= 0.05 else "*" if p >= 0.01 else "**"
+
+
+def is_better(row: Comparison, higher: bool | None) -> bool | None:
+    """Whether the test says that the system is better (worse: False) than the baseline; None where it says nothing."""
+    if higher is None or not stars(row) or row["difference"] is None:
+        return None
+    return bool((row["difference"] > 0) == higher)
+
+
+def on_shared_images(row: Comparison, sizes: Mapping[str, int], show: Callable[[float | None], str]) -> str:
+    """What must stand beside a difference of systems that were scored on different images; empty for the same ones.
+
+    Args:
+        row: one of ``comparisons``.
+        sizes: system -> number of its images.
+        show: a value as text.
+
+    Returns:
+        ``29.1 -> 26.0 on 412 shared images``, or ``6 shared images`` where these are too few to compare on.
+    """
+    shared = row["n_images"]
+    if shared == sizes[row["system"]] == sizes[row["baseline"]]:
+        return ""
+    images = f"{shared:,} shared image{'' if shared == 1 else 's'}"
+    if row["system_value"] is None and row["baseline_value"] is None:
+        return images
+    return f"{show(row['baseline_value'])} -> {show(row['system_value'])} on {images}"
+
+
+def test_of(comparisons: Iterable[Comparison]) -> str:
+    """The tests behind p-values, in words; empty where nothing was tested."""
+    tests = dict.fromkeys(row["test"] for row in comparisons if row["test"])
+    names = {"mcnemar": "McNemar's exact test", "paired_bootstrap": "paired bootstrap test"}
+    return ", ".join(names.get(test, f"{test.replace('_', ' ')} test") for test in tests)
+
+
+# Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        heading: heading of the column.
+        group: heading over several neighboring columns, empty for none.
+        better: whether higher is better; None where neither direction is.
+        plain: whether the values are not fractions and are shown as they are, not in percent.
+        digits: number of digits after the decimal point.
+    """
+
+    heading: str
+    group: str = ""
+    better: bool | None = True
+    plain: bool = False
+    digits: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value of a table.
+
+    Attributes:
+        value: None where there is none.
+        low, high: its interval, where it is shown.
+        stars: significance of the difference to the baseline.
+        best: whether it is the best of its column and tested so.
+        difference: to the baseline, where it is shown.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    stars: str = ""
+    best: bool = False
+    difference: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The content of a table, before it is formatted.
+
+    Attributes:
+        corner: heading of the column with the systems' names.
+        columns: the columns, in order.
+        rows: name of a system and its cells, in order.
+        notes: what a reader must know, one sentence each.
+        signatures: system and benchmark -> signature.
+    """
+
+    corner: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    notes: tuple[str, ...] = ()
+    signatures: tuple[tuple[str, str], ...] = ()
+
+
+Shown = tuple[str, str, Column]
+"""Name of the metric set, metric (or ``n_images``), column that shows it."""
+
+N_IMAGES = "n_images"
+
+
+def latex(results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None) -> str:
+    r"""A LaTeX table that is at most ``\textwidth`` wide; needs the packages booktabs and graphicx.
+
+    Args:
+        results: of one benchmark, or of several, joined by the systems' names.
+        intervals: whether intervals stand beside the values.
+        metrics: which metrics; None: all of one benchmark (its headline metrics where it has many), the headline
+            metrics of several.
+
+    Raises:
+        InputError: a metric is unknown.
+    """
+    return render(score_table(results, intervals=intervals, metrics=metrics), "latex")
+
+
+def markdown(
+    results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None
+) -> str:
+    """A Markdown table; see :func:`latex`."""
+    return render(score_table(results, intervals=intervals, metrics=metrics), "markdown")
+
+
+def html(results: Scored) -> str:
+    """An HTML table with intervals, for notebooks; what a reader must know and the signatures stand below it."""
+    table = score_table(results, intervals=True)
+    heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
+    lines = [_html_row("th", map(html_escape, [table.corner, *heads]))]
+    for name, cells in table.rows:
+        texts = [_html_cell(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
+        lines.append(_html_row("td", [html_escape(name), *texts]))
+    own = [f"{system['name']}: {note}" for system in results.to_dict()["systems"] for note in system.get("notes", ())]
+    below = [html_escape(note) for note in (*table.notes, *own)]
+    below += [f"{html_escape(name)}: <code>{html_escape(signature)}</code>" for name, signature in table.signatures]
+    return f"<table>{''.join(lines)}</table><p>{'<br>'.join(below)}</p>"
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _html_cell(cell: Cell, column: Column) -> str:
+    text = _shown(cell.value, column) or "--"
+    text = (f"<b>{text}</b>" if cell.best else text) + cell.stars
+    return text if cell.low is None else f"{text} [{_shown(cell.low, column)}, {_shown(cell.high, column)}]"
+
+
+def score_table(
+    results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None
+) -> Table:
+    """The table behind :func:`latex` and :func:`markdown`."""
+    groups = [*results] if isinstance(results, Sequence) else [results]
+    shown: list[Shown] = []
+    for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
+        metric_set = group.metric_set
+        heading = benchmark_name(metric_set.name) if len(groups) > 1 else ""
+        for name in names:
+            plain = name in metric_set.plain_numbers
+            better = metric_set.higher_is_better.get(name)
+            shown.append((metric_set.name, name, Column(metric_name(name), heading, better, plain, 2 if plain else 1)))
+        if names and metric_set.counted:
+            shown.append((metric_set.name, N_IMAGES, Column("Images", heading, None, True, 0)))
+    return joined(groups, shown, "System", intervals=intervals)
+
+
+def headline(metric_set: MetricSet) -> list[str]:
+    """The metrics by which a benchmark is known; all of them where its record names none."""
+    known = benchmark(metric_set.name).headline if metric_set.name in SUMMARIES else ()
+    return [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
+
+
+def chosen_metrics(sets: Sequence[MetricSet], wanted: Sequence[str] | None) -> list[list[str]]:
+    """The metrics of each set that a table shows; see :func:`latex`.
+
+    Raises:
+        InputError: a metric is in none of the sets.
+    """
+    if wanted is None:
+        few = len(sets) == 1 and len(sets[0].formulas) <= MANY_METRICS
+        return [list(each.formulas) if few else headline(each) for each in sets]
+    known = list(dict.fromkeys(name for each in sets for name in each.formulas))
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"unknown metric '{name}'; known: {', '.join(known)}")
+    return [[name for name in dict.fromkeys(wanted) if name in each.formulas] for each in sets]
+
+
+def joined(
+    groups: Sequence[Scored], shown: Sequence[Shown], corner: str, *, intervals: bool = False, differences: bool = False
+) -> Table:
+    """Values of several benchmarks, one row per system; a benchmark that a system was not scored on has no value.
+
+    Args:
+        groups: results per benchmark.
+        shown: the columns.
+        corner: heading of the column with the systems' names.
+        intervals: whether intervals stand beside values.
+        differences: whether differences to the baseline do.
+    """
+    found = {group.metric_set.name: group.to_dict() for group in groups}
+    names = dict.fromkeys(system["name"] for each in found.values() for system in each["systems"])
+    better = {group.metric_set.name: group.metric_set.higher_is_better for group in groups}
+    columns: list[dict[str, Cell]] = []
+    for benchmark_of, metric, _ in shown:
+        each = found.get(benchmark_of, {"systems": [], "comparisons": []})
+        higher = better.get(benchmark_of, {}).get(metric)
+        columns.append(_cells(each, metric, higher, intervals=intervals, differences=differences))
+    rows = [(name, tuple(column.get(name, Cell(None)) for column in columns)) for name in names]
+    of_metrics = [metric != N_IMAGES for _, metric, _ in shown]
+    return Table(
+        corner=corner,
+        columns=tuple(column for _, _, column in shown),
+        rows=tuple(
+            (name, cells)
+            for name, cells in rows
+            if any(cell.value is not None for cell, of in zip(cells, of_metrics, strict=True) if of)
+        ),
+        notes=tuple(_notes(found, shown)),
+        signatures=tuple(
+            (f"{system['name']} ({benchmark_name(key)})" if len(found) > 1 else system["name"], system["signature"])
+            for key, each in found.items()
+            for system in each["systems"]
+        ),
+    )
+
+
+def _cells(
+    found: Mapping[str, Any], metric: str, higher: bool | None, *, intervals: bool, differences: bool
+) -> dict[str, Cell]:
+    """System -> its cell of one column."""
+    if metric == N_IMAGES:
+        return {system["name"]: Cell(system["n_images"]) for system in found["systems"]}
+    rows = {row["system"]: row for row in found["comparisons"] if row["metric"] == metric}
+    best = _best(found["systems"], rows, metric, higher)
+    cells = {}
+    for system in found["systems"]:
+        name, value = system["name"], system["metrics"].get(metric)
+        if value is None:
+            continue
+        row = rows.get(name)
+        cells[name] = Cell(
+            value["value"],
+            value["ci_low"] if intervals else None,
+            value["ci_high"] if intervals else None,
+            stars(row) if row else "",
+            name == best,
+            row["difference"] if row and differences else None,
+        )
+    return cells
+
+
+def _best(
+    systems: Sequence[Mapping[str, Any]], rows: Mapping[str, Comparison], metric: str, higher: bool | None
+) -> str:
+    """The system with the best value, if it is tested better than the baseline (the baseline: than every other)."""
+    values = {
+        system["name"]: system["metrics"][metric]["value"]
+        for system in systems
+        if system["metrics"].get(metric, {}).get("value") is not None
+    }
+    if higher is None or len(values) < 2:
+        return ""
+    best: str = (max if higher else min)(values, key=lambda name: values[name])
+    if best in rows:
+        return best if is_better(rows[best], higher) else ""
+    others = [name for name in values if name != best]
+    return best if all(name in rows and is_better(rows[name], higher) is False for name in others) else ""
+
+
+def _notes(found: Mapping[str, Mapping[str, Any]], shown: Sequence[Shown]) -> Iterator[str]:
+    used = {key: each for key, each in found.items() if any(key == name for name, _, _ in shown)}
+    rows = [row for each in used.values() for row in each["comparisons"]]
+    if tests := test_of(rows):
+        baselines = " and ".join(dict.fromkeys(row["baseline"] for row in rows))
+        yield (
+            f"* p < 0.05, ** p < 0.01 against {baselines} ({tests} by image, Holm-corrected). Bold: the best value, "
+            "where it is tested better than the baseline; the baseline itself, where every other is tested worse."
+        )
+    for key, each in used.items():
+        sizes = {system["name"]: system["n_images"] for system in each["systems"]}
+        for system in sizes:
+            yield from _system_notes(key, system, each["comparisons"], sizes, shown)
+
+
+def _system_notes(
+    key: str, system: str, comparisons: Sequence[Comparison], sizes: Mapping[str, int], shown: Sequence[Shown]
+) -> Iterator[str]:
+    columns = {metric: column for name, metric, column in shown if name == key}
+    own = [row for row in comparisons if row["system"] == system and row["metric"] in columns]
+    if not own:
+        return
+    against = f"{system} against {own[0]['baseline']}"
+    texts = {}
+    for row in own:
+        column = columns[row["metric"]]
+        text = on_shared_images(row, sizes, lambda value, c=column: number(value, c.plain, c.digits))  # type: ignore[misc]
+        if text:
+            texts[column.heading] = text
+    if texts:
+        alone = set(texts.values())
+        if len(alone) == 1 and " on " not in (only := alone.pop()):
+            yield f"{against}: {only}, too few to compare on."
+        else:
+            yield f"{against}, scored on different images: " + "; ".join(f"{k} {v}" for k, v in texts.items()) + "."
+    if differing := own[0].get("differing"):
+        yield f"{against}: scored differently in {', '.join(differing)}."
+
+
+def render(table: Table, form: Format) -> str:
+    """The table as text."""
+    return {"latex": _latex, "markdown": _markdown, "csv": _csv}[form](table)
+
+
+def _shown(value: float | None, column: Column, sign: bool = False) -> str:
+    return "" if value is None else number(value, column.plain, column.digits, sign)
+
+
+def _arrow(column: Column, up: str, down: str) -> str:
+    return "" if column.better is None else f" {up if column.better else down}"
+
+
+def _groups(table: Table) -> list[tuple[str, int]]:
+    """Groups of neighboring columns under one heading: the heading and the number of columns."""
+    groups: list[tuple[str, int]] = []
+    for column in table.columns:
+        if groups and groups[-1][0] == column.group:
+            groups[-1] = (column.group, groups[-1][1] + 1)
+        else:
+            groups.append((column.group, 1))
+    return groups
+
+
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "†": r"\(^{\dagger}\)",
+    "<": r"\(<\)",
+    ">": r"\(>\)",
+}
+
+
+def _escaped(text: str) -> str:
+    plain = " ".join(text.split())
+    for index in "is":
+        plain = plain.replace(f"CHAIR_{index}", f"CHAIR\0{index}")
+    escaped = "".join(_LATEX.get(c, c) for c in plain.replace("->", "→"))
+    return escaped.replace("→", r"\(\to\)").replace("\0i", r"\(_i\)").replace("\0s", r"\(_s\)")
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _latex(table: Table) -> str:
+    width = "\\noindent\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%"
+    packages = "booktabs,graphicx" + (",xcolor" if _has_differences(table) else "")
+    lines = [
+        f"% needs \\usepackage{{{packages}}}",
+        *(f"% {_comment(name)}: {_comment(signature)}" for name, signature in table.signatures),
+        width,
+        f"\\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
+        "\\toprule",
+    ]
+    groups = _groups(table)
+    if any(name for name, _ in groups):
+        lines.append("".join(f"& \\multicolumn{{{n}}}{{c}}{{{_escaped(name)}}} " for name, n in groups) + "\\\\")
+        rules, at = [], 2
+        for name, n in groups:
+            if name:
+                rules.append(f"\\cmidrule(lr){{{at}-{at + n - 1}}}")
+            at += n
+        lines.append("".join(rules))
+    heads = [_escaped(column.heading) + _arrow(column, "$\\uparrow$", "$\\downarrow$") for column in table.columns]
+    lines += [" & ".join([table.corner, *heads]) + " \\\\", "\\midrule"]
+    for name, cells in table.rows:
+        texts = [_latex_cell(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
+        lines.append(" & ".join([_escaped(name), *texts]) + " \\\\")
+    lines += ["\\bottomrule", "\\end{tabular}}"]
+    if table.notes:
+        notes = " ".join(map(_escaped, table.notes))
+        lines.append(f"\\par\\smallskip{{\\footnotesize {notes}\\par}}")
+    return "\n".join(lines) + "\n"
+
+
+def _has_differences(table: Table) -> bool:
+    return any(cell.difference is not None for _, cells in table.rows for cell in cells)
+
+
+def _latex_cell(cell: Cell, column: Column) -> str:
+    if cell.value is None:
+        return "--"
+    text = _shown(cell.value, column)
+    text = f"\\textbf{{{text}}}" if cell.best else text
+    if cell.stars:
+        text += f"\\textsuperscript{{{cell.stars}}}"
+    if cell.low is not None:
+        text += f" {{\\scriptsize[{_shown(cell.low, column)}, {_shown(cell.high, column)}]}}"
+    if cell.difference is not None:
+        text += f"{{\\scriptsize\\,\\textcolor{{red}}{{({_shown(cell.difference, column, sign=True)})}}}}"
+    return text
+
+
+def _markdown(table: Table) -> str:
+    def escape(text: str) -> str:
+        text = " ".join(text.split()).replace("\\", "\\\\")
+        return "".join(f"\\{c}" if c in "|*_`[]<>" else c for c in text)
+
+    heads = [f"{column.group} {column.heading}".strip() + _arrow(column, "↑", "↓") for column in table.columns]
+    lines = [
+        "| " + " | ".join([table.corner, *map(escape, heads)]) + " |",
+        "| --- |" + " ---: |" * len(table.columns),
+    ]
+    for name, cells in table.rows:
+        texts = []
+        for cell, column in zip(cells, table.columns, strict=True):
+            text = _shown(cell.value, column) or "--"
+            text = (f"**{text}**" if cell.best else text) + escape(cell.stars)
+            if cell.low is not None:
+                text += f" \\[{_shown(cell.low, column)}, {_shown(cell.high, column)}\\]"
+            if cell.difference is not None:
+                text += f" ({_shown(cell.difference, column, sign=True)})"
+            texts.append(text)
+        lines.append("| " + " | ".join([escape(name), *texts]) + " |")
+    for note in table.notes:
+        lines += ["", escape(note.replace("->", "→"))]
+    comments = [f"{_comment(name)}: {_comment(signature)}" for name, signature in table.signatures]
+    if comments:
+        lines += ["", *(f"<!-- {text.replace('--', '- -')} -->" for text in comments)]
+    return "\n".join(lines) + "\n"
+
+
+def _csv(table: Table) -> str:
+    """Values as unrounded fractions; a missing value is an empty cell."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([table.corner, *(f"{column.group} {column.heading}".strip() for column in table.columns)])
+    for name, cells in table.rows:
+        writer.writerow([guarded(name), *("" if cell.value is None else repr(cell.value) for cell in cells)])
+    return stream.getvalue()

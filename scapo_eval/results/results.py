@@ -1,0 +1,434 @@
+"""One system's run as counts with their metrics, and several runs as the results that verbs print and reports read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
+from ..base.reprs import listed, one_line
+from ..base.version import RESULTS_FORMAT
+from ..files.files import STDIN, atomic_write, iter_lines
+from ..files.json_text import dump_json, read_json
+from ..readers.formats import recognize
+from .benchmark import metric_set_of
+from .check import check_results
+from .counts import CountTable
+from .harness import FINISHED, GENERAL
+from .metric import Floats, MetricSet, Sums
+from .signature import Signature
+from .stats import CONFIDENCE, DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Verdicts, bootstrap, bootstrap_of, values
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How intervals are drawn and tests resampled.
+
+    Attributes:
+        resamples: number of resamples; 0 for no intervals and no tests.
+        seed: seed of numpy's default generator.
+        confidence: share of the resamples inside an interval.
+        bootstrap: ``multinomial``, ``streams`` (several threads draw them) or ``poisson`` (adds up over machines,
+            :mod:`scapo_eval.results.poisson`); None: ``streams`` above 50,000 images, ``poisson`` above 200,000.
+        workers: threads that draw ``streams``; no digit depends on it.
+    """
+
+    resamples: int = DEFAULT_RESAMPLES
+    seed: int = DEFAULT_SEED
+    confidence: float = CONFIDENCE
+    bootstrap: Bootstrap | None = None
+    workers: int = field(default=1, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("resamples", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError(f"{name} must be a whole number of at least 0, got {short_repr(value)}")
+        if self.bootstrap is not None:
+            check_choice("bootstrap", self.bootstrap, get_args(Bootstrap))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One metric of a run.
+
+    Attributes:
+        value: a fraction, or a plain number where the metric set says so; None where it has no value.
+        low, high: bounds of its bootstrap interval by image; None where there is none.
+        printed: the official script's own digits, where there is a parity mode.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    printed: float | str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One system's output on one benchmark, reduced to counts.
+
+    Attributes:
+        name: shown in tables, unique among the runs of one table (usually the file's name without suffixes).
+        signature: what makes the values reproducible; names the resampling that draws the intervals.
+        metric_set: the metrics; runs that are compared share it.
+        table: counts per image.
+        n_records: number of scored records (captions, answers).
+        other_counts: whole-run counts that no metric needs (``unparsed``, ``missing``, ``skipped``...).
+        verdicts: for McNemar's test, where single items are right or wrong (yes/no answers).
+        printed: the official script's own digits, where there is a parity mode.
+        notes: whatever a reader of the values should know, one sentence each.
+        resampling: how intervals are drawn.
+        finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
+    """
+
+    name: str
+    signature: Signature
+    metric_set: MetricSet
+    table: CountTable
+    n_records: int
+    other_counts: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=dict)
+    printed: Mapping[str, float | str | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    resampling: Resampling = Resampling()
+    finished: Mapping[str, MetricValue] | None = None
+
+    def __post_init__(self) -> None:
+        if self.finished is not None:
+            return
+        drawn = self.resampling
+        signature = self.signature.drawn(
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+            bootstrap=drawn.bootstrap or bootstrap_of(self.n_images),
+        )
+        object.__setattr__(self, "signature", signature)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:.4g}" for name, value in list(self.values.items())[:3] if value is not None)
+        name = self.name if len(self.name) <= 40 else f"{self.name[:37]}..."
+        return one_line(self, f"{name}: {shown}, {self.n_records:,} records, {self.n_images:,} images")
+
+    def _repr_html_(self) -> str:
+        return Results((self,))._repr_html_()
+
+    @cached_property
+    def values(self) -> Mapping[str, float | None]:
+        """Metric -> value, None where it has none."""
+        if self.finished is not None:
+            return {name: metric.value for name, metric in self.metrics.items()}
+        return values(self.metric_set, self.table)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, MetricValue]:
+        """Metric -> value with its interval; the intervals are drawn at the first use."""
+        if self.finished is not None:
+            return {name: self.finished.get(name, MetricValue(None, None, None)) for name in self.metric_set.formulas}
+        drawn = self.resampling
+        intervals = bootstrap(
+            self.table,
+            self.metric_set,
+            resamples=drawn.resamples,
+            seed=drawn.seed,
+            confidence=drawn.confidence,
+            kind=drawn.bootstrap,
+            workers=drawn.workers,
+        )
+        return {
+            name: MetricValue(value, intervals[name].low, intervals[name].high, self.printed.get(name))
+            for name, value in self.values.items()
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The integers behind the values, and the other counts."""
+        return {**self.table.counts(), **self.other_counts}
+
+    @property
+    def n_images(self) -> int:
+        """Number of different images."""
+        return len(self.table.image_ids)
+
+    def redrawn(self, resampling: Resampling) -> Run:
+        """The same counts with intervals drawn otherwise."""
+        return self if resampling == self.resampling else replace(self, resampling=resampling)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as one of ``systems`` in the results object, fractions unrounded, None where there is no value."""
+        metrics: dict[str, dict[str, Any]] = {}
+        for name, metric in self.metrics.items():
+            metrics[name] = {"value": metric.value, "ci_low": metric.low, "ci_high": metric.high}
+            if name in self.printed or metric.printed is not None:
+                metrics[name]["printed"] = metric.printed
+            if self.finished is not None:
+                metrics[name]["plain"] = name in self.metric_set.plain_numbers
+        result: dict[str, Any] = {
+            "name": self.name,
+            "signature": str(self.signature),
+            "n_captions": self.n_records,
+            "n_images": self.n_images,
+            "metrics": metrics,
+            "counts": self.counts,
+        }
+        if self.notes:
+            result["notes"] = list(self.notes)
+        return result
+
+    def per_image(self) -> list[dict[str, Any]]:
+        """One record per image: ``image_id``, its counts, and every metric of this image alone.
+
+        A metric is None where the image has no value; ``pandas.DataFrame(run.per_image())`` makes a frame of them.
+        """
+        of_images = self.metric_set.score(self.table.rows)
+        values = [[None if value != value else value for value in column.tolist()] for column in of_images.values()]
+        names = ("image_id", *self.table.columns, *of_images)
+        columns = (self.table.image_ids, *self.table.rows.T.tolist(), *values)
+        return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
+
+    def to_pandas(self) -> Any:
+        """A tidy frame, one row per metric, with the columns of :meth:`Results.to_pandas`.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        return Results((self,)).to_pandas()
+
+    def evidence(self) -> dict[str, Any]:
+        """What lets a later comparison do without the captions: every image's counts, every item's verdict."""
+        found: dict[str, Any] = {
+            "columns": list(self.table.columns),
+            "image_ids": list(self.table.image_ids),
+            "rows": self.table.rows.tolist(),
+        }
+        if self.verdicts:
+            found["verdicts"] = {name: dict(right) for name, right in self.verdicts.items()}
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Writes a results file that :func:`load_results`, ``compare`` and ``report`` read."""
+        Results((self,)).save(path)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Runs of one benchmark side by side; the first is the baseline.
+
+    Attributes:
+        runs: the systems.
+        comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
+    """
+
+    runs: tuple[Run, ...]
+    comparisons: tuple[Mapping[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        names = listed([run.name for run in self.runs])
+        return one_line(self, f"{self.metric_set.name}, {len(self.comparisons):,} comparisons: {names}")
+
+    def _repr_html_(self) -> str:
+        from .render import html
+
+        return html(self)
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """That the runs share."""
+        return self.runs[0].metric_set
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
+        return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
+
+    def to_pandas(self) -> Any:
+        """A tidy frame, one row per system and metric.
+
+        Columns: ``system metric value ci_low ci_high difference p_value p_holm n_images signature``; differences
+        and p-values are to the first system, NaN for itself, and ``p_holm`` is corrected over the systems.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        from .frames import to_frame
+
+        return to_frame(self)
+
+    def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
+        """A table in Markdown.
+
+        Args:
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
+
+        Raises:
+            InputError: an unknown metric.
+        """
+        from .render import markdown
+
+        return markdown(self, metrics=metrics, intervals=intervals)
+
+    def to_latex(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
+        """A table in LaTeX (packages ``booktabs`` and ``graphicx``), with the signatures as comments.
+
+        Args:
+            metrics: those to show, in order; None shows all, or a benchmark's headline metrics where it has many.
+            intervals: whether intervals stand beside the values.
+
+        Raises:
+            InputError: an unknown metric.
+        """
+        from .render import latex
+
+        return latex(self, metrics=metrics, intervals=intervals)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a results file with the counts of every image."""
+        document = {
+            "format": RESULTS_FORMAT,
+            "metric": self.metric_set.name,
+            **self.to_dict(),
+            "per_image": [run.evidence() for run in self.runs],
+        }
+        with atomic_write(path) as stream:
+            stream.write(dump_json(document) + b"\n")
+
+
+def is_results_file(path: str | Path) -> bool:
+    """Whether a file's first line holds the format's name."""
+    first = next(iter_lines(path), None)
+    return first is not None and RESULTS_FORMAT.encode() in first[1][:200]
+
+
+class NotResults(InputError):
+    """A file that is not a results file of this project."""
+
+
+def load_results(path: str | Path, resampling: Resampling | None = None) -> tuple[Run, ...]:
+    """The runs of one results file.
+
+    Args:
+        path: file written by :meth:`Results.save` or ``-o`` of a scoring verb.
+        resampling: how their intervals are drawn from now on.
+
+    Raises:
+        NotResults: a file of another kind.
+        InputError: damaged, or without the counts per image.
+    """
+    try:
+        document = read_json(path)
+    except InputError:
+        if str(path) == STDIN or not Path(path).is_file():
+            raise
+        document = None  # JSON Lines, for one
+    if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
+        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
+    if "per_image" not in document and document.get("metric") != FINISHED:
+        raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
+    try:
+        check_results(document)
+        if document["metric"] == FINISHED:
+            return tuple(_finished_run(entry, resampling or Resampling()) for entry in document["systems"])
+        return tuple(
+            _run(document["metric"], entry, evidence, resampling or Resampling())
+            for entry, evidence in zip(document["systems"], document["per_image"], strict=True)
+        )
+    except ScapoError as error:
+        raise InputError(str(error), path=path) from None
+    except UNFIT as error:
+        reason = f"damaged results file ({type(error).__name__}: {error}); write it anew with -o of its verb"
+        raise InputError(reason, path=path) from None
+
+
+def _looks_like(path: str | Path) -> str:
+    try:
+        return "" if str(path) == STDIN else f" but {recognize(path).title}"
+    except ScapoError:
+        return ""
+
+
+def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling) -> Run:
+    columns = tuple(evidence["columns"])
+    rows = np.asarray(evidence["rows"], dtype=np.int64).reshape(-1, len(columns))
+    return Run(
+        name=entry["name"],
+        signature=Signature.parse(entry["signature"]),
+        metric_set=metric_set_of(metric_set, columns),
+        table=CountTable(columns, tuple(evidence["image_ids"]), rows),
+        n_records=entry["n_captions"],
+        other_counts={key: value for key, value in entry["counts"].items() if key not in columns},
+        verdicts=evidence.get("verdicts", {}),
+        printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
+        notes=tuple(entry.get("notes", ())),
+        resampling=resampling,
+    )
+
+
+def _finished_run(entry: Mapping[str, Any], resampling: Resampling) -> Run:
+    values = {
+        name: MetricValue(each["value"], each["ci_low"], each["ci_high"], each.get("printed"))
+        for name, each in entry["metrics"].items()
+    }
+    plain = [name for name, each in entry["metrics"].items() if each.get("plain")]
+    return Run(
+        name=entry["name"],
+        signature=Signature.parse(entry["signature"]),
+        metric_set=finished_metrics(list(values), plain),
+        table=CountTable((), (), np.zeros((0, 0), dtype=np.int64)),
+        n_records=entry["n_captions"],
+        notes=tuple(entry.get("notes", ())),
+        resampling=resampling,
+        finished={name: value for name, value in values.items() if value.value is not None},
+    )
+
+
+def finished_metrics(names: Sequence[str], plain: Sequence[str]) -> MetricSet:
+    """The metrics of values that another harness computed, which no counts lead to."""
+
+    def no_value(sums: Sums) -> Floats:
+        return np.asarray(np.nan)
+
+    known = [name for name in GENERAL if name in names]
+    ordered = [*known, *(name for name in names if name not in known)]
+    better = dict.fromkeys(known, True)
+    return MetricSet(FINISHED, (), dict.fromkeys(ordered, no_value), better, frozenset(plain))
+
+
+def same_metrics(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one metric set; finished values of several harnesses get the metrics of all of them."""
+    if any(run.finished is None for run in runs):
+        return list(runs)
+    names = list(dict.fromkeys(name for run in runs for name in run.metric_set.formulas))
+    plain = [name for run in runs for name in run.metric_set.plain_numbers]
+    return [replace(run, metric_set=finished_metrics(names, plain)) for run in runs]
+
+
+def unique_names(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one name, from different files, told apart by number."""
+    names = [run.name for run in runs]
+    return [
+        replace(run, name=f"{run.name}#{names[: k + 1].count(run.name)}") if names.count(run.name) > 1 else run
+        for k, run in enumerate(runs)
+    ]
+
+
+def system_names(paths: Sequence[str]) -> list[str]:
+    """Short, different names for files: the stem, with as many parent folders as it takes."""
+    plain = [STDIN if path == STDIN else str(Path(path).parent / _stem(path)) for path in paths]
+    for depth in range(1, 20):
+        names = ["/".join(Path(path).parts[-depth:]) for path in plain]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{Path(name).name}#{k}" for k, name in enumerate(plain, 1)]
+
+
+def _stem(path: str) -> str:
+    name = Path(path).name
+    for suffix in (".gz", ".zst", ".jsonl", ".json", ".tsv", ".xlsx", ".parquet"):
+        name = name.removesuffix(suffix) or name
+    return name

@@ -1,0 +1,118 @@
+"""What makes a score reproducible and two scores comparable, in one line that stands beside every score."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ..base.reprs import one_line
+from ..base.version import __version__
+
+HASH_DIGITS = 8
+
+SAMPLE = frozenset(
+    {
+        *("n", "ids", "asked", "settings", "skip", "skipped", "missing", "unrated", "no_facts", "empty"),
+        *("model", "file", "bad_files"),
+    }
+)
+"""Fields that say which records were scored, and whose, not how: runs that differ in them alone are compared, on the
+images that they share."""
+
+DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn"})
+"""Fields of the intervals, which are drawn anew with every comparison."""
+
+IMPLIED = {"claims": "all", "unparsed": "wrong"}
+"""What a signature means that does not name the field (older results files)."""
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """First hexadecimal digits of the SHA-256 over the parts, each closed by a newline.
+
+    Lone surrogates, which JSON can carry into ids, are hashed as they are (``surrogatepass``).
+    """
+    state = hashlib.sha256()
+    for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one
+        if kind is bytes:
+            state.update(b"\n".join([*run, b""]))  # type: ignore[list-item]
+        else:
+            state.update("\n".join([*run, ""]).encode("utf-8", "surrogatepass"))  # type: ignore[list-item]
+    return state.hexdigest()[:HASH_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """``metric_set|key:value|...|v:VERSION``: one line that stands beside every score.
+
+    Attributes:
+        metric_set: name of the metric set (``capscore``, ``chair``, ``pope``...).
+        fields: what decides the values, in the order of printing; ``v`` is the version that made the counts.
+    """
+
+    metric_set: str
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(cls, metric_set: str, **fields: object) -> Signature:
+        """The signature of counts made by this version; fields whose value is None are left out."""
+        named = {key: str(value).replace("|", "/") for key, value in fields.items() if value is not None}
+        return cls(metric_set, {**named, "v": __version__})
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """The inverse of ``str()``.
+
+        Raises:
+            ValueError: not a valid signature.
+        """
+        metric_set, *fields = text.split("|")
+        pairs = [field.partition(":") for field in fields]
+        if not metric_set or any(not key or not colon for key, colon, _ in pairs):
+            raise ValueError(f"not a valid signature: {text!r:.200}")
+        return cls(metric_set, {key: value for key, _, value in pairs})
+
+    def __str__(self) -> str:
+        return "|".join([self.metric_set, *(f"{key}:{value}" for key, value in self.fields.items())])
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
+    def __contains__(self, text: str) -> bool:
+        return text in str(self)
+
+    def __hash__(self) -> int:
+        return hash((self.metric_set, frozenset(self.fields.items())))
+
+    def drawn(
+        self, *, resamples: int, seed: int, confidence: float = 0.95, bootstrap: str = "multinomial"
+    ) -> Signature:
+        """With the fields of the intervals: ``bs`` resamples, ``seed``; ``ci``, ``bootstrap``, ``drawn`` where unusual.
+
+        ``drawn`` is the version that drew the intervals, where it is not the one that made the counts.
+        """
+        fields = {key: value for key, value in self.fields.items() if key not in DRAWN and key != "v"}
+        fields |= {"bs": str(resamples), "seed": str(seed)}
+        if confidence != 0.95:
+            fields["ci"] = f"{confidence:g}"
+        if bootstrap != "multinomial" and resamples:
+            fields["bootstrap"] = bootstrap
+        made = self.fields.get("v", __version__)
+        fields["v"] = made
+        return Signature(self.metric_set, fields if made == __version__ else {**fields, "drawn": __version__})
+
+    def differences(self, other: Signature) -> dict[str, tuple[str | None, str | None]]:
+        """Field -> both values, for every field in which two ways of scoring differ.
+
+        Fields of the sample (how many records, which images), of the intervals and the version do not count.
+        """
+        ours, theirs = self._decisive(), other._decisive()
+        names = [*ours, *(name for name in theirs if name not in ours)]
+        return {name: (ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)}
+
+    def _decisive(self) -> dict[str, Any]:
+        passed_over = SAMPLE | DRAWN | {"v"}
+        named = {key: value for key, value in self.fields.items() if key not in passed_over}
+        return {"metrics": self.metric_set, **IMPLIED, **named}

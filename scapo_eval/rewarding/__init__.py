@@ -1,0 +1,1 @@
+"""Subsentence rewards and the credit of tokens."""

@@ -1,0 +1,730 @@
+"""SCAPO's reward: mentions, subsentences and the oracle become a reward per subsentence.
+
+Equation 1 of the paper; what it leaves open is settled in ``docs/specification.md#reward``. Everything is computed for
+a whole batch in columns; the readable result of one response is a view of them, and ``token_credit.py`` hands the
+rewards on to tokens. There is no model, no torch and no state: one object serves any number of threads and pickles.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import repeat
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.columns import SpanColumns
+from ..base.errors import InputError, InputErrors, check_choice, short_repr
+from ..base.reprs import fields_in_short, one_line
+from ..base.types import Rule
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import CLAIMS, Claims, reading_of
+from ..matching.vocabulary import Vocabulary
+from ..results.metric import harmonic_mean
+from ..results.signature import Signature
+from ..segmenting.discourse import has_words
+from ..segmenting.reasoning import only_answer, spans_besides_answer
+from ..segmenting.segment import RULES
+from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
+from ..truths.oracles import AnyOracle, truth_of
+from .token_credit import Eos, TextCredit, Truncated
+
+Level = Literal["subsentence", "hal", "cap"]
+"""What is rewarded: each piece (Eq. 1), or the whole response by 1 - Hal. Rate or by its Cap. Score."""
+
+OnError = Literal["raise", "zero"]
+"""What a faulty row does: stop the batch, or get no reward and be counted."""
+
+Weighting: TypeAlias = Callable[[int], float]
+
+Cuts: TypeAlias = Callable[[str], Iterable[int]]
+"""A segmentation rule of one's own: text -> the offsets at which a new piece begins, rising, inside the text."""
+
+PieceReward: TypeAlias = "Callable[[RewardResult, Part], float]"
+"""A reward of one's own per piece: the response, and its piece with the reward that Eq. 1 gives it."""
+
+ResponseReward: TypeAlias = "Callable[[RewardResult], float]"
+"""A term of one's own per response."""
+
+LAMBDAS: Mapping[str, Weighting] = {
+    "min1": lambda n: min(n, 1),
+    "linear": float,
+    "sqrt": math.sqrt,
+    "log1p": math.log1p,
+}
+"""The named scalings of a count."""
+
+Ablation = Literal["additive", "full_repeat", "no_reg"]
+"""The paper's ablations of the reward."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The settings of Eq. 1; the defaults are the paper's (its training configuration).
+
+    Attributes:
+        r_g: gain for new supported labels.
+        r_rep: gain for supported labels that the response has named before; negative: repeating costs.
+        r_h: penalty for hallucinated labels.
+        r_reg: penalty of a piece without any label.
+        lam_g, lam_h: scaling of the counts: a name in LAMBDAS or any function that never falls.
+        rule: how responses are cut: a name, or a function from a text to the offsets at which a piece begins.
+        level: ``subsentence``, or one reward for the whole response: ``hal`` (1 - Hal. Rate; claiming
+            nothing gives 1, which is the shortcut that the paper warns of) or ``cap`` (Cap. Score).
+        additive: penalty and gain of a piece are summed, in place of the penalty alone.
+        claims: which mentions count: ``all`` (the paper), or without the negated and hedged ones
+            (:mod:`scapo_eval.matching.uses`).
+        piece_reward: takes the place of Eq. 1: called with the result and each of its pieces.
+        response_reward: is added to the reward of every piece, and so to every token with text: called with the
+            result.
+        answer_only: reasoning and tool text (``<think>``, ``<tool_call>``; see
+            :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) claims nothing, and its pieces get 0.
+
+    Raises:
+        InputError: a negative coefficient, a name that does not exist, or a function that is none.
+    """
+
+    r_g: float = 1.0
+    r_rep: float = 0.0
+    r_h: float = 1.0
+    r_reg: float = 0.1
+    lam_g: str | Weighting = "min1"
+    lam_h: str | Weighting = "min1"
+    rule: Rule | Cuts = "subsentence"
+    level: Level = "subsentence"
+    additive: bool = False
+    claims: Claims = "all"
+    piece_reward: PieceReward | None = None
+    response_reward: ResponseReward | None = None
+    answer_only: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or value < least:
+                limit = "" if least else " >= 0"
+                raise InputError(f"{name} must be a number{limit}, got {value!r}")
+        for name in ("lam_g", "lam_h"):
+            value = getattr(self, name)
+            if not callable(value):
+                check_choice(name, value, tuple(LAMBDAS), " or a function")
+        if not callable(self.rule):
+            check_choice("rule", self.rule, RULES, " or a function")
+        check_choice("level", self.level, get_args(Level))
+        check_choice("claims", self.claims, CLAIMS)
+        for name in ("piece_reward", "response_reward"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InputError(f"{name} must be a function, got {short_repr(value)}")
+
+    @classmethod
+    def ablation(cls, name: Ablation, **settings: Any) -> RewardConfig:
+        """One of the paper's ablations of the reward.
+
+        Args:
+            name: ``additive``; ``full_repeat`` (r_rep = r_g); ``no_reg`` (r_reg = 0).
+            settings: further fields.
+        """
+        check_choice("ablation", name, get_args(Ablation))
+        config = cls(**settings)
+        if name == "additive":
+            return replace(config, additive=True)
+        return replace(config, r_rep=config.r_g) if name == "full_repeat" else replace(config, r_reg=0.0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.described().items())})"
+
+    def described(self) -> dict[str, object]:
+        """The rule and every setting that is not the default, for a signature."""
+        found: dict[str, object] = {}
+        for setting in sorted(fields(self), key=lambda field: field.name != "rule"):
+            value = getattr(self, setting.name)
+            if setting.name == "rule" or value != setting.default:
+                named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
+                found[setting.name] = named
+        return found
+
+
+class Part(NamedTuple):
+    """One piece of a response with its reward.
+
+    Attributes:
+        start, end: character span.
+        reward: Eq. 1.
+        new, rep, hal: how many labels are supported and new, supported and repeated, hallucinated.
+    """
+
+    start: int
+    end: int
+    reward: float
+    new: int
+    rep: int
+    hal: int
+
+
+@dataclass(frozen=True)
+class RewardColumns:
+    """The rewards of a batch as columns; response ``i`` owns parts ``indptr[i]:indptr[i + 1]``.
+
+    Attributes:
+        image_ids: n ids as they were given.
+        responses: the n texts; a faulty row is an empty text.
+        indptr: (n + 1,) int64.
+        start, end: (parts,) int32 character spans.
+        reward: (parts,) float64.
+        new, rep, hal: (parts,) int64 counts of labels; a label of probability 1/2 or more counts as present.
+        generated, hallucinated, covered, unknown: (n,) int64, sizes of label sets per response:
+            claimed with a known cell; of these absent and present; claimed with an unknown cell.
+        silent: (parts,) bool, pieces that neither earn nor cost: outside the answer (``answer_only``) or, under the
+            rule ``discourse``, without a word.
+        claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
+            in ``labels``, and ``n``, ``r``, ``h`` or ``u`` (new, repeated, hallucinated, unknown).
+        labels: the vocabulary's.
+        r_reg: what an end of sequence of its own costs.
+        errors: row -> its fault, with ``on_error="zero"``.
+    """
+
+    image_ids: Sequence[object]
+    responses: Sequence[str]
+    indptr: NDArray[np.int64]
+    start: NDArray[np.int32]
+    end: NDArray[np.int32]
+    reward: NDArray[np.float64]
+    new: NDArray[np.int64]
+    rep: NDArray[np.int64]
+    hal: NDArray[np.int64]
+    silent: NDArray[np.bool_]
+    generated: NDArray[np.int64]
+    hallucinated: NDArray[np.int64]
+    covered: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    claim_part: NDArray[np.int64]
+    claim_label: NDArray[np.int64]
+    claim_verdict: NDArray[np.str_]
+    labels: Sequence[str]
+    r_reg: float
+    errors: Mapping[int, InputError] = field(default_factory=dict)
+
+    __repr__ = fields_in_short
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @cached_property
+    def total(self) -> NDArray[np.float64]:
+        """(n,) sum of each response's part rewards."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return np.bincount(owner, weights=self.reward, minlength=len(self)).astype(np.float64, copy=False)
+
+    @property
+    def n_empty(self) -> int:
+        """How many responses were empty texts (faulty rows not counted)."""
+        return sum(not text for text in self.responses) - len(self.errors)
+
+    @property
+    def n_errors(self) -> int:
+        """How many rows were faulty."""
+        return len(self.errors)
+
+    def results(self) -> list[RewardResult]:
+        """One readable result per response, all views of these columns."""
+        return list(map(RewardResult, repeat(self), range(len(self))))
+
+    def token_advantages(
+        self,
+        offsets: SpanColumns | Sequence[ArrayLike],
+        *,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+        finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
+    ) -> list[NDArray[np.float32]]:
+        """The advantage of every token of every response; see :meth:`RewardResult.token_advantages`.
+
+        Args:
+            offsets: character spans of the tokens of each response, (T_i, 2) each, or as columns.
+            eos, truncated: as there.
+            finished: one value, or one per response.
+        """
+        flat, indptr = self.flat_token_advantages(offsets, eos=eos, truncated=truncated, finished=finished)
+        bounds = indptr.tolist()
+        return [flat[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+    def flat_token_advantages(
+        self,
+        offsets: SpanColumns | Sequence[ArrayLike],
+        *,
+        eos: Eos = "zero",
+        truncated: Truncated = "score",
+        finished: bool | Sequence[bool] | NDArray[np.bool_] = True,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """As :meth:`token_advantages`, as one array and the (n + 1,) bounds of its responses."""
+        return self._credit.token_advantages(offsets, range(len(self)), eos=eos, truncated=truncated, finished=finished)
+
+    @cached_property
+    def _credit(self) -> TextCredit:
+        pieces = SpanColumns(self.indptr, self.start, self.end)
+        return TextCredit.of(self.responses, pieces, self.reward, r_reg=self.r_reg, faulty=self.errors)
+
+
+@dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of making a thousand of them
+class RewardResult:
+    """The rewards of one response: a row of RewardColumns."""
+
+    columns: RewardColumns
+    row: int
+
+    def __repr__(self) -> str:
+        pieces = int(self.columns.indptr[self.row + 1] - self.columns.indptr[self.row])
+        counts = f"{self.covered} of {self.generated} labels supported, {self.hallucinated} hallucinated"
+        return one_line(self, f"total={self.total:g}: {pieces} pieces, {counts}")
+
+    def __reduce__(self) -> tuple[type[RewardResult], tuple[RewardColumns, int]]:
+        return type(self), (_row_of(self.columns, self.row), 0)
+
+    @property
+    def image_id(self) -> object:
+        """The image's id, as it was given."""
+        return self.columns.image_ids[self.row]
+
+    @property
+    def response(self) -> str:
+        """The text."""
+        return self.columns.responses[self.row]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The pieces in order; they partition the response."""
+        own = self._own
+        columns = (getattr(self.columns, name)[own].tolist() for name in Part._fields)
+        return [Part(*values) for values in zip(*columns, strict=True)]
+
+    @property
+    def claims(self) -> list[dict[str, str]]:
+        """Per part: label -> ``new``, ``rep``, ``hal`` or ``unknown``."""
+        columns, own = self.columns, self._own
+        found: list[dict[str, str]] = [{} for _ in range(own.stop - own.start)]
+        low, high = np.searchsorted(columns.claim_part, (own.start, own.stop)).tolist()
+        for k in range(low, high):
+            label = columns.labels[columns.claim_label[k]]
+            found[columns.claim_part[k] - own.start][label] = _VERDICTS[str(columns.claim_verdict[k])]
+        return found
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts' rewards."""
+        return float(self.columns.total[self.row])
+
+    @property
+    def generated(self) -> int:
+        """Number of different labels claimed whose cell is known."""
+        return int(self.columns.generated[self.row])
+
+    @property
+    def hallucinated(self) -> int:
+        """Of these, those absent from the image."""
+        return int(self.columns.hallucinated[self.row])
+
+    @property
+    def covered(self) -> int:
+        """Of these, those present in the image."""
+        return int(self.columns.covered[self.row])
+
+    @property
+    def unknown(self) -> int:
+        """Number of different labels claimed whose cell is unknown."""
+        return int(self.columns.unknown[self.row])
+
+    @property
+    def error(self) -> InputError | None:
+        """Why the row was skipped (``on_error="zero"``); None for a good one."""
+        return self.columns.errors.get(self.row)
+
+    def token_advantages(
+        self, offsets: ArrayLike, *, eos: Eos = "zero", truncated: Truncated = "score", finished: bool = True
+    ) -> NDArray[np.float32]:
+        """The advantage of every generated token (Algorithm 1, line 17).
+
+        A token gets the reward of the piece that holds its last character that is not white space; a
+        token of white space alone, that of its first character. A token without text (an empty span: a
+        special token, padding) gets 0.
+
+        Args:
+            offsets: (T, 2) character span of each generated token in the response, as
+                :func:`scapo_eval.rewarding.tokens.token_offsets` gives them. Spans of tokens that share a
+                character overlap; spans of special tokens are empty, wherever they lie.
+            eos: credit of the end-of-sequence token, which is the first token without text after the
+                last one with text: ``zero``; ``last``, the last piece's; ``own``, ``-r_reg``.
+            truncated: ``score`` the last piece of an unfinished response, or ``mask`` it (0).
+            finished: whether the response ended by itself. An unfinished one has no end of sequence.
+
+        Returns:
+            (T,) float32.
+
+        Raises:
+            InputError: offsets that run backwards or leave the text, with index and value.
+        """
+        own = range(self.row, self.row + 1)
+        return self.columns._credit.token_advantages([offsets], own, eos=eos, truncated=truncated, finished=finished)[0]
+
+    @property
+    def _own(self) -> slice:
+        return slice(int(self.columns.indptr[self.row]), int(self.columns.indptr[self.row + 1]))
+
+
+class SubsentenceReward:
+    """SCAPO's reward of responses to images.
+
+    Immutable, so it can be shared between threads and pickled, subclasses with all that they hold (a lambda as
+    ``lam_g`` takes cloudpickle, as Ray uses it).
+
+    Args:
+        vocabulary: what counts as an object.
+        oracle: what is in the images: a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
+        config: the settings of Eq. 1.
+        on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
+            a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
+            batch of several images without one good row raises all the same: the truth is another data set's.
+        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+
+    Raises:
+        InputError: vocabulary and oracle do not belong together, or a scaling that falls.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        oracle: AnyOracle,
+        config: RewardConfig | None = None,
+        *,
+        on_error: OnError = "raise",
+        any_fingerprint: bool = False,
+    ) -> None:
+        check_choice("on_error", on_error, get_args(OnError))
+        self.config = config or RewardConfig()
+        self.on_error = on_error
+        self.any_fingerprint = any_fingerprint
+        self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+        if self.truth.warning:
+            _log.warning(self.truth.warning)
+        self.matcher = AliasMatcher(vocabulary, self.config.claims)
+        most = len(vocabulary.labels)
+        self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
+        self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
+
+    @property
+    def signature(self) -> Signature:
+        """One line that makes the rewards reproducible."""
+        oracle, world = self.truth.identity
+        settings = {**self.config.described(), "reading": reading_of(self.config.claims)}
+        return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
+
+    def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
+        """The rewards of n responses; see :meth:`batch`."""
+        return self.batch(image_ids, responses).results()
+
+    def batch(self, image_ids: Sequence[object], responses: Sequence[object], *, whole: bool = True) -> RewardColumns:
+        """The rewards of n responses as columns.
+
+        Args:
+            image_ids: n image ids in any spelling.
+            responses: n strings.
+            whole: whether these are all there are; a part of a larger batch may be without a good row.
+
+        Raises:
+            InputError: the faulty row with its index and value (several: InputErrors), unless
+                ``on_error="zero"`` and some row is good; or the two have different lengths.
+        """
+        if isinstance(responses, (str, bytes)) or isinstance(image_ids, (str, bytes)):
+            raise InputError("expected a list of image ids and a list of responses, found a single string")
+        if len(image_ids) != len(responses):
+            raise InputError(f"{len(image_ids)} image ids for {len(responses)} responses")
+        rows, texts, errors = self._checked(image_ids, responses)
+        hopeless = whole and len(errors) == len(texts) and len({str(image) for image in image_ids}) > 1
+        if errors and (self.on_error == "raise" or hopeless):
+            raise next(iter(errors.values())) if len(errors) == 1 else InputErrors(errors.values())
+        if errors:
+            _log.warning("%d of %d rows get no reward; %s", len(errors), len(texts), next(iter(errors.values())))
+        columns = self._rewards(image_ids, rows, texts, errors)
+        if self.config.piece_reward is None and self.config.response_reward is None:
+            return columns
+        return self._with_own_rewards(columns)
+
+    def _checked(
+        self, image_ids: Sequence[object], responses: Sequence[object]
+    ) -> tuple[NDArray[Any], list[str], dict[int, InputError]]:
+        """Row of every image in the truth, texts, and the faults; a faulty row is row 0 and no text."""
+        index, errors = self.truth.index, dict[int, InputError]()
+        rows, texts = list[Any](), list[str]()
+        for k, (image, response) in enumerate(zip(image_ids, responses, strict=True)):
+            kind = type(image)
+            # canonical ids are looked up as they are: the pattern behind canonical_image_id costs 2 us
+            row = index.get(image) if kind is str else index.get(str(image)) if kind is int else None  # type: ignore[call-overload]
+            try:
+                if row is None:
+                    row = self.truth.row(image)
+                if not isinstance(response, str):
+                    raise InputError(f"must be a string, got {short_repr(response)}")
+            except InputError as error:
+                place = "image_ids" if row is None else "responses"
+                errors[k] = InputError(f"{place}[{k}]: {error.reason}")
+                row, response = 0, ""
+            rows.append(row)
+            texts.append(response)
+        return np.array(rows, dtype=self.truth.row_type), texts, errors
+
+    def _rewards(
+        self, image_ids: Sequence[object], rows: NDArray[Any], texts: list[str], errors: dict[int, InputError]
+    ) -> RewardColumns:
+        n, n_labels = len(texts), len(self.truth.vocabulary.labels)
+        besides = dict[int, list[tuple[int, int]]]()
+        if self.config.answer_only:
+            besides = {k: found for k, text in enumerate(texts) if (found := spans_besides_answer(text))}
+        answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
+        mentions, counts = self.matcher.find_all(answers)
+        whole = self.config.level != "subsentence"
+        if whole:
+            spans = _whole_responses(texts, errors)
+        elif callable(self.config.rule):
+            spans = with_cuts(split_batch_by(answers, self.config.rule), besides)
+        else:
+            spans = with_cuts(split_batch(answers, self.config.rule, mentions), besides)
+        mentions = mentions.only(counts)  # after the cut: no boundary falls inside a mention, claim or not
+        owner = np.repeat(np.arange(n), np.diff(spans.indptr))
+        silent = np.zeros(len(owner), dtype=bool)
+        if not whole:
+            silent = _silent(answers, spans, wordless=self.config.rule == "discourse", of=besides)
+
+        # the claim set of each piece: (piece, label) without duplicates, in the order of the text
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
+        base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
+        caption = mentions.caption
+        piece = np.searchsorted(base[owner] + spans.start, base[caption] + mentions.start, side="right") - 1
+        claims = np.sort(piece * n_labels + mentions.label_id)
+        distinct = np.ones(len(claims), dtype=bool)
+        distinct[1:] = claims[1:] != claims[:-1]
+        claims = claims[distinct]
+        piece, label = np.divmod(claims, n_labels)
+        caption = owner[piece]
+        state = self.truth.values(rows[caption], label)
+        probability = None
+        if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
+            probability, state = state, np.where(state < 0, -1, state >= 0.5)
+
+        # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
+        # table keeps the first position of every (response, label).
+        position = np.arange(len(claims))
+        key = caption * n_labels + label
+        first_at = np.empty(n * n_labels, dtype=np.int64)
+        first_at[key[::-1]] = position[::-1]
+        first = first_at[key] == position
+        supported = state == 1
+        absent = state == 0
+
+        def per_piece(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return np.bincount(piece[chosen], minlength=len(owner))
+
+        def per_response(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return np.bincount(caption[chosen], minlength=n)
+
+        new, rep, hal = per_piece(supported & first), per_piece(supported & ~first), per_piece(absent)
+        covered, hallucinated = per_response(supported & first), per_response(absent & first)
+        verdict = np.where(supported, np.where(first, "n", "r"), np.where(absent, "h", "u"))
+        if probability is not None and not whole:
+            reward = self._expected_rewards(piece, first, probability, len(owner))
+        elif probability is not None:
+            known = probability >= 0
+            present = np.bincount(piece[known], weights=probability[known], minlength=len(owner))
+            claimed = np.bincount(piece[known], minlength=len(owner))
+            reward = self._response_rewards(present, claimed - present, rows[owner])
+        else:
+            reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
+        reward[silent] = 0.0
+        return RewardColumns(
+            image_ids=image_ids,
+            responses=texts,
+            indptr=spans.indptr,
+            start=spans.start,
+            end=spans.end,
+            reward=reward,
+            new=new,
+            rep=rep,
+            hal=hal,
+            silent=silent,
+            generated=covered + hallucinated,
+            hallucinated=hallucinated,
+            covered=covered,
+            unknown=per_response((state == -1) & first),
+            claim_part=piece,
+            claim_label=label,
+            claim_verdict=verdict,
+            labels=self.truth.vocabulary.labels,
+            r_reg=self.config.r_reg,
+            errors=errors,
+        )
+
+    def _piece_rewards(
+        self, new: NDArray[np.int64], rep: NDArray[np.int64], hal: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Eq. 1."""
+        config = self.config
+        gain = config.r_g * self._lam_g[new] + config.r_rep * self._lam_g[rep]
+        penalty = config.r_h * self._lam_h[hal]
+        reward = np.where(hal > 0, gain - penalty if config.additive else -penalty, gain)
+        reward[new + rep + hal == 0] = -config.r_reg
+        return reward
+
+    def _expected_rewards(
+        self, piece: NDArray[np.int64], first: NDArray[np.bool_], probability: NDArray[np.float64], n: int
+    ) -> NDArray[np.float64]:
+        """The expectation of Eq. 1 where labels are present independently with given probabilities.
+
+        Args:
+            piece, first, probability: (claims,) piece of each claim, whether no earlier piece claims the label, and
+                the probability that it is present, -1 where that is unknown.
+            n: number of pieces.
+        """
+        config = self.config
+        reward = np.full(n, -config.r_reg)
+        known = np.flatnonzero(probability >= 0)  # claims lie in the order of their pieces
+        pieces, starts = np.unique(piece[known], return_index=True)
+        for k, own in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
+            p, is_first = probability[own], first[own]
+            absent = _distribution(1 - p)
+            penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])
+            if config.additive:
+                new, rep = _distribution(p[is_first]), _distribution(p[~is_first])
+                gain = config.r_g * float(new @ self._lam_g[: len(new)])
+                gain += config.r_rep * float(rep @ self._lam_g[: len(rep)])
+            else:
+                n_new = int(is_first.sum())
+                gain = config.r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(own) - n_new]
+                gain *= absent[0]
+            reward[k] = gain - penalty
+        return reward
+
+    def _with_own_rewards(self, columns: RewardColumns) -> RewardColumns:
+        """With ``piece_reward`` in the place of Eq. 1, and ``response_reward`` added to every piece."""
+        piece_reward, response_reward = self.config.piece_reward, self.config.response_reward
+        rewards = list[float]()
+        for result in columns.results():
+            parts = result.parts
+            own = [part.reward for part in parts]
+            if piece_reward is not None:
+                silent = columns.silent[result._own].tolist()
+                own = [
+                    0.0 if is_silent else _number("piece_reward", piece_reward(result, part))
+                    for part, is_silent in zip(parts, silent, strict=True)
+                ]
+            if response_reward is not None and parts:
+                term = _number("response_reward", response_reward(result))
+                own = [reward + term for reward in own]
+            rewards += own
+        return replace(columns, reward=np.array(rewards, dtype=np.float64))
+
+    def _response_rewards(
+        self, covered: NDArray[Any], hallucinated: NDArray[Any], rows: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """1 - Hal. Rate or Cap. Score of each response."""
+        faithful = 1 - hallucinated / np.maximum(covered + hallucinated, 1)
+        if self.config.level == "hal":
+            return np.asarray(faithful, dtype=np.float64)
+        cover = covered / np.maximum(self.truth.present_counts(rows), 1)
+        return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
+
+
+_VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
+
+
+def _number(name: str, value: object) -> float:
+    """A finite number that a function of the user's returned."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{name} must return a finite number, got {short_repr(value)}")
+    return number
+
+
+def _distribution(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n + 1,) probability that 0 ... n of n independent events happen."""
+    found = np.ones(1)
+    for p in probability.tolist():
+        found = np.convolve(found, (1 - p, p))
+    return found
+
+
+def _scaling_table(name: str, scaling: str | Weighting, most: int) -> NDArray[np.float64]:
+    """The scaling of 0 ... most labels."""
+    function = LAMBDAS[scaling] if isinstance(scaling, str) else scaling
+    try:
+        table = np.array([float(function(n)) for n in range(most + 1)])
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InputError(f"{name} must be a function of a count: {error}") from None
+    falls = np.flatnonzero(~(table[1:] >= table[:-1]))
+    if len(falls) or not np.isfinite(table).all():
+        k = int(falls[0]) if len(falls) else 0
+        values = f"{name}({k}) = {table[k]:g}, {name}({k + 1}) = {table[k + 1]:g}"
+        raise InputError(f"{name} must be finite and never fall: {values}")
+    return table
+
+
+def _silent(
+    answers: Sequence[str], spans: SpanColumns, *, wordless: bool, of: Mapping[int, object]
+) -> NDArray[np.bool_]:
+    """Which pieces neither earn nor cost.
+
+    Args:
+        answers: n responses, with line ends in the place of what is not the answer.
+        spans: their pieces.
+        wordless: whether pieces without a word are silent, beside others that have words.
+        of: responses that have more than an answer.
+    """
+    silent = np.zeros(len(spans.start), dtype=bool)
+    for k, answer in enumerate(answers) if wordless or of else ():
+        begin, end = int(spans.indptr[k]), int(spans.indptr[k + 1])
+        if k not in of and (not wordless or end - begin < 2):
+            continue
+        pieces = [answer[spans.start[j] : spans.end[j]] for j in range(begin, end)]
+        nothing = np.array([piece.isspace() for piece in pieces], dtype=bool)
+        if wordless and any(map(has_words, pieces)):
+            nothing |= [not has_words(piece) for piece in pieces]
+        silent[begin:end] = nothing
+    return silent
+
+
+def _whole_responses(texts: Sequence[str], errors: Mapping[int, InputError]) -> SpanColumns:
+    """One piece per response, an empty one included: it has a response-level reward."""
+    rows = [k for k in range(len(texts)) if k not in errors]
+    indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+    indptr[np.array(rows, dtype=np.int64) + 1] = 1
+    ends = np.array([len(texts[k]) for k in rows], dtype=np.int32)
+    return SpanColumns(np.cumsum(indptr), np.zeros(len(rows), dtype=np.int32), ends)
+
+
+def _row_of(columns: RewardColumns, row: int) -> RewardColumns:
+    """The columns of one response."""
+    parts = slice(int(columns.indptr[row]), int(columns.indptr[row + 1]))
+    low, high = np.searchsorted(columns.claim_part, (parts.start, parts.stop)).tolist()
+    own = slice(row, row + 1)
+    return RewardColumns(
+        image_ids=columns.image_ids[own],
+        responses=columns.responses[own],
+        indptr=np.array([0, parts.stop - parts.start]),
+        **{name: getattr(columns, name)[parts] for name in (*Part._fields, "silent")},
+        **{name: getattr(columns, name)[own] for name in ("generated", "hallucinated", "covered", "unknown")},
+        claim_part=columns.claim_part[low:high] - parts.start,
+        claim_label=columns.claim_label[low:high],
+        claim_verdict=columns.claim_verdict[low:high],
+        labels=columns.labels,
+        r_reg=columns.r_reg,
+        errors={0: columns.errors[row]} if row in columns.errors else {},
+    )

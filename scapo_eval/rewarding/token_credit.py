@@ -1,0 +1,251 @@
+"""From rewards of pieces to advantages of tokens: Algorithm 1, line 17, and what it leaves open.
+
+A token gets the reward of the piece that holds its last character that is not white space; a token of white space
+alone, that of its first character. A token without text (an empty span: a special token, padding) gets 0. The
+end-of-sequence token is the first token without text after the last one with text (``docs/specification.md#reward``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.columns import SpanColumns
+from ..base.errors import InputError, check_choice, short_repr
+from ..base.reprs import fields_in_short
+
+Eos = Literal["zero", "last", "own"]
+"""Credit of the end-of-sequence token: none, that of the last piece, or that of a piece without objects."""
+
+Truncated = Literal["score", "mask"]
+"""Whether the last piece of a response that was cut off counts, or gets no credit."""
+
+Ints = NDArray[np.int64]
+
+_EOS, _TRUNCATED = get_args(Eos), get_args(Truncated)
+_SPACES = bytes(chr(c).isspace() for c in range(256))
+_WIDE_SPACES = np.array([chr(c).isspace() for c in range(0x3002)])  # no white space lies above U+3000
+
+
+@dataclass(frozen=True, slots=True)
+class TextCredit:
+    """The texts of a batch end to end, with the reward at every character.
+
+    Attributes:
+        bounds: (n + 1,) position of each text's first character.
+        is_space: (characters,) whether a character is white space.
+        reward: (characters,) float32, of the piece that holds the character.
+        has_pieces: (n,) whether a text has pieces.
+        last_begin: (n,) position of the first character of each text's last piece.
+        last_reward: (n,) float64 reward of each text's last piece.
+        is_faulty: (n,) rows that get no credit; None if there are none.
+        r_reg: what an end of sequence of its own costs.
+    """
+
+    bounds: Ints
+    is_space: NDArray[np.bool_]
+    reward: NDArray[np.float32]
+    has_pieces: NDArray[np.bool_]
+    last_begin: Ints
+    last_reward: NDArray[np.float64]
+    is_faulty: NDArray[np.bool_] | None
+    r_reg: float
+
+    __repr__ = fields_in_short
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[str],
+        pieces: SpanColumns,
+        reward: NDArray[np.float64],
+        *,
+        r_reg: float,
+        faulty: Collection[int] = (),
+    ) -> TextCredit:
+        """Lays out a batch.
+
+        Args:
+            texts: n texts.
+            pieces: what partitions each of them.
+            reward: (pieces,).
+            r_reg: see the class.
+            faulty: rows that get no credit.
+        """
+        bounds = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=bounds[1:])
+        has_pieces = pieces.indptr[1:] > pieces.indptr[:-1]
+        last = np.where(has_pieces, pieces.indptr[1:] - 1, -1)  # the appended entry where there is none
+        is_faulty = None
+        if faulty:
+            is_faulty = np.zeros(len(texts), dtype=bool)
+            is_faulty[list(faulty)] = True
+        return cls(
+            bounds=bounds,
+            is_space=_spaces("".join(texts)),
+            reward=np.repeat(reward.astype(np.float32), pieces.end - pieces.start),
+            has_pieces=has_pieces,
+            last_begin=bounds[:-1] + np.append(pieces.start, 0)[last],
+            last_reward=np.append(reward, 0.0)[last],
+            is_faulty=is_faulty,
+            r_reg=r_reg,
+        )
+
+    def token_advantages(
+        self,
+        offsets: SpanColumns | Sequence[ArrayLike],
+        rows: range,
+        *,
+        eos: Eos,
+        truncated: Truncated,
+        finished: bool | Sequence[bool] | NDArray[np.bool_],
+    ) -> tuple[NDArray[np.float32], Ints]:
+        """The advantage of every token of some of the texts.
+
+        Args:
+            offsets: character spans of the tokens of each of these texts, (T_i, 2) each, or as columns.
+            rows: the texts.
+            eos: credit of the end-of-sequence token.
+            truncated: credit of the last piece of an unfinished text.
+            finished: whether a text ended by itself: one value, or one for each of ``rows``.
+
+        Returns:
+            (tokens,) float32 and the (rows + 1,) bounds of the texts in it.
+
+        Raises:
+            InputError: offsets that run backwards or leave their text, with index and value; a choice that does
+                not exist.
+        """
+        check_choice("eos", eos, _EOS)
+        check_choice("truncated", truncated, _TRUNCATED)
+        indptr, start, end = _flat_offsets(offsets, rows.start)
+        n = len(rows)
+        if len(indptr) - 1 != n:
+            raise InputError(f"offsets of {len(indptr) - 1} responses for {n} responses")
+        # the text of each token; for a single text a number, which takes half as long
+        row: Any = 0 if n == 1 else np.repeat(np.arange(n), indptr[1:] - indptr[:-1])
+        written = (end > start).nonzero()[0]
+        faulty = None if self.is_faulty is None else self.is_faulty[rows.start : rows.stop]
+        if faulty is not None:  # a faulty row has tokens, but neither text nor credit
+            no_text = np.broadcast_to(faulty[row], start.shape)
+            start, end = np.where(no_text, 0, start), np.where(no_text, 0, end)
+            written = written[~no_text[written]]
+        bounds = self.bounds[rows.start : rows.stop + 1]
+        base: Any
+        limit: Any
+        if n == 1:
+            written_row = 0
+            base, limit = bounds.tolist()
+            limit -= base
+        else:
+            written_row = row[written]
+            base, limit = bounds[written_row], (bounds[1:] - bounds[:-1])[row]
+        _check_offsets(start, end, written, limit, row, indptr)
+        owner = _owner(self.is_space, start[written] + base, end[written] + (base - 1))
+        advantages = np.zeros(len(start), dtype=np.float32)
+        advantages[written] = self.reward[owner]
+        if truncated == "score" and eos == "zero":
+            return advantages, indptr
+
+        ended = np.broadcast_to(np.asarray(finished, dtype=bool), (n,))
+        own = slice(rows.start, rows.stop)
+        has_pieces = self.has_pieces[own]
+        if truncated == "mask":
+            masked_from = np.where(~ended & has_pieces, self.last_begin[own], len(self.is_space))
+            advantages[written[owner >= masked_from[written_row]]] = 0.0
+        if eos != "zero":
+            credited = ended if faulty is None else ended & ~faulty
+            if eos == "last":
+                credited = credited & has_pieces
+            at = _end_of_sequence(written, indptr)
+            chosen = np.flatnonzero(credited & (at >= 0))
+            advantages[at[chosen]] = -self.r_reg if eos == "own" else self.last_reward[own][chosen]
+        return advantages, indptr
+
+
+def _flat_offsets(offsets: SpanColumns | Sequence[ArrayLike], first: int) -> tuple[Ints, Ints, Ints]:
+    """Bounds of the responses, and start and end of all their tokens; ``first``: index of the first response."""
+    if isinstance(offsets, SpanColumns):
+        return offsets.indptr, offsets.start.astype(np.int64), offsets.end.astype(np.int64)
+    arrays = [_pairs(k, values) for k, values in enumerate(offsets, first)]
+    indptr = np.array([0, *accumulate(map(len, arrays))], dtype=np.int64)
+    flat = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros((0, 2), dtype=np.int64), *arrays])
+    return indptr, flat[:, 0], flat[:, 1]
+
+
+def _pairs(k: int, values: ArrayLike) -> Ints:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.zeros((1, 1))  # ragged: not pairs
+    if array.size == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        reason = f"expected (start, end) integers per token, got {short_repr(values)}"
+        raise InputError(f"offsets of response {k}: {reason}")
+    return array.astype(np.int64, copy=False)
+
+
+def _check_offsets(start: Ints, end: Ints, written: Ints, limit: Any, row: Any, indptr: Ints) -> None:
+    """Refuses spans that run backwards or leave their text; empty spans may lie anywhere in it.
+
+    Args:
+        start, end: (T,) of all tokens.
+        written: positions of the tokens with text.
+        limit: characters of each token's text, (T,) or one number.
+        row: response of each token, (T,) or one number.
+        indptr: bounds of the responses.
+    """
+    bad = (start < 0) | (end < start) | (end > limit)
+    first, last = start[written], end[written]
+    back = (first[1:] < first[:-1]) | (last[1:] < last[:-1])
+    several = len(indptr) > 2
+    if several:
+        back &= row[written[1:]] == row[written[:-1]]
+    if not (bad.any() or back.any()):
+        return
+    bad[written[1:][back]] = True
+    k = int(np.argmax(bad))
+    where = f"response {int(row[k])}, token {k - int(indptr[row[k]])}" if several else f"token {k}"
+    length = int(limit[k]) if several else int(limit)
+    if start[k] < 0 or end[k] > length:
+        reason = f"leaves the text of {length} characters"
+    elif end[k] < start[k]:
+        reason = "ends before it starts"
+    else:
+        previous = int(written[np.searchsorted(written, k) - 1])
+        reason = f"runs back behind ({int(start[previous])}, {int(end[previous])})"
+    raise InputError(f"offsets: {where}: ({int(start[k])}, {int(end[k])}) {reason}")
+
+
+def _spaces(joined: str) -> NDArray[np.bool_]:
+    """Whether each character is white space."""
+    if joined.isascii():
+        return np.frombuffer(joined.encode("ascii").translate(_SPACES), dtype=np.bool_)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return np.take(_WIDE_SPACES, codes, mode="clip")
+
+
+def _owner(is_space: NDArray[np.bool_], begin: Ints, last: Ints) -> Ints:
+    """The character that decides for each token: its last that is not white space, else its first."""
+    owner: Ints = last.copy()
+    moving = is_space[owner].nonzero()[0]
+    while len(moving):
+        moving = moving[owner[moving] > begin[moving]]
+        owner[moving] -= 1
+        moving = moving[is_space[owner[moving]]]
+    return owner
+
+
+def _end_of_sequence(written: Ints, indptr: Ints) -> Ints:
+    """(n,) position of the first token without text after the last one with text; -1 where there is none."""
+    before = np.searchsorted(written, indptr[1:]) - 1  # the last token with text up to each response's end
+    last = np.append(written, -1)[before]  # before -1, the appended one, where no token has text
+    at: Ints = np.maximum(last + 1, indptr[:-1])
+    at[at >= indptr[1:]] = -1
+    return at

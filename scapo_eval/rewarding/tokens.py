@@ -1,0 +1,395 @@
+"""Which characters each generated token wrote, from the token ids themselves and never by re-encoding.
+
+A policy may sample any ids; the text that they decode to, encoded again, often has others. So the bytes of
+every token are looked up in a table of the tokenizer (built once), laid end to end and counted as
+characters: the text is the decoded bytes, and a token's span is every character that it has a byte of.
+Half a character gets the span of the whole, a special token an empty span.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.columns import SpanColumns
+from ..base.errors import InputError
+
+REPLACEMENT = "\ufffd"
+"""What bytes that are not UTF-8 are decoded to."""
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_STEPS = {"ByteLevel", "Fuse", "Replace", "ByteFallback", "Strip", "Metaspace", "WordPiece"}
+_COMPARED = 8  # decoded texts that are compared with the tokenizer's own at its first use
+_BLOCK = 8192  # tokens that are written at once: their arrays stay in the cache
+
+
+def token_offsets(tokenizer: Any, ids: ArrayLike) -> NDArray[np.int64]:
+    """The character span of each token in the text of :func:`decode_with_offsets`.
+
+    Args:
+        tokenizer: see there.
+        ids: T generated ids.
+
+    Returns:
+        (T, 2) int64 of (start, end).
+
+    Raises:
+        InputError: see there.
+    """
+    return decode_with_offsets(tokenizer, ids)[1]
+
+
+def decode_with_offsets(tokenizer: Any, ids: ArrayLike) -> tuple[str, NDArray[np.int64]]:
+    """The text of generated ids and each token's character span in it.
+
+    The text is that of ``tokenizer.decode(ids, skip_special_tokens=True,
+    clean_up_tokenization_spaces=False)``: rewards must be computed on it, or the spans do not fit.
+
+    Args:
+        tokenizer: a fast Hugging Face tokenizer, a processor that holds one, or a ``tokenizers.Tokenizer``:
+            byte-level, SentencePiece (with byte fallback or without) or WordPiece. Its table is kept as
+            long as it lives.
+        ids: T generated ids, special tokens and padding included. Ids that the tokenizer does not know
+            decode to nothing, as there.
+
+    Returns:
+        The text, and (T, 2) int64 spans. Both columns never fall over the tokens with text; tokens that
+        share a character share its span; special tokens have empty spans.
+
+    Raises:
+        InputError: another kind of tokenizer, or a negative id, named with its index.
+    """
+    flat, indptr = _concatenated([ids])
+    return _table_of(tokenizer, flat, indptr).decode_one(flat)
+
+
+def decode_batch(tokenizer: Any, sequences: Sequence[ArrayLike]) -> tuple[list[str], SpanColumns]:
+    """As :func:`decode_with_offsets` for many sequences at once.
+
+    Args:
+        tokenizer: see there.
+        sequences: n sequences of ids (lists, arrays, tensors).
+
+    Returns:
+        n texts, and the spans of all tokens as columns: sequence ``i`` owns rows
+        ``indptr[i]:indptr[i + 1]``.
+    """
+    return decode_flat(tokenizer, *_concatenated(sequences))
+
+
+def decode_flat(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
+    """As :func:`decode_batch`, of sequences that lie end to end.
+
+    Args:
+        tokenizer: see there.
+        flat: the ids of all sequences.
+        indptr: (n + 1,) the bounds of each.
+    """
+    _check_ids(flat, indptr)
+    return _table_of(tokenizer, flat, indptr).decode(flat, indptr)
+
+
+def _concatenated(sequences: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sequences of ids end to end, and the bounds of each."""
+    arrays = [ids_of(k, ids) for k, ids in enumerate(sequences)]
+    indptr = np.zeros(len(arrays) + 1, dtype=np.int64)
+    np.cumsum([len(array) for array in arrays], out=indptr[1:])
+    flat = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+    _check_ids(flat, indptr)
+    return flat, indptr
+
+
+def _check_ids(flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> None:
+    """Refuses negative ids."""
+    if len(flat) and flat.min() < 0:
+        at = int(np.argmax(flat < 0))
+        k = int(np.searchsorted(indptr, at, side="right")) - 1
+        reason = f"[{at - int(indptr[k])}] is {int(flat[at])}, not a valid token id; leave padding out"
+        raise InputError(f"token ids of response {k}: {reason}")
+
+
+def ids_of(k: int, ids: Any) -> NDArray[np.int64]:
+    """The ids of response ``k`` (a list, an array or a tensor) as an array.
+
+    Raises:
+        InputError: they are not a flat list of integers.
+    """
+    array = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        reason = f"expected a flat list of integers, got {type(ids).__name__}"
+        raise InputError(f"token ids of response {k}: {reason}")
+    return array.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class _TokenTable:
+    """What every id of a tokenizer writes.
+
+    Attributes:
+        data: the bytes of all tokens, end to end.
+        starts, lengths: (rows,) int64, where in ``data`` each row lies. Row ``k`` is id ``k``; special tokens are
+            empty, and so is row ``n_ids``, that of every id beyond the vocabulary; the rows of ``first`` follow.
+        n_ids: how many ids the vocabulary has.
+        first: id -> its row at the beginning of a text, where it is written otherwise there (no leading space).
+        special: (ids + 1,) whether decoding skips it.
+        fallback: (ids + 1,) whether it is a byte token ``<0x..>``; None for byte-level tokenizers.
+        size: its tokens when the table was built.
+    """
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    n_ids: int
+    first: dict[int, int]
+    special: NDArray[np.bool_]
+    fallback: NDArray[np.bool_] | None
+    size: int
+
+    def decode_one(self, ids: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
+        """Text and (T, 2) spans of one sequence; as :meth:`decode`, with fewer steps where all is ASCII."""
+        indptr = np.array([0, len(ids)])
+        joined, lengths = self._written(ids, indptr)
+        offsets = np.empty((len(ids), 2), dtype=np.int64)
+        if joined.isascii():
+            offsets[:, 1] = lengths.cumsum()
+            offsets[:, 0] = offsets[:, 1] - lengths
+            return joined.decode("ascii"), offsets
+        texts, spans = self.decode(ids, indptr)
+        offsets[:, 0], offsets[:, 1] = spans.start, spans.end
+        return texts[0], offsets
+
+    def _written(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+        """The bytes of all tokens, end to end, and how many each has."""
+        rows = np.minimum(flat, self.n_ids)
+        if self.first:
+            for at in self._first_positions(flat, indptr):
+                rows[at] = self.first.get(int(flat[at]), rows[at])
+        lengths = self.lengths.take(rows)
+        starts = self.starts.take(rows)
+        written = []
+        for low in range(0, len(flat), _BLOCK):
+            own = lengths[low : low + _BLOCK]
+            index = np.repeat(starts[low : low + _BLOCK] - own.cumsum() + own, own)
+            index += np.arange(len(index))
+            written.append(self.data.take(index).tobytes())
+        return b"".join(written), lengths
+
+    def decode(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> tuple[list[str], SpanColumns]:
+        """Texts and spans of sequences laid end to end."""
+        joined, lengths = self._written(flat, indptr)
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        bounds = np.append(begins, len(joined))[indptr]
+
+        cuts = bounds.tolist()
+        if joined.isascii():
+            text = joined.decode("ascii")
+            base = np.repeat(bounds[:-1], np.diff(indptr))
+            texts = [text[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
+            return texts, SpanColumns(indptr, (begins - base).astype(np.int32), (ends - base).astype(np.int32))
+        # a character begins at every byte that continues none; where bytes are not UTF-8, see _with_replacements
+        data = np.frombuffer(joined, dtype=np.uint8)
+        leads = (data & 0xC0) != 0x80
+        texts = []
+        for k, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+            try:
+                texts.append(joined[low:high].decode("utf-8"))
+            except UnicodeDecodeError:
+                rows = slice(int(indptr[k]), int(indptr[k + 1]))
+                text, leads[low:high] = self._with_replacements(joined[low:high], flat[rows], lengths[rows])
+                texts.append(text)
+        # the index, in its own text, of the character that each byte belongs to
+        character = np.append(np.cumsum(leads), 0)
+        counts = np.diff(indptr)
+        before = np.repeat(np.where(bounds[:-1] > 0, character[bounds[:-1] - 1], 0), counts)
+        written = lengths > 0
+        last = np.where(ends > 0, character[ends - 1], 0)  # characters begun up to each token's end
+        start = np.where(written, character[np.minimum(begins, len(joined))] - 1, last) - before
+        start = np.where(written, start, last - before)
+        return texts, SpanColumns(indptr, start.astype(np.int32), (last - before).astype(np.int32))
+
+    def _first_positions(self, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> list[int]:
+        """Position of the first token of each sequence that decoding does not skip."""
+        kept = np.append(np.flatnonzero(~self.special.take(flat, mode="clip")), len(flat))
+        at = kept[np.searchsorted(kept, indptr[:-1])]
+        return [k for k, end in zip(at.tolist(), indptr[1:].tolist(), strict=True) if k < end]
+
+    def _with_replacements(
+        self, data: bytes, ids: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[str, NDArray[np.bool_]]:
+        """Text of bytes that are not UTF-8, as the tokenizer decodes them, and where its characters begin.
+
+        A byte-level decoder replaces each longest beginning of a character by one U+FFFD; byte fallback
+        replaces every byte of a run of byte tokens that is not UTF-8 as a whole.
+        """
+        if self.fallback is None:
+            return _byte_level_replacements(data)
+        edges = np.append(0, np.cumsum(lengths))
+        # skipped tokens write nothing and do not break a run of bytes
+        rows = np.flatnonzero(lengths > 0)
+        is_byte = self.fallback.take(ids[rows], mode="clip")
+        border = np.flatnonzero(np.diff(is_byte.astype(np.int8))) + 1
+        texts: list[str] = []
+        leads: list[NDArray[np.bool_]] = []
+        for run in np.split(rows, border):
+            piece = data[int(edges[run[0]]) : int(edges[run[-1] + 1])]
+            try:
+                texts.append(piece.decode("utf-8"))
+                leads.append((np.frombuffer(piece, dtype=np.uint8) & 0xC0) != 0x80)
+            except UnicodeDecodeError:
+                texts.append(REPLACEMENT * len(piece))
+                leads.append(np.ones(len(piece), dtype=bool))
+        return "".join(texts), np.concatenate(leads)
+
+
+def _byte_level_replacements(data: bytes) -> tuple[str, NDArray[np.bool_]]:
+    """``data.decode("utf-8", "replace")`` and the bytes at which its characters begin."""
+    leads = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
+    texts: list[str] = []
+    at = 0
+    while at < len(data):
+        try:
+            texts.append(data[at:].decode("utf-8"))
+            break
+        except UnicodeDecodeError as error:
+            begin, end = at + error.start, at + error.end
+            texts += [data[at:begin].decode("utf-8"), REPLACEMENT]
+            leads[begin], leads[begin + 1 : end] = True, False
+            at = end
+    return "".join(texts), leads
+
+
+_tables: WeakKeyDictionary[Any, _TokenTable] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def _table_of(tokenizer: Any, flat: NDArray[np.int64], indptr: NDArray[np.int64]) -> _TokenTable:
+    """The table of a tokenizer, built at its first use and again when tokens were added to it.
+
+    A new one is compared with the tokenizer's own decoding of the first sequences.
+    """
+    backend = _backend_of(tokenizer)
+    size = backend.get_vocab_size(with_added_tokens=True)
+    with suppress(TypeError):  # an older tokenizers.Tokenizer, bare, takes no weak reference
+        table = _tables.get(tokenizer)
+        if table is not None and table.size == size:
+            return table
+    with _lock:
+        table = _build_table(backend, size)
+        compared = min(_COMPARED, len(indptr) - 1)
+        ids = np.minimum(flat, table.n_ids)
+        own = backend.decode_batch([ids[indptr[k] : indptr[k + 1]].tolist() for k in range(compared)])
+        texts, _ = table.decode(flat[: indptr[compared]], indptr[: compared + 1])
+        for ours, theirs in zip(texts, own, strict=True):
+            if ours != theirs:
+                reason = f"token spans do not fit this tokenizer: {theirs!r} was read as {ours!r}"
+                raise InputError(reason)
+        with suppress(TypeError):
+            _tables[tokenizer] = table
+    return table
+
+
+def _backend_of(tokenizer: Any) -> Any:
+    """The ``tokenizers.Tokenizer`` inside a tokenizer or a processor."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        holder = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
+        backend = getattr(holder, "backend_tokenizer", holder)
+    if not all(hasattr(backend, name) for name in ("decode_batch", "decoder", "get_added_tokens_decoder")):
+        kind = type(tokenizer).__name__
+        raise InputError(f"{kind} is not a fast Hugging Face tokenizer (load it with use_fast=True)")
+    return backend
+
+
+def _build_table(backend: Any, size: int) -> _TokenTable:
+    added = backend.get_added_tokens_decoder()
+    names = {k: token for token, k in backend.get_vocab(with_added_tokens=True).items()}
+    names |= {k: token.content for k, token in added.items()}
+    tokens = [names.get(k) for k in range(max(names, default=-1) + 1)]
+    skipped = [token is None or (k in added and added[k].special) for k, token in enumerate(tokens)]
+    kinds = _decoder_kinds(backend.decoder)
+    byte_tokens = [None if token is None else _BYTE_TOKEN.fullmatch(token) for token in tokens]
+    if "ByteLevel" in kinds:
+        of_character = _byte_of_character()
+        read = (_byte_level(token or "", of_character) for token in tokens)
+        pieces = [b"" if skip else piece for piece, skip in zip(read, skipped, strict=True)]
+        first: dict[int, bytes] = {}
+        fallback = None
+    else:
+        is_byte = [bool(match) and "ByteFallback" in kinds for match in byte_tokens]
+        pieces, first = _probe(backend, skipped, is_byte)
+        for k, match in enumerate(byte_tokens):
+            if match and is_byte[k]:
+                pieces[k] = bytes.fromhex(match.group(1))
+                if pieces[k] >= b"\x80" or first.get(k) == pieces[k]:
+                    first.pop(k, None)  # one byte of a longer character says nothing alone
+        fallback = np.array([*is_byte, False])
+    rows = [*pieces, b"", *first.values()]
+    lengths = np.array(list(map(len, rows)), dtype=np.int64)
+    return _TokenTable(
+        data=np.frombuffer(b"".join(rows), dtype=np.uint8),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        n_ids=len(pieces),
+        first={k: len(pieces) + 1 + row for row, k in enumerate(first)},
+        special=np.array([*skipped, True]),
+        fallback=fallback,
+        size=size,
+    )
+
+
+def _decoder_kinds(decoder: Any) -> set[str]:
+    """The steps of a decoder, if each token's text depends on nothing but whether it is the first."""
+    if decoder is None:
+        return set()
+    state = json.loads(decoder.__getstate__())
+    steps = state.get("decoders", [state])
+    kinds = {step["type"] for step in steps}
+    strips_ends = any(step["type"] == "Strip" and step["stop"] for step in steps)
+    if not kinds <= _STEPS or strips_ends or ("ByteLevel" in kinds and kinds - {"ByteLevel", "Fuse"}):
+        named = ", ".join(step["type"] for step in steps)
+        raise InputError(f"token spans are not known for a decoder of {named}")
+    return kinds
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
+
+
+def _byte_level(token: str, of_character: dict[str, int]) -> bytes:
+    try:
+        return bytes(map(of_character.__getitem__, token))
+    except KeyError:  # an added token that is not written in the alphabet is its own text
+        return token.encode("utf-8")
+
+
+def _probe(backend: Any, skipped: list[bool], is_byte: list[bool]) -> tuple[list[bytes], dict[int, bytes]]:
+    """What each token writes after another and, where it differs, as the first: the decoder is asked."""
+    alone = backend.decode_batch([[k] for k in range(len(skipped))], skip_special_tokens=False)
+    usable = (k for k, text in enumerate(alone) if text and not (skipped[k] or is_byte[k] or text[:1].isspace()))
+    anchor = next(usable, None)
+    if anchor is None:
+        raise InputError("the tokenizer has no token with text")
+    pairs = backend.decode_batch([[anchor, k] for k in range(len(skipped))], skip_special_tokens=False)
+    pieces: list[bytes] = []
+    first: dict[int, bytes] = {}
+    for k, (text, pair) in enumerate(zip(alone, pairs, strict=True)):
+        after = "" if skipped[k] else pair.removeprefix(alone[anchor])
+        pieces.append(after.encode("utf-8"))
+        if not skipped[k] and text != after:
+            first[k] = text.encode("utf-8")
+    return pieces, first

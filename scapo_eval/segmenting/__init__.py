@@ -1,0 +1,1 @@
+"""Captions to subsentences, by named rules."""

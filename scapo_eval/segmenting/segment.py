@@ -1,0 +1,93 @@
+"""From a response to its subsentences, under named rules.
+
+Spans partition the text exactly; white space belongs to the span before it. This is the definition, one text at a time
+and in time linear in its length; ``segment_batch.py`` gives the same for many. The rules:
+``docs/specification.md#subsentences``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import get_args
+
+from ..base.errors import InputError
+from ..base.types import Mention, Rule, Subsentence
+from .discourse import discourse_cuts
+from .punctuation import MIN_WORDS, boundaries
+
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+def split_subsentences(
+    text: str, rule: Rule = "subsentence", mentions: Sequence[Mention] | None = None
+) -> list[Subsentence]:
+    """Cuts one text into pieces.
+
+    Args:
+        text: any string.
+        rule: ``subsentence`` (default), ``discourse``, ``sentence``, ``clause``, ``object`` or ``response``.
+        mentions: of the text, in order; no boundary falls inside one. Needed by ``object``.
+
+    Returns:
+        Pieces that partition the text; none for an empty text.
+
+    Raises:
+        InputError: an unknown rule, or ``object`` without mentions.
+    """
+    check_rule(rule, mentions is not None)
+    if not text:
+        return []
+    inside = [(mention.start, mention.end) for mention in mentions or ()]
+    cuts = [cut for cut, _ in cuts_of(text, rule, inside)]
+    return [Subsentence(start, end) for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def check_rule(rule: str, has_mentions: bool) -> None:
+    """Raises InputError for an unknown rule, or ``object`` without mentions."""
+    if rule not in RULES:
+        raise InputError(f"unknown segmentation rule '{rule}'; known: {', '.join(RULES)}")
+    if rule == "object" and not has_mentions:
+        raise InputError("the rule 'object' needs the mentions of the text")
+
+
+def cuts_of(text: str, rule: Rule, mentions: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """``(offset, ends a sentence)`` of every cut strictly inside the text."""
+    if rule == "response":
+        return []
+    if rule == "discourse":
+        return discourse_cuts(text, mentions)
+    if rule == "object":
+        return [(end, False) for _, end in mentions[:-1]]
+    first_word = len(text) - len(text.lstrip())
+    cuts: list[tuple[int, bool]] = []
+    n_before = mention_end = 0  # mentions that begin before a boundary, and where the last of them ends
+    for offset, ends_sentence in boundaries(text):
+        while n_before < len(mentions) and mentions[n_before][0] < offset:
+            mention_end = max(mention_end, mentions[n_before][1])
+            n_before += 1
+        if first_word < offset < len(text) and mention_end <= offset:
+            cuts.append((offset, ends_sentence))
+    if rule == "sentence":
+        return [cut for cut in cuts if cut[1]]
+    return cuts if rule == "clause" else _merged(text, cuts)
+
+
+def _merged(text: str, cuts: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    """Short pieces joined to the piece before them in their sentence, a short first piece to the next.
+
+    A cut between clauses stays when the piece after it is long enough and the sentence before it is, too:
+    a long piece starts a new group unless all that came before in its sentence is one short group.
+    """
+    kept: list[tuple[int, bool]] = []
+    sentence_words = 0
+    borders = [0, *(offset for offset, _ in cuts), len(text)]
+    words = [len(text[begin:end].split()) for begin, end in pairwise(borders)]
+    for (offset, sentence), before, after in zip(cuts, words, words[1:], strict=False):
+        sentence_words += before
+        if sentence:
+            sentence_words = 0
+            kept.append((offset, True))
+        elif sentence_words >= MIN_WORDS and after >= MIN_WORDS:
+            kept.append((offset, False))
+    return kept

@@ -1,0 +1,388 @@
+"""The batch form of segmentation: plain cases (a letter, a full stop, a space) for a thousand texts at once in numpy.
+
+The rest it asks the definition in ``segment.py`` about, which it equals on every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.columns import MentionColumns, SpanColumns
+from ..base.errors import InputError
+from ..base.types import Rule
+from .punctuation import ABBREVIATIONS, CLOSERS, MAY_END_A_SENTENCE, MIN_WORDS, boundaries
+from .segment import check_rule, cuts_of
+
+_SPACES = bytes(chr(c).isspace() for c in range(128)) + bytes(128)
+_BLANKS = b"\1" + _SPACES[1:]  # white space, and the border between two texts
+_KIND = bytearray(256)  # 1 sentence mark, 2 clause mark, 3 dash, 4 line end
+for _c in b".!?":
+    _KIND[_c] = 1
+for _c in b",;:":
+    _KIND[_c] = 2
+_LONG_DASH = b"\2"
+for _c in b"-" + _LONG_DASH:
+    _KIND[_c] = 3
+for _c in b"\n\r":
+    _KIND[_c] = 4
+_KIND_TABLE = bytes(_KIND)
+
+
+_SPACE, _DIGIT, _UPPER, _LOWER, _CLOSER, _BORDER, _BLANK, _SKIPPED = (1 << k for k in range(8))
+"""Classes of bytes: white space, digits, letters, closing marks, the border between texts, space and tab, and what
+else may stand before the number of a list item."""
+
+_LETTER = _UPPER | _LOWER
+
+
+def _class_of(character: str) -> int:
+    """The classes of an ASCII character as bits."""
+    classes = {
+        _SPACE: character.isspace(),
+        _DIGIT: character.isdigit(),
+        _UPPER: character.isupper(),
+        _LOWER: character.islower(),
+        _CLOSER: character in CLOSERS,
+        _BORDER: character == "\0",
+        _BLANK: character in " \t",
+        _SKIPPED: character in "*#(",
+    }
+    return sum(bit for bit, holds in classes.items() if holds)
+
+
+_CLASSES = bytes(map(_class_of, map(chr, range(128)))) + bytes(128)
+_ALNUM = np.frombuffer(_CLASSES, dtype=np.uint8) & (_LETTER | _DIGIT) > 0
+_SPACE_BYTES = np.frombuffer(_SPACES, dtype=np.bool_)
+_ALL_ABBREVIATIONS = sorted(word for word in ABBREVIATIONS | MAY_END_A_SENTENCE if "." not in word)
+_ABBREVIATION_KEYS = {
+    n: np.array([int.from_bytes(w.encode(), "little") for w in _ALL_ABBREVIATIONS if len(w) == n], dtype=np.uint64)
+    for n in sorted({len(w) for w in _ALL_ABBREVIATIONS})
+}
+_PAD = b"\0" * 8
+_LONG = 1500  # characters of a single text from which on arrays are faster
+
+# Characters outside ASCII that are common in captions, as ASCII that is cut alike: a closing quote, an end of
+# sentence, dashes, white space that is neither space nor tab; the rest, which no rule asks for, as such a byte.
+_TO_ASCII = {
+    "\u2013": "-",
+    "\u2014": _LONG_DASH.decode(),
+    "\u2019": "'",
+    "\u201d": '"',
+    "\u2026": "!",
+    **dict.fromkeys("\u00a0\u202f", "\x0b"),
+    **dict.fromkeys("\u2018\u201c\u2010\u2011\u2022\u00b0\u00d7\u2192", "\x01"),
+}
+
+
+def split_batch(
+    texts: Sequence[str], rule: Rule = "subsentence", mentions: MentionColumns | None = None
+) -> SpanColumns:
+    """Cuts many texts, equal to :func:`split_subsentences` on each.
+
+    Args:
+        texts: n strings.
+        rule: as there.
+        mentions: of the texts.
+
+    Returns:
+        The pieces as columns.
+
+    Raises:
+        InputError: as there.
+    """
+    check_rule(rule, mentions is not None)
+    n = len(texts)
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
+    if rule == "response":
+        owner, offset = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    elif rule == "object":
+        assert mentions is not None
+        last = np.zeros(len(mentions.end), dtype=bool)
+        counts = np.diff(mentions.indptr)
+        last[mentions.indptr[1:][counts > 0] - 1] = True
+        owner, offset = mentions.caption[~last], mentions.end[~last].astype(np.int64)
+    else:
+        owner, offset = _batch_cuts(texts, lengths, rule, mentions)
+    return _spans(owner, offset, lengths)
+
+
+def split_batch_by(texts: Sequence[str], cuts: Callable[[str], Iterable[int]]) -> SpanColumns:
+    """Cuts many texts by a rule of the caller's.
+
+    Args:
+        texts: n strings.
+        cuts: text -> the offsets at which a new piece begins, rising, strictly inside the text.
+
+    Raises:
+        InputError: offsets that are none of these, with the text's index.
+    """
+    found = [np.asarray(list(cuts(text)) if text else [], dtype=object) for text in texts]
+    for k, (text, offsets) in enumerate(zip(texts, found, strict=True)):
+        whole = all(isinstance(offset, (int, np.integer)) and not isinstance(offset, bool) for offset in offsets)
+        if not whole or list(offsets) != sorted({*offsets}) or not all(0 < offset < len(text) for offset in offsets):
+            reason = f"expected rising offsets inside the text of {len(text)} characters, got {list(offsets)[:8]}"
+            raise InputError(f"response {k}: the rule's cuts: {reason}")
+    owner = np.repeat(np.arange(len(texts)), [len(offsets) for offsets in found])
+    offset = np.concatenate([np.zeros(0, dtype=np.int64), *(offsets.astype(np.int64) for offsets in found)])
+    return _spans(owner, offset, np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
+
+
+def with_cuts(spans: SpanColumns, inside: Mapping[int, Sequence[tuple[int, int]]]) -> SpanColumns:
+    """Pieces cut at the borders of further spans, too.
+
+    Args:
+        spans: pieces of n texts.
+        inside: text -> sorted, disjoint spans of it.
+    """
+    if not inside:
+        return spans
+    lengths = np.zeros(len(spans), dtype=np.int64)
+    filled = np.diff(spans.indptr) > 0
+    lengths[filled] = spans.end[spans.indptr[1:][filled] - 1]
+    owner = np.repeat(np.arange(len(spans)), np.diff(spans.indptr))
+    further = [(k, at) for k, own in inside.items() for span in own for at in span]
+    pairs = np.concatenate([np.stack([owner, spans.start], axis=1), np.array(further).reshape(-1, 2)])
+    pairs = np.unique(pairs, axis=0)
+    pairs = pairs[(pairs[:, 1] > 0) & (pairs[:, 1] < lengths[pairs[:, 0]])]
+    return _spans(pairs[:, 0], pairs[:, 1], lengths)
+
+
+def _spans(owner: NDArray[np.int64], offset: NDArray[np.int64], lengths: NDArray[np.int64]) -> SpanColumns:
+    """Pieces from cuts sorted by (text, offset); an empty text has none."""
+    pieces = np.bincount(owner, minlength=len(lengths)) + (lengths > 0)
+    indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(pieces, out=indptr[1:])
+    start = np.zeros(indptr[-1], dtype=np.int32)
+    end = np.zeros(indptr[-1], dtype=np.int32)
+    filled = lengths > 0
+    first = np.zeros(indptr[-1], dtype=bool)
+    first[indptr[:-1][filled]] = True
+    start[~first] = offset
+    closing = np.zeros(indptr[-1], dtype=bool)
+    closing[indptr[1:][filled] - 1] = True
+    end[~closing] = offset
+    end[closing] = lengths[filled]
+    return SpanColumns(indptr, start, end)
+
+
+def _batch_cuts(
+    texts: Sequence[str], lengths: NDArray[np.int64], rule: Rule, mentions: MentionColumns | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(text, offset)`` of every cut, sorted."""
+    simple, slow = _simplified(texts) if rule != "discourse" else ([], list(range(len(texts))))
+    if len(slow) == len(texts):
+        owner = offset = np.zeros(0, dtype=np.int64)
+    else:
+        owner, offset = _plain_cuts(simple, texts, lengths, rule, mentions)
+    if not slow:
+        return owner, offset
+    found = []
+    for k in slow:
+        spans = []
+        if mentions is not None:
+            rows = mentions.row(k)
+            spans = list(zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), strict=True))
+        found += [(k, at) for at, _ in cuts_of(texts[k], rule, spans)]
+    extra = np.array(found, dtype=np.int64).reshape(-1, 2)
+    owner = np.concatenate([owner, extra[:, 0]])
+    offset = np.concatenate([offset, extra[:, 1]])
+    order = np.argsort(owner * (int(lengths.max()) + 1) + offset, kind="stable")
+    return owner[order], offset[order]
+
+
+def _simplified(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The texts in ASCII, character by character, and which are left to the definition (empty here)."""
+    if len(texts) == 1 and len(texts[0]) < _LONG:
+        return [""], [0]  # it is cut before the arrays would be made
+    simple = list(texts)
+    slow: list[int] = []
+    for k, text in enumerate(texts):
+        if not text.isascii():
+            for character, replacement in _TO_ASCII.items():
+                if character in text:
+                    text = text.replace(character, replacement)
+            simple[k] = text
+        if not text.isascii() or "\0" in text or _LONG_DASH.decode() in texts[k]:
+            simple[k] = ""
+            slow.append(k)
+    return simple, slow
+
+
+def _plain_cuts(
+    simple: Sequence[str],
+    texts: Sequence[str],
+    lengths: NDArray[np.int64],
+    rule: Rule,
+    mentions: MentionColumns | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``(text, offset)`` of every cut of the simplified texts, sorted."""
+    joined = _PAD + "\0".join(simple).encode("ascii") + _PAD
+    widths = np.fromiter(map(len, simple), dtype=np.int64, count=len(simple))
+    base = len(_PAD) + np.cumsum(widths + 1) - widths - 1
+    cut, sentence = _byte_boundaries(joined, base, texts)
+    owner = np.searchsorted(base, cut, side="right") - 1
+    begin = base[owner]
+    end = (base + widths)[owner]
+    keep = cut < end  # nothing is cut at the very end
+    if mentions is not None:
+        keep &= ~_inside_mention(owner, cut - begin, mentions, lengths)
+    if not keep.all():
+        cut, sentence, owner, begin, end = cut[keep], sentence[keep], owner[keep], begin[keep], end[keep]
+
+    blank = np.frombuffer(joined.translate(_BLANKS), dtype=np.uint8)
+    begins = blank[:-1] > blank[1:]
+    begins[cut - 1] = True  # a cut inside a chunk (word--word) makes two of it
+    chunks = np.zeros(len(joined), dtype=np.int32)  # chunks[k]: white-space chunks that begin at or before byte k
+    np.cumsum(begins, out=chunks[1:])
+    reached = chunks[cut - 1]
+    before = reached - chunks[begin - 1]
+    keep = before > 0  # leading white space is not a piece
+    if rule == "sentence":
+        keep &= sentence
+    elif rule == "subsentence" and len(cut):
+        last = np.flatnonzero(owner[1:] != owner[:-1])  # of each text but the last
+        after = np.append(reached[1:], 0)
+        after[last] = chunks[end[last] - 1]
+        after[-1] = chunks[end[-1] - 1]
+        after -= reached
+        # words of the sentence before each cut: since the latest sentence cut of the same text
+        started = np.maximum.accumulate(np.where(sentence & keep, reached, chunks[begin - 1]))
+        in_sentence = before.copy()
+        in_sentence[1:] = reached[1:] - np.maximum(started[:-1], reached[1:] - before[1:])
+        keep &= sentence | ((in_sentence >= MIN_WORDS) & (after >= MIN_WORDS))
+    if not keep.all():
+        cut, owner, begin = cut[keep], owner[keep], begin[keep]
+    return owner, cut - begin
+
+
+def _inside_mention(
+    owner: NDArray[np.int64], position: NDArray[np.int64], mentions: MentionColumns, lengths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a cut falls inside a mention of its text."""
+    if not len(mentions.start):
+        return np.zeros(len(owner), dtype=bool)
+    stride = int(lengths.max(initial=0)) + 1  # one number line for all texts
+    begins = mentions.caption * stride + mentions.start
+    previous = np.searchsorted(begins, owner * stride + position, side="left") - 1
+    found = np.maximum(previous, 0)
+    inside: NDArray[np.bool_] = (previous >= 0) & (mentions.caption[found] == owner) & (position < mentions.end[found])
+    return inside
+
+
+def _byte_boundaries(
+    joined: bytes, base: NDArray[np.int64], texts: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """``(position after the white space, ends a sentence)`` of every boundary, sorted and without duplicates."""
+    text = np.frombuffer(joined, dtype=np.uint8)
+    classes = np.frombuffer(joined.translate(_CLASSES), dtype=np.uint8)
+    kinds = np.frombuffer(joined.translate(_KIND_TABLE), dtype=np.uint8)
+    asking = kinds != 0
+    asking[1:] &= (kinds[1:] != kinds[:-1]) | (kinds[1:] == 2)  # the first mark of a run speaks for all of it
+    at = np.flatnonzero(asking)
+    kind, previous, following = kinds[at], classes[at - 1], classes[at + 1]
+    is_sentence, is_dash = kind == 1, kind == 3
+    ends = following & (_SPACE | _BORDER) > 0  # white space, or the end of the text
+    yes = (kind == 4) | (ends & (kind == 2)) | (ends & is_sentence)
+    # the definition is asked about runs of marks, closers and what is unclear below
+    other = ~ends & ~is_dash & (kind != 4)
+    asked = other & ((following & _CLOSER > 0) | (is_sentence & (kinds[at + 1] == 1)))
+    glued = np.flatnonzero(other & ~asked & is_sentence & (following & _UPPER > 0) & (previous & _LOWER > 0))
+    yes[glued] = classes[at[glued] - 2] & _LOWER > 0  # table.The cat
+    dash = np.flatnonzero(is_dash)
+    if len(dash):
+        yes[dash], asked[dash] = _dashes(text, classes, kinds, at[dash])
+    is_stop = yes & (text[at] == ord("."))
+    number = np.flatnonzero(is_stop & (previous & _DIGIT > 0))
+    if len(number):
+        yes[number], asked[number] = _behind_numbers(text, classes, at[number])
+    stop = np.flatnonzero(is_stop & (previous & _LETTER > 0))
+    asked[stop] |= _after_abbreviation(joined, at[stop])
+    if b"://" in joined or b"www." in joined:  # a URL may hold them
+        asked |= yes & (is_dash | ~ends) & (kind != 4)
+    yes &= ~asked
+    asked_at, cut, kind = at[asked], at[yes], kind[yes]
+    cut += kind != 4  # a line end is itself white space
+    cut += (kind == 3) & (kinds[cut] == 3)
+    _move_behind_spaces(cut, text)
+    sentence = (kind == 1) | (kind == 4)
+    if len(asked_at):
+        owner = np.searchsorted(base, asked_at, side="right") - 1
+        extra = [
+            (offset + begin, ends_sentence)
+            for k, marks in groupby(zip(owner.tolist(), asked_at.tolist(), strict=True), key=itemgetter(0))
+            for begin in (int(base[k]),)
+            for offset, ends_sentence in boundaries(texts[k], (mark - begin for _, mark in marks))
+        ]
+        cut = np.concatenate([cut, np.array([offset for offset, _ in extra], dtype=np.int64)])
+        sentence = np.concatenate([sentence, np.array([ends for _, ends in extra], dtype=bool)])
+        order = np.argsort(cut, kind="stable")
+        cut, sentence = cut[order], sentence[order]
+    if not len(cut):
+        return cut, sentence
+    first = np.ones(len(cut), dtype=bool)
+    first[1:] = cut[1:] != cut[:-1]
+    starts = np.flatnonzero(first)
+    return cut[starts], np.logical_or.reduceat(sentence, starts)  # of duplicates one that ends a sentence counts
+
+
+def _dashes(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], kinds: NDArray[np.uint8], at: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which runs of dashes part clauses, and which of them the definition is asked about."""
+    second = kinds[at + 1] == 3
+    previous, following = classes[at - 1], classes[at + 1 + second]
+    blank = previous & _BLANK > 0
+    before = np.where(blank, classes[at - 2], previous)
+    unclear = (second & (kinds[at + 2] == 3)) | (blank & (before & _BLANK > 0))
+    long = (text[at] == _LONG_DASH[0]) | second
+    spaced = (previous & following & _SPACE > 0) & ~second
+    parts = (long & (previous & following & _DIGIT == 0)) | spaced
+    return parts & (before & (_BORDER | _SPACE) == 0) & (following & _BORDER == 0), unclear
+
+
+def _behind_numbers(
+    text: NDArray[np.uint8], classes: NDArray[np.uint8], at: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which full stops behind digits end a sentence, and which of them the definition is asked about."""
+    begin = at - 1
+    for _ in range(3):
+        longer = np.flatnonzero(classes[begin - 1] & _DIGIT)
+        if not len(longer):
+            break
+        begin[longer] -= 1
+    before = classes[begin - 1]
+    skipped = before & (_BLANK | _SKIPPED) > 0
+    line_begin = begin - 1 - skipped
+    first = text[line_begin]
+    of_list = (first == 0) | (first == ord("\n")) | (first == ord("\r"))
+    unclear = (before & (_LETTER | _DIGIT) > 0) | (text[begin - 1] == ord("."))
+    return ~of_list, unclear | (skipped & (classes[line_begin] & (_BLANK | _SKIPPED) > 0))
+
+
+def _move_behind_spaces(position: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
+    """Moves positions in white space to its end, in place."""
+    moving = np.flatnonzero(_SPACE_BYTES[text[position]])
+    for _ in range(16):  # white space is short, as a rule
+        if not len(moving):
+            return
+        position[moving] += 1
+        moving = moving[_SPACE_BYTES[text[position[moving]]]]
+    solid = np.flatnonzero(~_SPACE_BYTES[text])
+    position[moving] = solid[np.searchsorted(solid, position[moving])]
+
+
+def _after_abbreviation(joined: bytes, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the letters before each full stop could be an abbreviation or an initial."""
+    eight = np.ndarray(shape=len(joined) - 7, dtype="<u8", buffer=joined, strides=(1,))
+    text = np.frombuffer(joined, dtype=np.uint8)
+    tail = eight[at - 8] | np.uint64(0x2020202020202020)  # lower case; take would copy the whole unaligned array
+    maybe: NDArray[np.bool_] = ~_ALNUM[text[at - 2]]  # one letter
+    for n, keys in _ABBREVIATION_KEYS.items():
+        maybe |= np.isin(tail >> np.uint64(8 * (8 - n)), keys) & ~_ALNUM[text[at - n - 1]]
+    maybe |= text[at - 2] == ord(".")
+    return maybe

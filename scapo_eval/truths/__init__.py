@@ -1,0 +1,1 @@
+"""What is in the images: the presence oracle and every truth format."""

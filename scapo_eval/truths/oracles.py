@@ -1,0 +1,363 @@
+"""Other verifiers than a matrix of truth: anything that can say of an image whether a label is in it.
+
+A reward takes an :class:`~scapo_eval.truths.oracle.PresenceOracle` (the fast way: every cell is known beforehand), or
+
+- a function ``f(image_ids, labels)`` of n cells that are asked about, or an object with such a method ``lookup``;
+- a mapping ``{image: [labels]}``, or ``{image: {label: value}}``;
+- a pandas ``DataFrame`` with a row per image and a column per label (with a column ``image_id``: a list of labels
+  present, see :meth:`PresenceOracle.from_frame`);
+- :class:`JudgedOracle`: a judge that is asked about each cell once, with a journal of its answers.
+
+A value is 1 (present), 0 (absent), between them the probability that the label is present (rewards are then
+expected ones), and -1, NaN or None where it is not known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.errors import InputError, short_repr
+from ..base.ids import canonical_image_id
+from ..files.files import read_regular
+from ..files.json_text import dump_json, parse_json
+from ..matching.vocabulary import Vocabulary
+from ..results.signature import digest
+from .oracle import PresenceOracle, Truth
+
+Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]
+"""n canonical image ids and n labels -> (n,) values, see the module."""
+
+
+class Oracle(Protocol):
+    """Says of cells (image, label) what they hold, when a response claims them.
+
+    With a method ``__contains__`` it is asked first whether it knows an image (a row of an unknown one is faulty);
+    with a string ``fingerprint`` the reward's signature names it.
+    """
+
+    def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> ArrayLike:
+        """The values of n different cells.
+
+        Args:
+            image_ids: n canonical image ids.
+            labels: n labels of the vocabulary.
+
+        Returns:
+            (n,) values, see the module.
+        """
+
+
+AnyOracle: TypeAlias = Any
+"""What :func:`truth_of` takes: PresenceOracle, Oracle, Lookup, mapping or DataFrame (pandas is not imported here)."""
+
+
+@dataclass(frozen=True)
+class TruthOnDemand(Truth):
+    """An oracle that is asked cell by cell, seen through a vocabulary; its matrix is empty.
+
+    Attributes:
+        cells: the oracle.
+    """
+
+    cells: Oracle
+
+    @classmethod
+    def asking(cls, cells: Oracle, vocabulary: Vocabulary) -> TruthOnDemand:
+        """Joins an oracle and a vocabulary."""
+        labels = vocabulary.labels
+        none = np.zeros(0, dtype=np.int64)
+        empty = PresenceOracle(
+            source=_name(cells),
+            world="closed",
+            image_ids=(),
+            labels=labels,
+            indptr=np.zeros(1, dtype=np.int64),
+            label_ids=none.astype(np.int32),
+            unknown=none.reshape(0, 2),
+        )
+        return cls(empty, vocabulary, empty.states(labels), none, {}, cells)
+
+    row_type = object
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Fingerprint or name of the oracle, and ``on-demand``."""
+        return str(getattr(self.cells, "fingerprint", self.oracle.source)), "on-demand"
+
+    def row(self, image_id: object) -> str:  # type: ignore[override]
+        """The canonical id of an image.
+
+        Raises:
+            InputError: the id is not valid, or the oracle says that it does not know it.
+        """
+        try:
+            image = canonical_image_id(image_id)
+        except ValueError as error:
+            raise InputError(f"image id {error}") from None
+        if hasattr(self.cells, "__contains__") and image not in self.cells:
+            raise InputError(f"unknown image id {image_id!r}", path=self.oracle.source)
+        return image
+
+    def values(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) float64 values of n cells; each different one is asked about once."""
+        cells = list(zip(rows.tolist(), labels.tolist(), strict=True))
+        different = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
+        images = [image for image, _ in different]
+        names = [self.vocabulary.labels[label] for _, label in different]
+        if not cells:
+            return np.zeros(0)
+        found = checked_values(self.cells.lookup(images, names), images, names, self.oracle.source)
+        return found[[different[cell] for cell in cells]]
+
+    def present_counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """(n,) number of labels of the vocabulary in each image; asks about all of them.
+
+        Raises:
+            InputError: the oracle gives probabilities.
+        """
+        width = len(self.vocabulary.labels)
+        values = self.values(np.repeat(rows, width), np.tile(np.arange(width), len(rows))).reshape(-1, width)
+        if ((values > 0) & (values < 1)).any():
+            raise InputError("level='cap' needs an oracle of 1 and 0, not of probabilities", path=self.oracle.source)
+        counts: NDArray[np.int64] = (values == 1).sum(axis=1, dtype=np.int64)
+        return counts
+
+
+def truth_of(oracle: AnyOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
+    """Any oracle seen through a vocabulary.
+
+    Args:
+        oracle: see the module. Of a mapping to lists, what is not listed is absent; of a mapping to values and of a
+            DataFrame, what has no value is unknown.
+        vocabulary: the labels.
+        any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
+
+    Raises:
+        InputError: none of these, or what :meth:`Truth.of` raises.
+    """
+    if isinstance(oracle, Mapping):
+        if any(isinstance(values, Mapping) for values in oracle.values()):
+            return TruthOnDemand.asking(TableOracle.from_mapping(oracle), vocabulary)
+        oracle = PresenceOracle.from_objects(oracle)
+    elif all(hasattr(oracle, name) for name in ("columns", "index", "to_numpy")):
+        oracle = PresenceOracle.from_frame(oracle) if "image_id" in oracle.columns else _of_frame(oracle)
+    if isinstance(oracle, PresenceOracle):
+        return Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+    if callable(getattr(oracle, "lookup", None)):
+        return TruthOnDemand.asking(oracle, vocabulary)
+    if callable(oracle):
+        return TruthOnDemand.asking(FunctionOracle(oracle), vocabulary)
+    kinds = "a PresenceOracle, a mapping, a DataFrame, a function or an object with a method lookup"
+    raise InputError(f"an oracle must be {kinds}, not {type(oracle).__name__} (files: PresenceOracle.load)")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOracle:
+    """A function as an oracle.
+
+    Attributes:
+        lookup: the function.
+    """
+
+    lookup: Lookup
+
+
+@dataclass(frozen=True)
+class TableOracle:
+    """Values of images and labels in memory.
+
+    Attributes:
+        images, labels: canonical id -> row, label -> column.
+        table: (images, labels) float64, -1 where a value is not known.
+        source: name for messages.
+    """
+
+    images: Mapping[str, int]
+    labels: Mapping[str, int]
+    table: NDArray[np.float64]
+    source: str = "mapping"
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[Any, Any]) -> TableOracle:
+        """A table from ``{image id: {label: value}}``.
+
+        Raises:
+            InputError: another kind of mapping, a value outside [0, 1], an image in two spellings.
+        """
+        rows: dict[str, Mapping[str, Any]] = {}
+        for image, row in values.items():
+            if not isinstance(row, Mapping):
+                raise InputError(f"image {image}: expected {{label: value}}, got {short_repr(row)}", path="mapping")
+            name = _canonical(image, "mapping")
+            if name in rows:
+                raise InputError(f"image id '{name}' appears twice", path="mapping")
+            rows[name] = row
+        labels = {label: k for k, label in enumerate(dict.fromkeys(label for row in rows.values() for label in row))}
+        cells = [(image, label, value) for image, row in rows.items() for label, value in row.items()]
+        images = {image: k for k, image in enumerate(rows)}
+        table = np.full((len(images), len(labels)), -1.0)
+        names = [image for image, _, _ in cells], [label for _, label, _ in cells]
+        found = checked_values([value for _, _, value in cells], *names, "mapping")
+        table[[images[image] for image in names[0]], [labels[label] for label in names[1]]] = found
+        return cls(images, labels, table)
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self.images
+
+    def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> NDArray[np.float64]:
+        """See :class:`Oracle`; a label that the table lacks is unknown."""
+        columns = np.array([self.labels.get(label, -1) for label in labels], dtype=np.int64)
+        found = self.table[[self.images[image] for image in image_ids], columns]
+        return np.where(columns < 0, -1.0, found)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the content."""
+        return digest([*self.images, "labels", *self.labels, self.table.astype("<f8").tobytes()])
+
+
+class JudgedOracle:
+    """A judge that is asked about each cell once; its answers are kept in a file.
+
+    The file is JSON Lines of ``image_id``, ``label`` and ``value`` (null: the judge cannot say), appended to as answers
+    arrive. A killed process leaves all of them; processes may share a file, at the price of asking a cell twice.
+
+    Args:
+        judge: asked about the cells that nobody has answered yet.
+        path: the file; it is created if it does not exist.
+        truth: known cells that need no judge.
+
+    Raises:
+        InputError: the file cannot be read or written, or holds a line that is not such a record.
+    """
+
+    def __init__(self, judge: Lookup, path: str | Path, *, truth: PresenceOracle | None = None) -> None:
+        self.judge = judge
+        self.path = Path(path)
+        self.truth = truth
+        self._values: dict[tuple[str, str], float] = {}
+        lines = read_regular(self.path).split(b"\n") if self.path.exists() else []
+        for number, line in enumerate(lines, 1):
+            if line and number < len(lines):  # the last line of a killed process is cut off: it is asked again
+                self._read(line, number)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the judge."""
+        return _name(self.judge)
+
+    def lookup(self, image_ids: Sequence[str], labels: Sequence[str]) -> list[float]:
+        """See :class:`Oracle`."""
+        cells = list(zip(image_ids, labels, strict=True))
+        known = {cell: value for cell in cells if (value := self._known(cell)) is not None}
+        missing = [cell for cell in dict.fromkeys(cells) if cell not in known]
+        if missing:
+            images, names = [image for image, _ in missing], [label for _, label in missing]
+            answers = checked_values(self.judge(images, names), images, names, self.fingerprint).tolist()
+            found = dict(zip(missing, answers, strict=True))
+            self._append(found)
+            self._values |= found
+            known |= found
+        return [known[cell] for cell in cells]
+
+    def _known(self, cell: tuple[str, str]) -> float | None:
+        if self.truth is not None and cell[0] in self.truth.index:
+            state = self.truth.state(*cell)
+            if state != -1:
+                return state
+        return self._values.get(cell)
+
+    def _read(self, line: bytes, number: int) -> None:
+        try:
+            row = parse_json(line)
+            image, label, value = str(row["image_id"]), str(row["label"]), row["value"]
+        except (ValueError, KeyError, TypeError):
+            reason = "not a valid answer of a judge (image_id, label, value)"
+            raise InputError(reason, path=self.path, line=number) from None
+        found = checked_values([value], [image], [label], f"{self.path}:{number}")
+        self._values.setdefault((image, label), float(found[0]))
+
+    def _append(self, found: Mapping[tuple[str, str], float]) -> None:
+        rows = (
+            {"image_id": image, "label": label, "value": None if value < 0 else value}
+            for (image, label), value in found.items()
+        )
+        try:
+            with open(self.path, "ab+") as stream:
+                if stream.tell():
+                    stream.seek(-1, os.SEEK_END)
+                    if stream.read(1) != b"\n":  # cut off by a kill
+                        _cut_last_line(stream)
+                stream.write(b"".join(dump_json(row) + b"\n" for row in rows))
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", path=self.path) from None
+
+
+def checked_values(values: ArrayLike, images: Sequence[str], labels: Sequence[str], source: str) -> NDArray[np.float64]:
+    """(n,) values of n cells, -1 where unknown.
+
+    Raises:
+        InputError: not n numbers, or one that is neither in [0, 1] nor -1, with its cell.
+    """
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"expected a number per cell, got {short_repr(values)}", path=source) from None
+    if found.shape != (len(images),):
+        raise InputError(f"expected {len(images)} values, one per cell, got shape {found.shape}", path=source)
+    found = np.where(np.isnan(found), -1.0, found)
+    bad = np.flatnonzero(((found < 0) | (found > 1)) & (found != -1))
+    if len(bad):
+        k = int(bad[0])
+        reason = f"image {images[k]}, label '{labels[k]}': {found[k]:g} is not in [0, 1] (or -1 for unknown)"
+        raise InputError(reason, path=source)
+    return found
+
+
+def _of_frame(frame: Any) -> PresenceOracle | TableOracle:
+    """A matrix where all values are 1, 0 or -1, else a table."""
+    images, labels = [_canonical(image, "DataFrame") for image in frame.index], [str(name) for name in frame.columns]
+    try:
+        values = np.asarray(frame.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("expected a number in every cell", path="DataFrame") from None
+    owner = [image for image in images for _ in labels]
+    table = checked_values(values.ravel(), owner, labels * len(images), "DataFrame").reshape(values.shape)
+    if np.isin(table, (1.0, 0.0, -1.0)).all():
+        return PresenceOracle.from_matrix(table.astype(np.int8), images, labels, source="DataFrame")
+    if len(set(images)) != len(images) or len(set(labels)) != len(labels):
+        raise InputError("an image or a label appears twice", path="DataFrame")
+    rows = {image: k for k, image in enumerate(images)}
+    return TableOracle(rows, {label: k for k, label in enumerate(labels)}, table, "DataFrame")
+
+
+def _canonical(image_id: object, source: str) -> str:
+    try:
+        return canonical_image_id(image_id)
+    except ValueError as error:
+        raise InputError(f"image id {error}", path=source) from None
+
+
+def _cut_last_line(stream: Any) -> None:
+    """Cuts an unfinished last line off."""
+    stream.seek(0)
+    stream.truncate(stream.read().rfind(b"\n") + 1)
+
+
+def _name(oracle: Any) -> str:
+    """What messages and signatures call an oracle or a function."""
+    if isinstance(oracle, FunctionOracle):
+        oracle = oracle.lookup
+    named = getattr(oracle, "source", None) or getattr(oracle, "__qualname__", None)
+    return str(named or type(oracle).__qualname__)

@@ -1,0 +1,69 @@
+"""Truth files of every format, recognized by content when they are read and by name when they are written."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ..base.errors import FaultList, InputError
+from ..files.files import STDIN, display_name, is_remote, read_bytes
+from ..files.json_text import iter_records
+from ..files.parquet import refuse_feather
+from ..files.records import Readable, Records
+from .truth_coco import is_coco, read_coco
+from .truth_columns import TruthColumns
+from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
+from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
+from .truth_table import read_table_truth
+from .truth_visual_genome import is_visual_genome, read_visual_genome
+
+_HEAD = 65_536
+ZIP = b"PK\x03\x04"
+_WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
+
+
+def read_truth(path: Readable) -> TruthColumns:
+    """Reads a truth file; the formats are listed at :meth:`scapo_eval.PresenceOracle.load`.
+
+    Raises:
+        InputError: the file is not a valid truth, with the reason; InputErrors: faults by line.
+    """
+    if isinstance(path, Records):
+        faults = FaultList()
+        return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
+    source = display_name(path)
+    if str(path) != STDIN and not is_remote(path) and os.path.isfile(path):
+        with suppress(OSError), open(path, "rb") as stream:  # what is wrong with it is said below
+            if stream.read(4) == ZIP:
+                stream.seek(0)
+                return read_npz(stream, source)
+    data = read_bytes(path)
+    head = data[:_HEAD].lstrip()
+    if not head and not data.strip():
+        raise InputError("the file is empty", path=source)
+    if data[:4] == ZIP:
+        return read_npz(io.BytesIO(data), source)
+    refuse_feather(data, source)
+    if data[:4] == b"PAR1":
+        return read_parquet(data, source)
+    first_line = head.partition(b"\n")[0]
+    if head[:1] not in (b"{", b"[") and (b"," in first_line or b"\t" in first_line):
+        return read_table_truth(data, source)
+    if is_visual_genome(data):
+        return read_visual_genome(data, source)
+    return read_coco(data, source) if is_coco(data) else read_json_truth(data, source)
+
+
+def write_truth(truth: TruthColumns, path: str | Path) -> None:
+    """Writes a truth as ``.npz``, ``.parquet``, ``.json`` or ``.jsonl``, by the ending of the name.
+
+    Raises:
+        InputError: another ending, unknown cells in a JSON file, or the file cannot be written.
+    """
+    name = str(path).removesuffix(".gz").removesuffix(".zst")
+    writer = next((writer for ending, writer in _WRITERS.items() if name.endswith(ending)), None)
+    if writer is None:
+        raise InputError("cannot tell the format: end the name in .npz, .parquet, .json or .jsonl", path=str(path))
+    writer(truth, path)

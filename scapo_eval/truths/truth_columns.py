@@ -1,0 +1,294 @@
+"""A truth as columns: what every reader of a truth file returns and every writer takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, short_repr
+from ..base.ids import canonical_image_id
+from ..base.reprs import fields_in_short
+from ..base.types import LabelSet
+from ..files.json_text import json_type
+
+MAX_CELLS = 2**31
+"""Cells of a matrix that is built in memory (2 GiB)."""
+
+_PART = 2**23
+
+
+@dataclass(frozen=True)
+class TruthColumns:
+    """Which labels are present in which images, and which cells are unknown.
+
+    Attributes:
+        source: display name of the file.
+        world: how unlisted labels are read.
+        image_ids: canonical ids in the source's order.
+        labels: the source's label axis (``open-axis``: the labels that occur).
+        indptr, label_ids: CSR of the present labels, image ``i`` owning
+            ``label_ids[indptr[i]:indptr[i + 1]]``, sorted.
+        unknown: (image, label) positions of explicit unknown cells, shape (cells, 2).
+        vocabulary_fingerprint: of the vocabulary a matrix was made for, if it says so.
+        absent: positions of explicit absent cells, shape (cells, 2), where most cells are unknown: any other cell that
+            is not present is unknown then, and ``unknown`` is empty. None: any other cell is absent.
+        names: the words that each label goes by, where the source names things freely: a vocabulary then finds its
+            labels by its aliases. None: labels are joined with a vocabulary's by equality.
+        cells: :meth:`matrix`, where the file that holds it is mapped; read-only.
+    """
+
+    source: str
+    world: LabelSet
+    image_ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    indptr: NDArray[np.int64]
+    label_ids: NDArray[np.int32]
+    unknown: NDArray[np.int64]
+    vocabulary_fingerprint: str | None = None
+    absent: NDArray[np.int64] | None = None
+    names: tuple[tuple[str, ...], ...] | None = None
+    cells: NDArray[np.int8] | None = None
+
+    @property
+    def n_unknown(self) -> int:
+        """Unknown cells of the axis."""
+        if self.absent is None:
+            return len(self.unknown)
+        return len(self.image_ids) * len(self.labels) - len(self.label_ids) - len(self.absent)
+
+    __repr__ = fields_in_short
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """(present cells,) the image of each entry of ``label_ids``."""
+        return np.repeat(np.arange(len(self.image_ids)), np.diff(self.indptr))
+
+    def matrix(self) -> NDArray[np.int8]:
+        """(images, labels) of 1 present, 0 absent, -1 unknown.
+
+        Raises:
+            InputError: the matrix would not fit into memory.
+        """
+        shape = len(self.image_ids), len(self.labels)
+        if shape[0] * shape[1] > MAX_CELLS:
+            reason = f"a matrix of {shape[0]:,} images and {shape[1]:,} labels is too large; keep a vocabulary's labels"
+            raise InputError(f"{reason} (--vocabulary, restricted_to)", path=self.source)
+        states = np.full(shape, 0 if self.absent is None else -1, dtype=np.int8)
+        if self.absent is not None:
+            states[self.absent[:, 0], self.absent[:, 1]] = 0
+        states[self.owner, self.label_ids] = 1
+        states[self.unknown[:, 0], self.unknown[:, 1]] = -1
+        return states
+
+    def objects(self) -> dict[str, list[str]]:
+        """Image id -> its present labels, sorted."""
+        bounds = zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True)
+        rows = ([self.labels[k] for k in self.label_ids[low:high].tolist()] for low, high in bounds)
+        return {image: sorted(row) for image, row in zip(self.image_ids, rows, strict=True)}
+
+
+def columns_of_matrix(
+    matrix: NDArray[Any], image_ids: Sequence[Any], labels: Sequence[Any], fingerprint: str, source: str
+) -> TruthColumns:
+    """The columns of a matrix of every cell.
+
+    Args:
+        matrix: (images, labels) integers, 1 present, 0 absent, -1 unknown.
+        image_ids: ids in any spelling.
+        labels: the axis.
+        fingerprint: of the vocabulary it was made for, empty if unknown.
+        source: name for messages.
+
+    Raises:
+        InputError: shapes that do not fit, other values, an image or label that appears twice.
+    """
+    names = tuple(map(str, labels))
+    if matrix.shape != (len(image_ids), len(names)):
+        fitting = f"{len(image_ids)} images and {len(names)} labels"
+        raise InputError(f"matrix of shape {matrix.shape} does not fit {fitting}", path=source)
+    if not len(image_ids):
+        raise InputError("the truth has no images", path=source)
+    if matrix.dtype.kind not in "iub" or (matrix.size and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1):
+        raise InputError("matrix cells must be 1 (present), 0 (absent) or -1 (unknown)", path=source)
+    plain = image_ids.tolist() if isinstance(image_ids, np.ndarray) else image_ids
+    try:
+        ids = tuple(map(canonical_image_id, plain))
+    except ValueError as error:
+        raise InputError(f"image id {error}", path=source) from None
+    refuse_duplicates("image", ids, source)
+    refuse_duplicates("label", names, source)
+    rows, columns = cells_in(matrix, 1).T
+    n_unknown = sum(np.count_nonzero(part == -1) for part in in_parts(matrix))
+    mostly_unknown = 2 * n_unknown > matrix.size - len(rows)
+    return TruthColumns(
+        source=source,
+        world="total",
+        image_ids=ids,
+        labels=names,
+        indptr=np.searchsorted(rows, np.arange(len(ids) + 1)),
+        label_ids=columns.astype(np.int32),
+        unknown=np.zeros((0, 2), dtype=np.int64) if mostly_unknown else cells_in(matrix, -1),
+        vocabulary_fingerprint=fingerprint or None,
+        absent=cells_in(matrix, 0) if mostly_unknown else None,
+    )
+
+
+def in_parts(matrix: NDArray[Any]) -> list[NDArray[Any]]:
+    """A matrix in parts of some MB, which bound the memory of what is made of it."""
+    return np.array_split(matrix, matrix.size // _PART + 1)
+
+
+def cells_in(matrix: NDArray[Any], state: int) -> NDArray[np.int64]:
+    """(n, 2) positions of the cells in a state, in order."""
+    parts = in_parts(matrix)
+    firsts = np.cumsum([0, *(part.size for part in parts[:-1])]).tolist()
+    # three times as fast as numpy's search in two dimensions
+    cells = np.concatenate([np.flatnonzero(part == state) + first for first, part in zip(firsts, parts, strict=True)])
+    found = np.empty((len(cells), 2), dtype=np.int64)
+    np.divmod(cells, max(1, matrix.shape[1]), out=(found[:, 0], found[:, 1]))
+    return found
+
+
+def columns_of_cells(
+    source: str,
+    world: LabelSet,
+    image_ids: Sequence[str],
+    labels: Sequence[str],
+    present: NDArray[np.int64],
+    absent: NDArray[np.int64] | None = None,
+    names: Sequence[tuple[str, ...]] | None = None,
+) -> TruthColumns:
+    """The columns of listed cells.
+
+    Args:
+        source: name for messages.
+        world: how cells that are not listed are read.
+        image_ids: canonical ids, each once.
+        labels: the axis.
+        present: positions of the present cells, ``row * len(labels) + column``, in any order and number.
+        absent: positions of the verified absent cells, for ``partial``; a cell that is also present is present.
+        names: see :class:`TruthColumns`.
+
+    Raises:
+        InputError: no images, or a label that appears twice.
+    """
+    if not len(image_ids):
+        raise InputError("the truth has no images", path=source)
+    refuse_duplicates("label", labels, source)
+    width = max(1, len(labels))
+    present = sorted_unique(present)
+    rows = present // width
+    if absent is not None:
+        absent = np.setdiff1d(sorted_unique(absent), present, assume_unique=True)
+    return TruthColumns(
+        source=source,
+        world=world,
+        image_ids=tuple(image_ids),
+        labels=tuple(labels),
+        indptr=np.searchsorted(rows, np.arange(len(image_ids) + 1)),
+        label_ids=(present % width).astype(np.int32),
+        unknown=np.zeros((0, 2), dtype=np.int64),
+        absent=None if absent is None else np.stack([absent // width, absent % width], axis=1),
+        names=None if names is None else tuple(names),
+    )
+
+
+class TruthRows:
+    """Collects rows ``image id -> present labels`` and checks them.
+
+    Args:
+        source: name for messages.
+        faults: takes the faults of rows.
+    """
+
+    def __init__(self, source: str, faults: FaultList) -> None:
+        self.source = source
+        self.faults = faults
+        self.rows: dict[str, frozenset[str]] = {}
+        self._written: dict[str, str] = {}  # image id -> how it is written in the file
+
+    def add(self, line: int | None, image_id: object, objects: object) -> None:
+        """Takes one row; an image may come again with the same labels only.
+
+        Args:
+            line: 1-based line of the row, None where there are no lines.
+            image_id: in any spelling.
+            objects: its labels, a list of strings.
+        """
+        try:
+            image = canonical_image_id(image_id)
+        except ValueError as error:
+            self._refuse(f"image id {error}", line)
+            return
+        written = str(image_id)
+        if self._written.setdefault(image, written) != written:
+            spellings = f"{short_repr(self._written[image])} and {short_repr(written)}"
+            self._refuse(f"{spellings} are the same image, {image}; write it in one way", line)
+            return
+        if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
+            self._refuse(f"objects of image {image}: expected a list of labels, found {json_type(objects)}", line)
+            return
+        labels = list(objects)
+        wrong = [label for label in labels if not isinstance(label, str)]
+        if wrong:
+            self._refuse(f"objects of image {image}: a label is {json_type(wrong[0])}, not a string", line)
+            return
+        present = frozenset(labels)
+        if self.rows.setdefault(image, present) != present:
+            self._refuse(f"image {image} appears twice with different objects", line)
+
+    def _refuse(self, reason: str, line: int | None) -> None:
+        self.faults.add(InputError(reason, path=self.source, line=line))
+
+    def columns(self, labels: Sequence[str] | None) -> TruthColumns:
+        """The rows as columns.
+
+        Args:
+            labels: the axis, outside of which every label is unknown. Without it any unlisted label is absent.
+
+        Raises:
+            InputErrors: the faults of rows; InputError: no rows, or a label outside the axis.
+        """
+        self.faults.raise_if_any()
+        if not self.rows:
+            raise InputError("the truth has no images", path=self.source)
+        axis = tuple(dict.fromkeys(labels)) if labels is not None else tuple(sorted(set().union(*self.rows.values())))
+        position = {label: k for k, label in enumerate(axis)}
+        for image, present in self.rows.items():
+            outside = sorted(label for label in present if label not in position)
+            if outside:
+                raise InputError(f"image {image} lists '{outside[0]}', which is not in 'labels'", path=self.source)
+        ids = [sorted(position[label] for label in present) for present in self.rows.values()]
+        return TruthColumns(
+            source=self.source,
+            world="closed" if labels is not None else "open-axis",
+            image_ids=tuple(self.rows),
+            labels=axis,
+            indptr=np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            label_ids=np.array([k for row in ids for k in row], dtype=np.int32),
+            unknown=np.zeros((0, 2), dtype=np.int64),
+        )
+
+
+def sorted_unique(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The different keys in order; ``np.unique`` hashes, which is slow on positions of cells."""
+    ordered = np.sort(keys)
+    return ordered[np.diff(ordered, prepend=-1) > 0]
+
+
+def refuse_duplicates(kind: str, values: Sequence[str], source: str) -> None:
+    """Raises InputError where a value appears twice.
+
+    Args:
+        kind: what the values are, for the message.
+        values: the values.
+        source: name for the message.
+    """
+    if len(set(values)) != len(values):
+        duplicate = next(value for value, n in Counter(values).items() if n > 1)
+        raise InputError(f"{kind} '{duplicate}' appears twice", path=source)

@@ -1,0 +1,121 @@
+"""Truths in JSON: maps of image ids to labels, lines of ``image_id`` and ``objects``, AMBER's annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import FaultList, InputError
+from ..files.files import atomic_write
+from ..files.json_text import dump_json, json_fault, json_type, parse_json, records_of
+from .truth_columns import TruthColumns, TruthRows
+
+
+def read_json_truth(data: bytes, source: str) -> TruthColumns:
+    """Reads ``{id: [labels]}``, ``{"objects": {...}, "labels": [...]}``, or records (lines or an array).
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is none of these, with the reason; InputErrors: faults by line.
+    """
+    text = data.lstrip()
+    first_line = text[: text.find(b"\n") if b"\n" in text else None].strip()
+    if text[:1] == b"[" or (first_line[:1] == b"{" and first_line.endswith(b"}") and b"image_id" in first_line):
+        faults = FaultList()
+        return read_truth_records(records_of(data, source, on_error=faults.add, unique=True), source, faults)
+    try:
+        document = parse_json(data, unique=True)
+    except ValueError as error:
+        raise json_fault(source, data, error) from None
+    if not isinstance(document, dict):
+        raise InputError(
+            f"not a valid truth file: expected an object or a list, found {json_type(document)}", path=source
+        )
+    _refuse_captions(document, source)
+    labels = document.get("labels") if isinstance(document.get("objects"), dict) else None
+    objects = document["objects"] if isinstance(document.get("objects"), dict) else document
+    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise InputError("'labels' must be a list of strings", path=source)
+    if objects is document and any(not isinstance(value, list) for value in document.values()):
+        keys = ", ".join(list(document)[:5])
+        known = 'COCO instances, {id: [labels]}, {"objects": {...}} or lines of image_id and objects'
+        raise InputError(f"not a valid truth file: expected {known} (found keys: {keys})", path=source)
+    rows = TruthRows(source, FaultList())
+    for image_id, present in objects.items():
+        rows.add(None, image_id, present)
+    return rows.columns(labels)
+
+
+def read_truth_records(records: Iterable[tuple[int, dict[str, Any]]], source: str, faults: FaultList) -> TruthColumns:
+    """Reads numbered records of ``image_id`` and ``objects``, or AMBER's annotations.
+
+    Args:
+        records: number, from 1, and record.
+        source: name for messages.
+        faults: takes the faults of records, and may hold some already.
+
+    Raises:
+        InputErrors: the faults by number; InputError: no image.
+    """
+    rows = TruthRows(source, faults)
+    hallucinated: set[str] = set()  # AMBER's words for what its images do not show
+    is_amber = False
+    for number, record in records:
+        if "image_id" in record and "objects" in record:
+            rows.add(number, record["image_id"], record["objects"])
+        elif "id" in record and "type" in record:  # AMBER: generative entries carry word lists, the rest are questions
+            is_amber = True
+            if record["type"] == "generative":
+                rows.add(number, record["id"], record.get("truth"))
+                words = record.get("hallu") or []
+                if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                    hallucinated.update(words)
+                else:
+                    faults.add(InputError("'hallu' must be a list of strings", path=source, line=number))
+        else:
+            _refuse_captions(record, source)
+            found = ", ".join(map(str, list(record)[:6]))
+            missing = "'objects'" if "image_id" in record else "'image_id'"
+            faults.add(InputError(f"missing key {missing} (found: {found})", path=source, line=number))
+    return rows.columns(sorted(hallucinated.union(*rows.rows.values())) if is_amber else None)
+
+
+def _refuse_captions(document: dict[str, Any], source: str) -> None:
+    if {"images", "annotations"} <= document.keys():
+        hint = "COCO's captions are joined with its instances by scapo-eval oracle chair"
+        raise InputError(f"not a valid COCO instances file: missing key 'categories'; {hint}", path=source)
+
+
+def write_json(truth: TruthColumns, path: str | Path) -> None:
+    """Writes ``{"objects": {id: [labels]}, "labels": [...]}``, without ``labels`` for an open label set.
+
+    Raises:
+        InputError: the truth has unknown cells, or the file cannot be written.
+    """
+    _refuse_unknown(truth, path)
+    document: dict[str, Any] = {"objects": truth.objects()}
+    if truth.world != "open-axis":
+        document["labels"] = list(truth.labels)
+    with atomic_write(path) as stream:
+        stream.write(dump_json(document) + b"\n")
+
+
+def write_json_lines(truth: TruthColumns, path: str | Path) -> None:
+    """Writes lines of ``{"image_id", "objects"}``; they hold no label axis.
+
+    Raises:
+        InputError: the truth has unknown cells, or the file cannot be written.
+    """
+    _refuse_unknown(truth, path)
+    with atomic_write(path) as stream:
+        for image, objects in truth.objects().items():
+            stream.write(dump_json({"image_id": image, "objects": objects}) + b"\n")
+
+
+def _refuse_unknown(truth: TruthColumns, path: str | Path) -> None:
+    if truth.n_unknown:
+        raise InputError("JSON cannot hold unknown cells; end the name in .npz or .parquet", path=str(path))

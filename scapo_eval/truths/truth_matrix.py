@@ -1,0 +1,148 @@
+"""Truths as DOPA matrices of every cell, in ``.npz`` and ``.parquet`` files (``docs/specification.md#formats``)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, MissingExtra, short_repr
+from ..files.containers import check_archive
+from ..files.files import atomic_write, decoding
+from ..files.json_text import dump_json, parse_json
+from ..files.mapped import stored_array
+from ..files.parquet import Parquet, check_parquet
+from .truth_columns import TruthColumns, columns_of_matrix
+from .truth_table import read_frame
+
+MATRIX_VERSION = "1"
+
+
+def read_npz(stream: BinaryIO, source: str) -> TruthColumns:
+    """Reads the arrays ``matrix``, ``image_ids``, ``labels`` and ``vocabulary_fingerprint`` (which may be missing).
+
+    Args:
+        stream: the file; where it is one of this machine, a matrix that is not compressed is mapped.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is not a valid DOPA matrix, with the reason.
+    """
+    with decoding("npz file", source):
+        check_archive(stream, source)
+        cells = stored_array(stream, "matrix")
+        with np.load(stream, allow_pickle=False) as arrays:
+            missing = {"matrix", "image_ids", "labels"} - set(arrays.files)
+            if missing:
+                raise InputError(f"not a valid DOPA matrix: missing {', '.join(sorted(missing))}", path=source)
+            fingerprint = str(arrays["vocabulary_fingerprint"]) if "vocabulary_fingerprint" in arrays.files else ""
+            image_ids, labels = arrays["image_ids"], arrays["labels"]
+            matrix = arrays["matrix"] if cells is None else cells
+    for name, array in (("image_ids", image_ids), ("labels", labels)):
+        if array.ndim != 1 or array.dtype.kind not in "USiuf":
+            raise InputError(f"not a valid DOPA matrix: '{name}' must be a list of texts or numbers", path=source)
+    columns = columns_of_matrix(matrix, image_ids, labels, fingerprint, source)
+    return columns if cells is None or cells.dtype != np.int8 else replace(columns, cells=cells)
+
+
+def write_npz(truth: TruthColumns, path: str | Path) -> None:
+    """Writes the arrays that :func:`read_npz` reads, and ``version``.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    arrays = {
+        "matrix": truth.matrix(),
+        "image_ids": np.array(truth.image_ids, dtype=np.str_),
+        "labels": np.array(truth.labels, dtype=np.str_),
+        "vocabulary_fingerprint": np.array(truth.vocabulary_fingerprint or ""),
+        "version": np.array(MATRIX_VERSION),
+    }
+    with atomic_write(path) as stream:
+        stream.write(_npz(arrays))
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Numpy's savez_compressed without time stamps, so that equal content gives equal bytes."""
+    import zipfile
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, array, allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, member.getvalue())
+    return buffer.getvalue()
+
+
+def read_parquet(data: bytes, source: str) -> TruthColumns:
+    """Reads a column ``image_id`` and an int8 column for every label, or the rows of :func:`read_frame`.
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: the data is not a valid DOPA matrix, with the reason.
+        MissingExtra: pyarrow is not installed.
+    """
+    pa, _ = _pyarrow("reading a parquet matrix")
+    with decoding("parquet file", source):
+        file = Parquet(io.BytesIO(data), len(data), source)
+        check_parquet(file.metadata, len(data), source, whole=True)
+        table, names = pa.Table.from_batches(file.batches(2**16), file.schema), file.names
+        if any(name in names and not _is_state(table.schema.field(name).type) for name in ("label", "objects")):
+            return read_frame(table, source)
+        columns = [column.to_numpy() for column in table.columns]
+        metadata = parse_json((table.schema.metadata or {}).get(b"scapo", b"{}"))
+    if "image_id" not in names:
+        found = ", ".join(names[:5])
+        raise InputError(f"not a valid DOPA matrix: missing column 'image_id' (found: {found})", path=source)
+    image_ids = columns.pop(names.index("image_id")).tolist()
+    names.remove("image_id")
+    if odd := [name for name, column in zip(names, columns, strict=True) if column.dtype.kind not in "iub"]:
+        states = "cells must be 1 (present), 0 (absent) or -1 (unknown)"
+        raise InputError(f"column {short_repr(odd[0])}: {states}", path=source)
+    matrix = np.stack(columns, axis=1) if columns else np.zeros((len(image_ids), 0), dtype=np.int8)
+    fingerprint = str(metadata.get("vocabulary_fingerprint", "")) if isinstance(metadata, dict) else ""
+    return columns_of_matrix(matrix, image_ids, names, fingerprint, source)
+
+
+def write_parquet(truth: TruthColumns, path: str | Path) -> None:
+    """Writes the columns that :func:`read_parquet` reads, with fingerprint and version as metadata ``scapo``.
+
+    Raises:
+        InputError: the file cannot be written.
+        MissingExtra: pyarrow is not installed.
+    """
+    pa, pq = _pyarrow("writing a parquet matrix")
+    matrix = truth.matrix()
+    columns = {"image_id": pa.array(truth.image_ids)}
+    columns |= {label: pa.array(matrix[:, k]) for k, label in enumerate(truth.labels)}
+    metadata = {"vocabulary_fingerprint": truth.vocabulary_fingerprint or "", "version": MATRIX_VERSION}
+    table = pa.table(columns).replace_schema_metadata({"scapo": dump_json(metadata)})
+    with atomic_write(path) as stream:
+        pq.write_table(table, stream)
+
+
+def _is_state(kind: Any) -> bool:
+    """Whether a column is a label's states, not a list of labels."""
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _pyarrow(needed_for: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("formats", needed_for) from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,268 @@
+"""Truths in tables: ``image_id,label[,present]``, Open Images' CSV files, and data frames."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
+from ..base.ids import canonical_image_id
+from ..files.containers import Row, table_rows
+from ..files.files import display_name, read_bytes
+from ..files.json_text import json_type
+from .truth_columns import TruthColumns, TruthRows, columns_of_cells, sorted_unique
+
+_PRESENT = {
+    **dict.fromkeys(("1", "1.0", "true", "yes"), 1),
+    **dict.fromkeys(("0", "0.0", "false", "no"), 0),
+    **dict.fromkeys(("-1", "-1.0", "unknown"), -1),
+}
+_OPEN_IMAGES = ("ImageID", "LabelName", "Confidence")
+_CLASSES = "not a valid file of class names: expected a code and its name (/m/01yrx,Cat)"
+_CODE = re.compile(r"/[a-z]/\w+")
+
+
+class _Cells:
+    """Collects (image, label, state) and checks them.
+
+    Args:
+        source: name for messages.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.faults = FaultList()
+        self.images: dict[str, int] = {}
+        self.labels: dict[str, int] = {}
+        self._rows: dict[Any, int] = {}  # image ids as written -> row
+        self._written: dict[str, str] = {}  # image id -> how it is written in the file
+        self._cells = {state: (array("q"), array("q")) for state in (1, 0, -1)}
+
+    def row(self, image_id: object) -> int:
+        """The image's row; ValueError where the id is not valid."""
+        key = image_id if type(image_id) in (str, int) else None
+        row = self._rows.get(key) if key is not None else None
+        if row is None:
+            try:
+                image = canonical_image_id(image_id)
+            except ValueError as error:
+                raise ValueError(f"image id {error}") from None
+            row = self._rows[key] = self.images.setdefault(image, len(self.images))
+            written = str(image_id)
+            if self._written.setdefault(image, written) != written:
+                spellings = f"{short_repr(self._written[image])} and {short_repr(written)}"
+                raise ValueError(f"{spellings} are the same image, {image}; write it in one way")
+        return row
+
+    def add(self, row: int, label: str, state: int) -> None:
+        """Takes one cell; 1, 0 or -1."""
+        rows, labels = self._cells[state]
+        rows.append(row)
+        labels.append(self.labels.setdefault(label, len(self.labels)))
+
+    def keys(self, state: int) -> Any:
+        """(cells,) positions of the cells of one state, each once."""
+        rows, labels = (np.frombuffer(column, dtype=np.int64) for column in self._cells[state])
+        return sorted_unique(rows * len(self.labels) + labels)
+
+
+def read_table_truth(data: bytes, source: str) -> TruthColumns:
+    """Reads a table with the columns ``image_id,label[,present]``, or one of Open Images.
+
+    Args:
+        data: the file.
+        source: name for messages.
+
+    Raises:
+        InputError: other columns, with those found; InputErrors: faults by line.
+    """
+    rows = table_rows(data, source)
+    first = next(rows, None)
+    found = set(first[1]) if first else set()
+    if first and found.issuperset(_OPEN_IMAGES):
+        return read_open_images([source], classes=None, data=data)
+    if (first and any(_CODE.fullmatch(column) for column in found)) or found == {"LabelName", "DisplayName"}:
+        reason = "Open Images' class names are no truth; pass them with --classes to scapo-eval oracle open-images"
+        raise InputError(reason, path=source)
+    if first is None:
+        raise InputError("the truth has no images (a header and no row)", path=source)
+    return _read_cells(table_rows(data, source), source, found)
+
+
+def read_frame(frame: Any, source: str) -> TruthColumns:
+    """Reads a data frame; see :meth:`scapo_eval.PresenceOracle.from_frame`.
+
+    Args:
+        frame: a pandas or polars DataFrame, a Hugging Face Dataset, a pyarrow Table, or a mapping of lists.
+        source: name for messages.
+
+    Raises:
+        InputError: other columns, with those found; InputErrors: faults by row.
+    """
+    names = list(
+        map(
+            str,
+            next(
+                n
+                for n in (getattr(frame, "column_names", None), getattr(frame, "columns", None), frame)
+                if n is not None
+            ),
+        )
+    )
+    if "image_id" in names and "label" not in names and "objects" in names:
+        faults = FaultList()
+        rows = TruthRows(source, faults)
+        for number, (image, objects) in enumerate(
+            zip(_values(frame["image_id"]), _values(frame["objects"]), strict=True), 1
+        ):
+            rows.add(number, image, objects)
+        return rows.columns(None)
+    used = [name for name in ("image_id", "label", "present") if name in names]
+    columns = [_values(frame[name]) for name in used]
+    if len({len(column) for column in columns}) > 1:
+        raise InputError("the columns have different lengths", path=source)
+    numbered = enumerate(zip(*columns, strict=True), 1)
+    return _read_cells(
+        ((number, dict(zip(used, values, strict=True))) for number, values in numbered), source, set(names)
+    )
+
+
+def _values(column: Any) -> list[Any]:
+    """A column of any library as plain Python values."""
+    listed = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    return [value.item() if isinstance(value, np.generic) else value for value in listed]
+
+
+def _read_cells(rows: Iterable[Row], source: str, found: set[str]) -> TruthColumns:
+    missing = [column for column in ("image_id", "label") if column not in found]
+    if missing:
+        expected = "expected image_id,label[,present], or Open Images' ImageID,Source,LabelName,Confidence"
+        shown = ", ".join(sorted(found)[:8])
+        raise InputError(f"not a valid truth: missing column '{missing[0]}' (found: {shown}); {expected}", path=source)
+    cells = _Cells(source)
+    partial = "present" in found
+    for number, record in rows:
+        try:
+            row = cells.row(record.get("image_id"))
+            label = record.get("label")
+            if label is None or label == "":  # an image in which nothing is
+                continue
+            if not isinstance(label, str):
+                raise ValueError(f"'label' must be a string, not {_kind(label)}")
+            state = _state(record.get("present")) if partial else 1
+        except UNFIT as error:
+            cells.faults.add(InputError(unfit(error), path=source, line=number))
+            continue
+        cells.add(row, label.strip(), state)
+    cells.faults.raise_if_any()
+    present, absent, unknown = cells.keys(1), cells.keys(0), cells.keys(-1)
+    for one, other in ((present, absent), (present, unknown), (absent, unknown)):
+        twice = np.intersect1d(one, other, assume_unique=True)
+        if len(twice):
+            image, label = (
+                list(cells.images)[twice[0] // len(cells.labels)],
+                list(cells.labels)[twice[0] % len(cells.labels)],
+            )
+            raise InputError(f"image {image}: '{label}' is given different states", path=source)
+    world, states = ("partial", absent) if partial else ("open-axis", None)
+    return columns_of_cells(source, world, list(cells.images), list(cells.labels), present, states)  # type: ignore[arg-type]
+
+
+def _kind(value: object) -> str:
+    return "NaN" if isinstance(value, float) and value != value else json_type(value)
+
+
+def _state(value: object) -> int:
+    state = _PRESENT.get(str(value).strip().casefold())
+    if state is None:
+        raise ValueError(f"'present' must be 1, 0 or -1 (unknown), not {short_repr(value)}")
+    return state
+
+
+def read_open_images(
+    paths: Sequence[str | Path], classes: str | Path | None, data: bytes | None = None
+) -> TruthColumns:
+    """Reads Open Images: only what people verified is known.
+
+    Confidence 1 is present, 0 is absent, a class that is not listed is unknown, and so are labels that only a machine
+    gave and those on which two rows of the files disagree. A box is a present object.
+
+    Args:
+        paths: image-level labels and boxes (``ImageID,Source,LabelName,Confidence,...``), taken together.
+        classes: class descriptions, rows of code and name; None keeps the codes as labels.
+        data: the content of the one file, where it has been read.
+
+    Raises:
+        InputError: other columns, no verified label, or none of the codes has a name; InputErrors: faults by line.
+    """
+    source = " + ".join(map(display_name, paths))
+    cells = _Cells(source)
+    for path in paths:
+        name = display_name(path)
+        rows = table_rows(read_bytes(path) if data is None else data, name)
+        first = next(rows, (1, {}))
+        missing = [column for column in _OPEN_IMAGES if column not in first[1]]
+        if missing:
+            shown = ", ".join(list(first[1])[:8]) or "no row"
+            raise InputError(f"not a file of Open Images: missing column '{missing[0]}' (found: {shown})", path=name)
+        for line, record in chain([first], rows):
+            if record.get("Source") == "machine":
+                continue
+            try:
+                row = cells.row(record.get("ImageID"))
+                code, confidence = record.get("LabelName"), record.get("Confidence")
+                if not code:
+                    raise ValueError("'LabelName' is empty")
+                if confidence not in ("0", "1", "0.0", "1.0"):
+                    found = short_repr(confidence)
+                    raise ValueError(f"'Confidence' of a verified label must be 0 or 1, not {found}")
+            except UNFIT as error:
+                cells.faults.add(InputError(unfit(error), path=name, line=line))
+                continue
+            cells.add(row, code, int(confidence[0]))
+    cells.faults.raise_if_any()
+    if not cells.images:
+        raise InputError("no label that people verified (only Source 'machine', or no row)", path=source)
+    present, absent = cells.keys(1), cells.keys(0)
+    disputed = np.intersect1d(present, absent, assume_unique=True)
+    present, absent = (np.setdiff1d(keys, disputed, assume_unique=True) for keys in (present, absent))
+    codes = list(cells.labels)
+    if classes is None:
+        return columns_of_cells(source, "partial", list(cells.images), codes, present, absent)
+    names = _class_names(classes)
+    if names.keys().isdisjoint(codes):
+        raise InputError(f"names none of the classes of {source} (such as {codes[0]})", path=display_name(classes))
+    words = [names.get(code, code) for code in codes]
+    uses = Counter(words)
+    labels = [word if uses[word] == 1 else f"{word} ({code})" for word, code in zip(words, codes, strict=True)]
+    return columns_of_cells(source, "partial", list(cells.images), labels, present, absent, [(word,) for word in words])
+
+
+def _class_names(path: str | Path) -> Mapping[str, str]:
+    """Open Images' class descriptions: code -> name."""
+    name = display_name(path)
+    header = b"code,name\n"  # older files have no header, newer ones LabelName,DisplayName
+    names: dict[str, str] = {}
+    faults = FaultList()
+    rows = enumerate(table_rows(header + read_bytes(path), name), 1)
+    try:
+        for line, (_, record) in rows:
+            code, words = record["code"], record.get("name", "")
+            if line == 1 and code == "LabelName":
+                continue
+            if not _CODE.fullmatch(code) or not words:
+                found = short_repr(",".join(record.values()))
+                faults.add(InputError(f"{_CLASSES}, found {found}", path=name, line=line))
+            elif names.setdefault(code, words) != words:
+                faults.add(InputError(f"'{code}' appears twice with different names", path=name, line=line))
+    except InputError as error:
+        raise InputError(_CLASSES, path=name, line=None if error.line is None else error.line - 1) from None
+    faults.raise_if_any()
+    return names

@@ -1,0 +1,1 @@
+"""Saving, resuming and keeping the best state of a run."""

@@ -1,0 +1,360 @@
+"""Checkpoints that a run continues from, and the export in Hugging Face format that others load.
+
+A checkpoint is a folder ``step-000123`` with the trainable parameters and the optimizer's moments (``tensor_files.py``:
+each rank writes its part, another number of ranks can read it, and nothing in it is run) and ``state.json``. The frozen
+parameters are in the base model. Everything is written under another name, synchronized to the disk and then renamed: a
+folder with its right name is complete. On several machines the folder must be one that all of them see.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json, read_json
+
+from ..families.lora import adapter_weights, merged_weights, save_adapter_config, unwrapped
+from .tensor_files import INDEX, Reader, Writer
+
+logger = logging.getLogger(__name__)
+
+STATE = "state.json"
+_PICKLED = ".metadata"  # the index of checkpoints before version 0.2
+_NAME = re.compile(r"step-(\d+)")
+_COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
+_TEMPLATES = "additional_chat_templates"
+_PART = ".part"
+"""Suffix of a folder that is being written, or is about to be deleted."""
+
+
+class Checkpoints:
+    """The checkpoints of a training run. Every rank makes this object and every call.
+
+    Args:
+        folder: folder of the checkpoints; made with the first one.
+        keep: number of checkpoints that are kept; while one is written, the disk must hold one more.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
+        """Writes a checkpoint, then removes those beyond ``keep`` and what an interrupted save left.
+
+        Args:
+            step: number of steps that are done; a checkpoint of the same step is replaced.
+            model: its trainable parameters are written, sharded (DTensor) or plain.
+            optimizer: optimizer of these parameters.
+            state: what else is needed to go on, as JSON.
+
+        Returns:
+            False, with a warning, if the disk is full or not writable: the earlier checkpoints are untouched.
+        """
+        target = self.folder / f"step-{step:06d}"
+        part = target.with_name(target.name + _PART)
+        try:
+            _on_first_rank(self._remove_unfinished)
+            _write(_tensors(model, optimizer), part)
+            _on_first_rank(partial(_publish, part, target, {STATE: dump_json({"step": step, **state})}))
+        except OSError as error:
+            _on_first_rank(self._remove_unfinished, ignore_errors=True)
+            if _rank() == 0:
+                last = self.latest()
+                kept = f"the last good one is {last}" if last else "there is no earlier one"
+                logger.warning("step %d was not saved to %s: %s; %s", step, self.folder, error, kept)
+            return False
+        _on_first_rank(self._remove_oldest, ignore_errors=True)
+        return True
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        complete = self.complete()
+        return complete[-1] if complete else None
+
+    def load(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Fills parameters and moments in place, on any number of ranks.
+
+        Args:
+            path: folder of a checkpoint.
+            model: as it was when the checkpoint was written, with any values.
+            optimizer: optimizer of the same kind; its settings (such as the learning rate) stay as they are.
+
+        Returns:
+            The state that was saved, with its ``step``.
+
+        Raises:
+            InputError: the checkpoint is damaged, or is one of another model or optimizer.
+        """
+        state = read_json(path / STATE)
+        if not isinstance(state, dict) or type(state.get("step")) is not int:
+            raise InputError("damaged: not the state of a checkpoint", path=str(path / STATE))
+        _make_moments(optimizer)
+        _read(_tensors(model, optimizer), path)
+        return state
+
+    def load_weights(self, path: Path, model: nn.Module) -> None:
+        """Fills the parameters in place and needs no optimizer.
+
+        Raises:
+            InputError: the checkpoint is damaged, or is one of another model.
+        """
+        weights = {f"model.{name}": each.detach() for name, each in model.named_parameters() if each.requires_grad}
+        _read(weights, path)
+
+    def complete(self) -> list[Path]:
+        """Folders of the complete checkpoints, oldest first."""
+        found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
+        numbered = [(int(match[1]), path) for match, path in found if match and (path / STATE).is_file()]
+        return [path for _, path in sorted(numbered)]
+
+    def _remove_unfinished(self) -> None:
+        for path in self.folder.glob(f"step-*{_PART}"):
+            shutil.rmtree(path)
+
+    def _remove_oldest(self) -> None:
+        for path in self.complete()[: -self.keep]:
+            doomed = path.with_name(path.name + _PART)  # half a checkpoint must not bear a complete one's name
+            path.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Writes all weights, adapters merged, in Hugging Face format. Every rank calls it.
+
+    ``AutoModelForImageTextToText`` and vLLM read it. Processor, tokenizer, chat template and generation config are the
+    source's files, byte by byte: saving them anew would lose what this environment cannot load (a video processor
+    without torchvision).
+
+    Args:
+        model: the Hugging Face model, its parameters sharded (DTensor) or plain.
+        source: folder of the model that training began with.
+        folder: replaced if it exists, and only when the new one is complete.
+        dtype: number format of the floating-point weights in the files.
+
+    Raises:
+        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+    """
+    weights: dict[str, Tensor] = {}
+    persistent = model.state_dict().keys()
+    buffers = (
+        (name, each.to(dtype if each.is_floating_point() else each.dtype))
+        for name, each in model.named_buffers()
+        if name in persistent
+    )
+    for name, tensor in chain(merged_weights(model, dtype), buffers):
+        if _rank() == 0:
+            weights[name] = tensor.to("cpu").contiguous()
+
+    def write(part: Path) -> dict[str, bytes]:
+        with unwrapped(model):
+            model.save_pretrained(part, state_dict=weights)
+        for path in source.iterdir():
+            if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
+                shutil.copyfile(path, part / path.name)
+        if (source / _TEMPLATES).is_dir():
+            shutil.copytree(source / _TEMPLATES, part / _TEMPLATES)
+        return {"config.json": _with_dtype(part / "config.json", dtype)}
+
+    _write_folder(folder, write)
+
+
+def export_adapter(model: Any, base: str, revision: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Writes the adapters alone in peft's format. Every rank calls it.
+
+    Args:
+        model: the Hugging Face model, with adapters.
+        base: path or name of the model that they belong to, as it is written beside them.
+        revision: its branch, tag or commit; empty: none.
+        folder: see :func:`export`.
+        dtype: number format of the weights in the file.
+
+    Raises:
+        InputError: the disk is full or not writable; what was at ``folder`` is still there.
+    """
+    weights = {name: each.to("cpu", dtype).contiguous() for name, each in adapter_weights(model).items()}
+
+    def write(part: Path) -> dict[str, bytes]:
+        save_file(weights, part / "adapter_model.safetensors", {"format": "pt"})
+        save_adapter_config(model, base, revision, part)
+        return {}
+
+    _write_folder(folder, write)
+
+
+def _write_folder(folder: Path, write: Callable[[Path], Mapping[str, bytes]]) -> None:
+    """Replaces a folder when the new one is complete; ``write`` fills it on the first rank and gives its last files.
+
+    Raises:
+        InputError: on every rank, if that could not write.
+    """
+    part = folder.with_name(folder.name + _PART)
+
+    def fill() -> None:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            files = write(part)
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+        _publish(part, folder, files)
+
+    try:
+        _on_first_rank(fill)
+    except OSError as error:
+        _on_first_rank(partial(shutil.rmtree, part), ignore_errors=True)
+        raise InputError(f"cannot be written: {error}", path=str(folder)) from None
+
+
+def _read(tensors: dict[str, Tensor], path: Path) -> None:
+    if (path / _PICKLED).exists() and not (path / INDEX).exists():
+        why = "is a pickled checkpoint of a version before 0.2, which this one does not read"
+        raise InputError(f"{why}; end the run with the version that wrote it, or begin a new one", path=str(path))
+    try:
+        with _quiet():
+            dcp.load(tensors, storage_reader=Reader(path))
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        why = f"is damaged, or of another model or optimizer ({_one_line(cause)})"
+        raise InputError(f"{why}; remove it to go on from an earlier one", path=str(path)) from None
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Trainable parameters and their moments by name; a tied weight once."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensors[f"model.{name}"] = parameter.detach()
+            for key, value in optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{name}.{key}"] = value
+    return tensors
+
+
+def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Lets the optimizer create its state by a step; what it computes is overwritten by :meth:`Checkpoints.load`."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def _write(tensors: dict[str, Tensor], part: Path) -> None:
+    """Each rank writes its part.
+
+    Raises:
+        OSError: on every rank, if one of them could not write.
+    """
+    try:
+        with _quiet():
+            dcp.save(tensors, storage_writer=Writer(part))
+    except CheckpointException as error:
+        for rank, (cause, _) in error.failures.items():
+            if isinstance(cause, OSError):
+                raise OSError(f"rank {rank}: {_one_line(cause)}") from None
+        raise
+
+
+def _publish(part: Path, target: Path, files: Mapping[str, bytes]) -> None:
+    """Adds the last files, brings everything to the disk, and gives the folder its name."""
+    for name, content in files.items():
+        try:
+            with atomic_write(part / name) as stream:
+                stream.write(content)
+        except InputError as error:
+            raise OSError(str(error)) from None
+    for path in (*part.rglob("*"), part):
+        _synchronize(path)
+    old = target.with_name(target.name + ".old" + _PART)
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    part.rename(target)
+    _synchronize(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _synchronize(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _with_dtype(path: Path, dtype: torch.dtype) -> bytes:
+    """The model's settings with the dtype of the files, not that of the parameters in memory."""
+    import orjson
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        name = str(dtype).removeprefix("torch.")
+        return {key: name if key in ("dtype", "torch_dtype") else changed(inner) for key, inner in value.items()}
+
+    return orjson.dumps(changed(read_json(path)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _on_first_rank(action: Callable[[], object], *, ignore_errors: bool = False) -> None:
+    """Runs it on the first rank while the others wait.
+
+    Raises:
+        OSError: on every rank, what the first one met.
+    """
+    outcome: list[str | None] = [None]
+    if _rank() == 0:
+        try:
+            action()
+        except OSError as error:
+            outcome = [_one_line(error)]
+    if dist.is_initialized():
+        dist.broadcast_object_list(outcome, src=0)
+    if outcome[0] is not None and not ignore_errors:
+        raise OSError(outcome[0])
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's remark that one process is alone, and without its tracebacks of errors that are raised, too."""
+    root = logging.getLogger()
+    root.addFilter(_not_of_the_loader)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            yield
+    finally:
+        root.removeFilter(_not_of_the_loader)
+
+
+def _not_of_the_loader(record: logging.LogRecord) -> bool:
+    return record.module != "state_dict_loader"
+
+
+__all__ = ["Checkpoints", "export", "export_adapter"]

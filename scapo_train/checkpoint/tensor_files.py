@@ -1,0 +1,256 @@
+"""Tensors on the disk without pickle: safetensors files and an index in JSON, written and read by any number of ranks.
+
+``index.json`` says of every tensor its number format, its shape, and which chunk of it lies in which file. PyTorch's
+planner (``torch.distributed.checkpoint``) decides who writes and who reads what; its own files, with a pickled index,
+are neither written nor read. Nothing in a file is run, and no number is believed before it fits the model's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed._shard._utils import narrow_tensor_by_index
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.files.json_text import dump_json, read_as
+
+INDEX = "index.json"
+_FILE_BYTES = 2**28
+"""Of tensors that a rank holds in host memory before it writes them to a file."""
+
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
+
+
+class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
+    file: Annotated[str, msgspec.Meta(pattern=r"^rank-\d+-\d+\.safetensors\Z")]
+    offset: list[_Natural]
+    shape: list[_Natural]
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    dtype: Literal["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+    shape: list[_Natural]
+    chunks: list[_Chunk]
+
+
+class _Index(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["scapo-tensors/1"]
+    tensors: dict[str, _Stored]
+
+
+class Writer(dcp.StorageWriter):
+    """Writes the tensors of every rank into a folder.
+
+    Args:
+        folder: made if need be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing is kept from one checkpoint to the next."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Every rank writes alike."""
+
+    def prepare_local_plan(self, plan: dcp.SavePlan) -> dcp.SavePlan:
+        """The plan as it is; OSError if the folder cannot be made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return plan
+
+    def prepare_global_plan(self, plans: list[dcp.SavePlan]) -> list[dcp.SavePlan]:
+        """The plans as they are."""
+        return plans
+
+    def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> Future[list[WriteResult]]:
+        """Writes this rank's tensors into files of about 256 MiB.
+
+        Raises:
+            OSError: the disk is full or not writable.
+        """
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        written: list[WriteResult] = []
+        held: dict[str, Tensor] = {}
+        files = size = 0
+        for k, item in enumerate(plan.items, 1):
+            tensor = planner.resolve_data(item)
+            assert isinstance(tensor, Tensor)
+            name = f"rank-{rank}-{files}.safetensors"
+            for key, part in _parts(_key(item.index), tensor.detach()).items():
+                held[key] = part.to("cpu", copy=True).contiguous()
+                size += part.nbytes
+            written.append(WriteResult(item.index, tensor.nbytes, name))
+            if size >= _FILE_BYTES or k == len(plan.items):
+                _save(held, self.folder / name)
+                held, files, size = {}, files + 1, 0
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(written)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """The first rank writes the index."""
+        files = {(each.index.fqn, each.index.offset): each.storage_data for rank in results for each in rank}
+        tensors = {}
+        for name, stored in metadata.state_dict_metadata.items():
+            assert isinstance(stored, TensorStorageMetadata)
+            chunks = [_Chunk(files[name, each.offsets], list(each.offsets), list(each.sizes)) for each in stored.chunks]
+            dtype: Any = str(stored.properties.dtype).removeprefix("torch.")
+            tensors[name] = _Stored(dtype, list(stored.size), chunks)
+        (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index("scapo-tensors/1", tensors))))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Checkpoints are given as folders, not as ids."""
+        return False
+
+
+class Reader(dcp.StorageReader):
+    """Reads what :class:`Writer` wrote, into a model that may be sharded otherwise.
+
+    Args:
+        folder: of the checkpoint.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._chunks: dict[MetadataIndex, _Chunk] = {}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing is kept from one checkpoint to the next."""
+
+    def read_metadata(self) -> Metadata:
+        """The index, whose chunks make up every tensor.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        path = self.folder / INDEX
+        found = {}
+        for name, stored in read_as(path, _Index).tensors.items():
+            if not _whole(stored):
+                raise InputError(f"damaged: the chunks of {name!r} do not make up its shape", path=str(path))
+            chunks = []
+            for each in stored.chunks:
+                chunk = ChunkStorageMetadata(torch.Size(each.offset), torch.Size(each.shape))
+                self._chunks[MetadataIndex(name, chunk.offsets)] = each
+                chunks.append(chunk)
+            properties = TensorProperties(getattr(torch, stored.dtype))
+            found[name] = TensorStorageMetadata(properties, torch.Size(stored.shape), chunks)
+        return Metadata(dict(found))
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Every rank reads alike."""
+
+    def prepare_local_plan(self, plan: dcp.LoadPlan) -> dcp.LoadPlan:
+        """The plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[dcp.LoadPlan]) -> list[dcp.LoadPlan]:
+        """The plans as they are."""
+        return plans
+
+    def read_data(self, plan: dcp.LoadPlan, planner: dcp.LoadPlanner) -> Future[None]:
+        """Fills this rank's tensors.
+
+        Raises:
+            InputError: a file is not there, damaged, or does not hold what the index says.
+        """
+        by_file: dict[str, list[Any]] = {}
+        for item in plan.items:
+            by_file.setdefault(self._chunks[item.storage_index].file, []).append(item)
+        for name, items in by_file.items():
+            path = self.folder / name
+            if not path.is_file():  # a pipe would be waited for
+                raise InputError("file not found" if not path.exists() else "not a file", path=str(path))
+            try:
+                with safe_open(path, "pt") as stream:
+                    for item in items:
+                        target = planner.resolve_tensor(item).detach()
+                        key = _key(item.storage_index)
+                        found = _joined(key, target, stream)
+                        if list(found.shape) != self._chunks[item.storage_index].shape:
+                            raise InputError(f"damaged: {key!r} has another shape than in {INDEX}", path=str(path))
+                        target.copy_(narrow_tensor_by_index(found, item.storage_offsets, item.lengths))
+                        planner.commit_tensor(item, target)
+            except SafetensorError as error:
+                raise InputError(f"damaged: {error}", path=str(path)) from None
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Checkpoints are given as folders, not as ids."""
+        return False
+
+
+def _key(index: MetadataIndex) -> str:
+    """A chunk's name in its file: the tensor's, and where in it the chunk begins if not at its beginning."""
+    offset = index.offset or ()
+    return index.fqn + (f"@{','.join(map(str, offset))}" if any(offset) else "")
+
+
+def _parts(key: str, tensor: Tensor) -> dict[str, Tensor]:
+    """The plain tensors that one is made of: itself, or, of eight-bit moments, codes and scales."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return {key: tensor}
+    names, _ = tensor.__tensor_flatten__()
+    return {f"{key}.{name}": getattr(tensor, name) for name in names}
+
+
+def _joined(key: str, like: Tensor, stream: Any) -> Tensor:
+    """A tensor of a file, of the same kind as another; the inverse of :func:`_parts`."""
+    if not is_traceable_wrapper_subclass(like):
+        found: Tensor = stream.get_tensor(key)
+        return found
+    names, context = like.__tensor_flatten__()
+    parts = {name: stream.get_tensor(f"{key}.{name}").to(like.device) for name in names}
+    joined: Tensor = type(like).__tensor_unflatten__(parts, context, None, None)
+    return joined
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _whole(stored: _Stored) -> bool:
+    """Whether the chunks lie within the shape and have its volume, each at a place of its own."""
+    inside = all(
+        len(each.offset) == len(each.shape) == len(stored.shape)
+        and all(o + s <= end for o, s, end in zip(each.offset, each.shape, stored.shape, strict=True))
+        for each in stored.chunks
+    )
+    volumes = {tuple(each.offset): math.prod(each.shape) for each in stored.chunks if math.prod(each.shape)}
+    return inside and sum(volumes.values()) == math.prod(stored.shape)
+
+
+__all__ = ["INDEX", "Reader", "Writer"]

@@ -1,0 +1,1 @@
+"""How each model family computes its forward pass."""

@@ -1,0 +1,152 @@
+"""Any family by transformers' own forward pass: a response and its prompt are a sequence of their own.
+
+Nothing is assumed about positions, masks or the tower, so a family costs a record in
+:data:`scapo_train.model.FAMILIES` and a test; the price is speed. Prompts are computed once for each of their responses
+in an update, towers in every pass, and responses are decoded for one prompt at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ..data import Prompt
+from ..logprob import TokenStatistics
+from .policy import EncodedPrompt, Policy
+
+
+@dataclass(frozen=True)
+class GeneralRow:
+    """One prompt and some of its responses.
+
+    Attributes:
+        ids: (P,) token ids of the prompt.
+        inputs: what else the processor made of it.
+        responses: token ids of each response, at least one.
+    """
+
+    ids: Tensor
+    inputs: Mapping[str, Tensor]
+    responses: Sequence[Sequence[int]]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the forward pass, padding included."""
+        return len(self.responses) * (len(self.ids) + max(map(len, self.responses)) - 1)
+
+
+@dataclass(frozen=True)
+class GeneralPrompt(EncodedPrompt):
+    """A prompt, whose pictures the model encodes in each pass."""
+
+    def row(self, responses: Sequence[Sequence[int]]) -> GeneralRow:
+        """The prompt with responses, for a forward pass."""
+        return GeneralRow(self.prompt.ids, self.prompt.inputs, responses)
+
+
+@dataclass(frozen=True)
+class GeneralBatch:
+    """The R responses of a row as sequences, padded at their ends.
+
+    Attributes:
+        inputs: arguments of transformers' forward pass.
+        sources: (M,) indices of the hidden states, of (R x T) tokens, that predict the M response tokens.
+        targets: (M,) those tokens, response by response.
+    """
+
+    inputs: Mapping[str, Tensor]
+    sources: Tensor
+    targets: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the forward pass, padding included."""
+        return self.inputs["input_ids"].numel()
+
+
+class GeneralPolicy(Policy):
+    """A model that is computed by transformers alone; see :class:`~scapo_train.families.policy.Policy`."""
+
+    def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
+        """Nothing is computed ahead."""
+        return [GeneralPrompt(prompt) for prompt in prompts]
+
+    def batch(self, rows: Sequence[GeneralRow], device: torch.device) -> GeneralBatch:
+        """The one row as tensors."""
+        (row,) = rows
+        before, number = len(row.ids), len(row.responses)
+        width = before + max(map(len, row.responses)) - 1
+        ids = torch.zeros(number, width, dtype=torch.long)
+        ids[:, :before] = row.ids
+        written = torch.zeros_like(ids)
+        sources: list[int] = []
+        for k, response in enumerate(row.responses):
+            after = before + len(response) - 1
+            ids[k, before:after] = torch.tensor(response[:-1], dtype=torch.long)
+            written[k, :after] = 1
+            sources += range(k * width + before - 1, k * width + after)
+        given = {"input_ids": ids, "attention_mask": written, **_repeated(row.inputs, number, width)}
+        return GeneralBatch(
+            {name: each.to(device) for name, each in given.items()},
+            torch.tensor(sources, device=device),
+            torch.tensor([token for response in row.responses for token in response], device=device),
+        )
+
+    def idle_batch(self, device: torch.device) -> GeneralBatch:
+        """A prompt and a response of one token each."""
+        return self.batch([GeneralRow(torch.tensor(self.ends[:1]), {}, [self.ends[:1]])], device)
+
+    def forward(self, batch: GeneralBatch) -> TokenStatistics:
+        """Statistics of the batch's response tokens."""
+        with self.compute():
+            hidden = self.vlm.model(**batch.inputs, use_cache=False).last_hidden_state
+        return self.statistics(hidden.flatten(0, 1).index_select(0, batch.sources), batch.targets)
+
+    def decode(self, **inputs: Any) -> Tensor:
+        """(B, V) logits of the tokens after the last ones; the cache among the inputs is extended."""
+        return self.logits(self.vlm.model(**inputs, use_cache=True).last_hidden_state)
+
+    def decoding(self, prompts: Sequence[GeneralPrompt], group: int, longest: int, device: torch.device) -> Any:
+        """Begins the responses to the one prompt."""
+        (encoded,) = prompts
+        return _Decoding(self, encoded.prompt, group, device)
+
+
+class _Decoding:
+    """See :class:`scapo_train.families.policy.Decoding`; the prompt is read once, and no row is ever padded."""
+
+    def __init__(self, policy: GeneralPolicy, prompt: Prompt, group: int, device: torch.device) -> None:
+        self._policy, self._prompt, self._group, self._device = policy, prompt, group, device
+        self._cache = DynamicCache(config=policy.vlm.config.get_text_config(decoder=True))
+        self._length = len(prompt.ids)
+
+    def start(self) -> Tensor:
+        ids = self._prompt.ids[None]
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **self._prompt.inputs}
+        on_device = {name: each.to(self._device) for name, each in given.items()}
+        logits = self._policy.decode(**on_device, past_key_values=self._cache)
+        self._cache.batch_repeat_interleave(self._group)
+        return logits.repeat_interleave(self._group, 0)
+
+    def step(self, drawn: Tensor) -> Tensor:
+        self._length += 1
+        seen = torch.ones(len(drawn), self._length, dtype=torch.long, device=self._device)
+        return self._policy.decode(input_ids=drawn[:, None], attention_mask=seen, past_key_values=self._cache)
+
+    def keep(self, rows: Tensor) -> None:
+        self._cache.batch_select_indices(rows)
+
+
+def _repeated(inputs: Mapping[str, Tensor], number: int, width: int) -> dict[str, Tensor]:
+    """A prompt's inputs for each of its sequences; kinds of tokens go on as text."""
+    found = {}
+    for name, each in inputs.items():
+        if name.endswith("token_type_ids"):
+            each = torch.nn.functional.pad(each, (0, width - each.shape[1]))
+        found[name] = each.repeat(number, *[1] * (each.ndim - 1))
+    return found

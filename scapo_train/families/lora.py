@@ -1,0 +1,224 @@
+"""Low-rank adapters (LoRA): the model's weights stay as they are, and linear layers learn a thin product beside them.
+
+By peft, put into the model in place, so that its class, its calls and the names of everything else stay. With the
+adapters off the model is the one that training began with, so the KL term needs no second model.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from scapo_eval.base.errors import InputError, MissingExtra
+
+from ..config import Lora
+from . import experts
+from .experts import stacked_weights
+
+_NAME = "default"
+"""Name of the one adapter, which peft makes a part of its weights' names."""
+
+
+def linear_layers(language_model: Any) -> dict[str, nn.Linear]:
+    """The linear layers of a language model, by their names in a decoder layer (``self_attn.q_proj``)."""
+    return {
+        name: each
+        for layer in language_model.layers
+        for name, each in layer.named_modules()
+        if isinstance(each, nn.Linear)
+    }
+
+
+def targets(lora: Lora, layers: Iterable[str]) -> list[str]:
+    """Those of a decoder layer's linear layers, experts' stacks among them, that get an adapter.
+
+    Raises:
+        InputError: ``lora.targets`` names one that is not there.
+    """
+    known = {name: name.rpartition(".")[2] for name in layers}
+    if unknown := [name for name in lora.targets if name not in known.values()]:
+        there = ", ".join(dict.fromkeys(known.values()))
+        raise InputError(f"lora.targets: unknown {', '.join(unknown)}; the model has {there}")
+    return [name for name, last in known.items() if not lora.targets or last in lora.targets]
+
+
+def add_adapters(vlm: Any, language_model: Any, lora: Lora, seed: int) -> None:
+    """Freezes the model and gives its linear layers adapters that change nothing yet, in float32 or wider.
+
+    Args:
+        vlm: model whose weights are in the dtype of the computation.
+        language_model: the part of it that gets them.
+        lora: size and place of the adapters.
+        seed: seed of the first values, the same on every rank.
+
+    Raises:
+        InputError: see :func:`targets`.
+        MissingExtra: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise MissingExtra("lora", "lora.rank") from None
+    (place,) = (name for name, module in vlm.named_modules() if module is language_model.layers)
+    stacks = stacked_weights(language_model)
+    chosen = targets(lora, [*linear_layers(language_model), *stacks])
+    of_experts = [name for name in chosen if name in stacks]
+    if of_experts and lora.dropout:
+        last = ", ".join(name.rpartition(".")[2] for name in of_experts)
+        reason = f"adapters of experts ({last}) take none: set it to 0, or lora.targets to others"
+        raise InputError(f"lora.dropout: {reason}")
+    names = "|".join(re.escape(name) for name in chosen if name not in stacks)
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=rf"{re.escape(place)}\.\d+\.({names})" if names else [],
+        target_parameters=of_experts or None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, vlm, _NAME)
+    for name, module in _adapted(vlm).items():
+        module.cast_input_dtype_enabled = False  # autocast does it
+        if experts.is_outermost(name, module):
+            module.forward = partial(experts.forward, module)
+        elif not (lora.dropout or experts.is_stack(module)):
+            module.forward = partial(_forward, module)
+    for parameter in vlm.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+
+
+def _forward(layer: Any, inputs: Tensor) -> Tensor:
+    """What peft's own layer computes, by fewer passes over the outputs."""
+    base = layer.base_layer
+    if layer._disable_adapters:
+        return base(inputs)
+    kind = inputs.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs.dtype
+    down, up = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
+    found: Tensor = _Adapted.apply(
+        inputs.to(dtype).flatten(0, -2), base.weight, base.bias, down.to(dtype), up.to(dtype), layer.scaling[_NAME]
+    )
+    return found.unflatten(0, inputs.shape[:-1])
+
+
+class _Adapted(torch.autograd.Function):
+    """A frozen linear layer with an adapter: each of its four thin products is added where the thick one stands."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+    ) -> Tensor:
+        thin = (inputs @ down.T).mul_(scale)
+        found = nn.functional.linear(inputs, weight, bias).addmm_(thin, up.T)
+        ctx.save_for_backward(inputs, weight, down, up, thin)
+        ctx.scale = scale
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, down, up, thin = ctx.saved_tensors
+        to_thin = (gradient @ up).mul_(ctx.scale)
+        to_inputs = (gradient @ weight).addmm_(to_thin, down) if ctx.needs_input_grad[0] else None
+        return to_inputs, None, None, to_thin.T @ inputs, gradient.T @ thin, None
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether :func:`add_adapters` was called with it, or with a part of it."""
+    return bool(_adapted(model))
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """The model without its adapters, for passes without gradient."""
+    adapted = _adapted(model).values()
+    for module in adapted:
+        # peft's enable_adapters(False) would clear requires_grad as well, which FSDP reads when it first gathers
+        module._disable_adapters = True
+    try:
+        yield
+    finally:
+        for module in adapted:
+            module._disable_adapters = False
+
+
+@contextmanager
+def unwrapped(model: nn.Module) -> Iterator[None]:
+    """The model without peft's modules around stacks of experts, for code that looks for these by their names."""
+    around = {name: each for name, each in _adapted(model).items() if experts.is_outermost(name, each)}
+    for name, each in around.items():
+        model.set_submodule(name, each.get_base_layer())
+    try:
+        yield
+    finally:
+        for name, each in around.items():
+            model.set_submodule(name, each)
+
+
+def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """All parameters by their names in a checkpoint, adapters added to the weights beside them.
+
+    Each is whole and on its own; every rank calls it.
+    """
+    adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
+    for name, parameter in model.named_parameters():
+        if _of_adapter(name):
+            continue
+        plain = name.replace(".base_layer", "")
+        if plain in adapted:
+            weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
+            yield plain, (weight + _product(adapted[plain])).to(dtype)
+        else:  # before it is gathered: half the traffic
+            yield plain, _whole(parameter.detach().to(dtype))
+
+
+def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The adapters' weights, each whole, by their names in a file of peft's; every rank calls it."""
+    return {
+        f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": _whole(parameter.detach())
+        for name, parameter in model.named_parameters()
+        if _of_adapter(name)
+    }
+
+
+def save_adapter_config(vlm: Any, base: str, revision: str, folder: Path) -> None:
+    """Writes ``adapter_config.json``, which says what the weights beside it are, and of which model."""
+    config = copy.copy(vlm.peft_config[_NAME])
+    config.base_model_name_or_path, config.revision, config.inference_mode = base, revision or None, True
+    config.save_pretrained(str(folder))
+
+
+def _adapted(model: nn.Module) -> dict[str, Any]:
+    """The layers with adapters, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+
+
+def _in_checkpoint(name: str, layer: Any) -> str:
+    """Name of the weight that a layer's adapter belongs to."""
+    return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"
+
+
+def _of_adapter(name: str) -> bool:
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def _product(layer: Any) -> Tensor:
+    """What an adapter adds to its layer's weight, or to those of all experts."""
+    if experts.is_stack(layer):
+        down, up = experts.factors(layer, _whole)
+        return (experts.scale_of(layer) * (up @ down)).detach()
+    return layer.scaling[_NAME] * (_whole(layer.lora_B[_NAME].weight) @ _whole(layer.lora_A[_NAME].weight)).detach()
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,237 @@
+"""Families whose responses share their prompt: pictures are encoded once, and a prompt is computed once for its group.
+
+For models that have in transformers ``.model.visual``, ``.model.language_model``, ``.model.get_rope_index`` and
+``.lm_head``, and full attention in all layers. The layout of a pass is :mod:`scapo_train.families.packing`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Prompt
+from ..logprob import TokenStatistics
+from .packing import ATTENTION, Batch, Row, Vision, batch_of
+from .policy import EncodedPrompt, Policy
+
+_BLOCK = 64
+"""Tokens by which the cache grows."""
+
+
+@dataclass(frozen=True)
+class SharedPrompt(EncodedPrompt):
+    """A prompt and its image features, ready for the model.
+
+    Attributes:
+        prompt: tokens and pixels.
+        positions: (3, P) rotary positions of the tokens.
+        following: position after the last one.
+        vision: features of its images; None without any.
+    """
+
+    positions: Tensor
+    following: int
+    vision: Vision | None
+
+    def row(self, responses: Sequence[Sequence[int]]) -> Row:
+        """The prompt with responses, for a forward pass."""
+        return Row(self.prompt.ids, self.positions, self.following, self.vision, responses)
+
+
+class SharedPolicy(Policy):
+    """A model of Qwen's families; see :class:`~scapo_train.families.policy.Policy`."""
+
+    packs = True
+
+    def __init__(self, vlm: Any, ends: Sequence[int], temperature: float, language: str = "language_model") -> None:
+        super().__init__(vlm, ends, temperature, language)
+        self.image_token = int(vlm.config.image_token_id)
+        self.language_model.set_attn_implementation(ATTENTION)
+
+    def drop_tower(self) -> None:
+        """Pictures come encoded in the rows."""
+        self.vlm.model.visual = None
+
+    def prepare(self, prompts: Sequence[Prompt], device: torch.device) -> list[EncodedPrompt]:
+        """Encodes the pictures of all prompts at once."""
+        grids = [prompt.inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long)) for prompt in prompts]
+        visions: list[Vision] = []
+        if any(map(len, grids)):
+            pixels = torch.cat([prompt.inputs["pixel_values"] for prompt in prompts if "pixel_values" in prompt.inputs])
+            visions = self.encode(pixels.to(device), torch.cat(grids).to(device))
+        found: list[EncodedPrompt] = []
+        for prompt, grid in zip(prompts, grids, strict=True):
+            own, visions = visions[: len(grid)], visions[len(grid) :]
+            found.append(SharedPrompt(prompt, *self.prompt_positions(prompt.ids, grid), _together(own)))
+        return found
+
+    def batch(self, rows: Sequence[Row], device: torch.device) -> Batch:
+        """Lays rows out as tensors."""
+        return batch_of(rows, device)
+
+    def idle_batch(self, device: torch.device) -> Batch:
+        """A prompt and a response of one token each."""
+        end = self.ends[:1]
+        return batch_of([Row(torch.tensor(end), torch.zeros(3, 1, dtype=torch.long), 1, None, [end])], device)
+
+    def forward(self, batch: Batch) -> TokenStatistics:
+        """Statistics of the batch's N response tokens."""
+        with self.compute():
+            mask, layout = batch.layout.mask, batch.layout
+            hidden = self._hidden(batch.ids, batch.positions, mask, batch.vision, None, layout=layout)[0]
+        return self.statistics(hidden.index_select(0, batch.sources), batch.targets)
+
+    def decode(self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any) -> Tensor:
+        """(B, V) logits, float32 or wider, of the token after the last of ``ids`` (B, T); ``cache`` is extended."""
+        return self.logits(self._hidden(ids, positions, mask, vision, cache))
+
+    def decoding(self, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device) -> Any:
+        """Begins the responses to all prompts."""
+        return _Decoding(self, prompts, group, longest, device)
+
+    @torch.no_grad()
+    def encode(self, pixels: Tensor, grids: Tensor) -> list[Vision]:
+        """The features of several pictures.
+
+        Args:
+            pixels: (patches of all, dim) as Qwen's processor packs them.
+            grids: (pictures, 3) patches in time, height and width.
+        """
+        with self.compute():
+            found = self.vlm.model.get_image_features(pixels, grids)
+        sizes = (grids.prod(-1) // self.vlm.config.vision_config.spatial_merge_size**2).tolist()
+        if hasattr(found, "pooler_output"):  # transformers 5
+            embeds, deep = found.pooler_output, getattr(found, "deepstack_features", None) or ()
+        elif len(found) == 2 and isinstance(found[1], (list, tuple)):  # transformers 4, Qwen3-VL
+            embeds, deep = found
+        else:
+            embeds, deep = found, ()
+        layers = [layer.split(sizes) if isinstance(layer, Tensor) else layer for layer in deep]
+        return [Vision(each, tuple(layer[k] for layer in layers)) for k, each in enumerate(embeds)]
+
+    def prompt_positions(self, ids: Tensor, grids: Tensor) -> tuple[Tensor, int]:
+        """The (3, P) positions of a prompt with pictures of (n, 3) patches, and the position after it."""
+        if not len(grids):
+            return torch.arange(len(ids)).expand(3, -1), len(ids)
+        index = self.vlm.model.get_rope_index
+        extra: dict[str, Any] = {}
+        if "mm_token_type_ids" in inspect.signature(index).parameters:
+            # transformers 5: left out, positions would silently be those of plain text
+            extra["mm_token_type_ids"] = (ids == self.image_token).int()[None]
+        positions, delta = index(ids[None], image_grid_thw=grids, **extra)
+        return positions[:, 0], len(ids) + int(delta)
+
+    def _hidden(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, vision: Sequence[Vision], cache: Any, **extra: Any
+    ) -> Tensor:
+        embeds = self.vlm.get_input_embeddings()(ids)
+        if vision:
+            places = ids == self.image_token
+            features = torch.cat([each.embeds for each in vision]).to(embeds.dtype)
+            embeds = embeds.masked_scatter(places[..., None], features)
+            if vision[0].deepstack:
+                deep = zip(*(each.deepstack for each in vision), strict=True)
+                extra |= {"visual_pos_masks": places, "deepstack_visual_embeds": [torch.cat(layer) for layer in deep]}
+        found = self.vlm.model.language_model(
+            inputs_embeds=embeds,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **extra,
+        )
+        return found.last_hidden_state
+
+
+class _Decoding:
+    """See :class:`scapo_train.families.policy.Decoding`; prompts are padded at their front, a group shares what was read."""
+
+    def __init__(
+        self, policy: SharedPolicy, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device
+    ) -> None:
+        self._policy, self._prompts, self._group, self._device = policy, prompts, group, device
+        self._width = max(len(encoded.prompt.ids) for encoded in prompts)
+        self._written = torch.zeros(len(prompts), self._width + longest, dtype=torch.bool)
+        self._following = torch.tensor([encoded.following for encoded in prompts], device=device)
+        self._cache = _Cache(group)
+        self._count = 0
+
+    def start(self) -> Tensor:
+        width, device = self._width, self._device
+        ids = torch.zeros(len(self._prompts), width, dtype=torch.long)
+        positions = torch.zeros(3, len(self._prompts), width, dtype=torch.long)
+        for k, encoded in enumerate(self._prompts):  # so that responses stand under one another
+            pad = width - len(encoded.prompt.ids)
+            ids[k, pad:], positions[:, k, pad:] = encoded.prompt.ids, encoded.positions
+            self._written[k, pad:] = True
+        written = self._written.to(device)
+        causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
+        # a padded place sees itself: a row of the softmax without any key would be not a number
+        mask = (written[:, None, None, :width] & causal) | torch.eye(width, dtype=torch.bool, device=device)
+        vision = [encoded.vision for encoded in self._prompts if encoded.vision is not None]
+        logits = self._policy.decode(ids.to(device), positions.to(device), mask, vision, self._cache)
+        self._written = written.repeat_interleave(self._group, 0)
+        self._following = self._following.repeat_interleave(self._group)
+        return logits.repeat_interleave(self._group, 0)
+
+    def step(self, drawn: Tensor) -> Tensor:
+        at = (self._following + self._count).expand(3, 1, -1).transpose(1, 2)
+        self._count += 1
+        mask = self._written[:, None, None, : self._width + self._count]
+        return self._policy.decode(drawn[:, None], at, mask, (), self._cache)
+
+    def keep(self, rows: Tensor) -> None:
+        self._cache.keep(rows)
+        self._written, self._following = self._written[rows], self._following[rows]
+
+
+class _Cache:
+    """Keys and values of every layer, in tensors that grow by blocks: no copy per token.
+
+    The prompts are read first, a row each, and are there ``group`` times from then on.
+
+    Args:
+        group: number of rows of each prompt.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+        self._layers: list[tuple[Tensor, Tensor]] = []
+        self._lengths: list[int] = []
+
+    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Takes a layer's (rows, heads, tokens, dim), gives all that the tokens see; called by transformers."""
+        if layer_idx == len(self._layers):
+            self._layers.append((key.repeat_interleave(self._group, 0), value.repeat_interleave(self._group, 0)))
+            self._lengths.append(key.shape[2])
+            return key, value
+        keys, values = self._layers[layer_idx]
+        before = self._lengths[layer_idx]
+        after = self._lengths[layer_idx] = before + key.shape[2]
+        if after > keys.shape[2]:
+            keys, values = (nn.functional.pad(each, (0, 0, 0, _BLOCK)) for each in (keys, values))
+            self._layers[layer_idx] = keys, values
+        keys[:, :, before:after] = key
+        values[:, :, before:after] = value
+        return keys[:, :, :after], values[:, :, :after]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens so far; called by transformers."""
+        return self._lengths[layer_idx] if self._lengths else 0
+
+    def keep(self, rows: Tensor) -> None:
+        """Drops all other rows."""
+        self._layers = [(keys[rows], values[rows]) for keys, values in self._layers]
+
+
+def _together(pictures: Sequence[Vision]) -> Vision | None:
+    """The features of a prompt's pictures as those of one."""
+    if len(pictures) < 2:
+        return pictures[0] if pictures else None
+    deep = zip(*(each.deepstack for each in pictures), strict=True)
+    return Vision(torch.cat([each.embeds for each in pictures]), tuple(torch.cat(layer) for layer in deep))

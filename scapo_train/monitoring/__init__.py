@@ -1,0 +1,1 @@
+"""Logs, alarms and trackers of a training run."""

@@ -1,0 +1,198 @@
+"""What training writes as it goes: metrics, samples, a run card, a line on the screen, trackers.
+
+``metrics.jsonl``, ``samples.jsonl`` and ``alarms.jsonl`` are what ``scapo-eval report`` reads (docs/report.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.logging import RichHandler
+
+from scapo_eval import __version__
+from scapo_eval.base.errors import InputError
+from scapo_eval.files.files import atomic_write, decoding, read_regular
+from scapo_eval.files.json_text import dump_json, parse_json
+
+from ..config import Config, to_toml
+from .alarms import Alarm
+from .trackers import TRACKERS, Sample
+
+METRICS, SAMPLES, EXTREMES, ALARMS = "metrics.jsonl", "samples.jsonl", "extremes.jsonl", "alarms.jsonl"
+CARD, CONFIG = "card.json", "config.toml"
+_SHOWN = {"hal_rate": "Hal", "cover_rate": "Cover", "cap_score": "Cap", "reward": "reward", "length": "length"}
+
+
+class Clock:
+    """Seconds per phase of a step.
+
+    Args:
+        device: device that is waited for at both ends of a phase, so that a phase pays for its own work.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._spent: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Adds the time of the block to a phase."""
+        begin = self._now()
+        try:
+            yield
+        finally:
+            self._spent[phase] = self._spent.get(phase, 0.0) + self._now() - begin
+
+    def take(self) -> dict[str, float]:
+        """Seconds by ``seconds_<phase>``; the next step begins at 0."""
+        spent = {f"seconds_{phase}": seconds for phase, seconds in self._spent.items()}
+        self._spent = {}
+        return spent
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+
+class Log:
+    """The files of a training run; only the main rank has one.
+
+    Args:
+        folder: folder of the training run.
+        config: settings of the training run.
+        card: facts that make the training run reproducible.
+        done: number of steps that are done already, -1 before the first evaluation; lines of later steps were left
+            by an end that was not saved, and are dropped.
+
+    Raises:
+        ScapoError: a tracker is not installed.
+    """
+
+    def __init__(self, folder: Path, config: Config, card: Mapping[str, Any], done: int) -> None:
+        self.folder = folder
+        self._console = Console(stderr=True, highlight=False)
+        for name in (METRICS, SAMPLES, EXTREMES, ALARMS):
+            _keep_until(folder / name, done)
+        with atomic_write(folder / CONFIG) as stream:
+            stream.write(to_toml(config).encode())
+        with atomic_write(folder / CARD) as stream:
+            stream.write(dump_json(card := {**_machine(), **card}) + b"\n")
+        self._trackers = [TRACKERS[name](folder, {**asdict(config), "card": card}) for name in config.run.trackers]
+
+    def metrics(self, step: int, steps: int, values: Mapping[str, float | None]) -> None:
+        """Writes one step's metrics and shows the chief ones."""
+        _append(self.folder / METRICS, {"step": step, **values})
+        for tracker in self._trackers:
+            tracker.metrics(step, {name: value for name, value in values.items() if value is not None})
+        places = {"": "", "evaluation_": "held-out "}
+        shown = [
+            f"{where}{name} {_short(key, values[prefix + key])}"
+            for prefix, where in places.items()
+            for key, name in _SHOWN.items()
+            if prefix + key in values
+        ]
+        seconds = sum(value or 0.0 for name, value in values.items() if name.startswith("seconds_"))
+        if step:
+            shown.append(f"left {time.strftime('%H:%M:%S', time.gmtime(seconds * (steps - step)))}")
+        line = f"step {step}/{steps}  {'  '.join(shown)}  {seconds:.1f} s"
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """Keeps the responses to the images that are described at intervals."""
+        for image_id, response in samples:
+            _append(self.folder / SAMPLES, {"step": step, "image_id": image_id, "response": response})
+        for tracker in self._trackers:
+            tracker.samples(step, samples)
+
+    def alarm(self, step: int, alarm: Alarm) -> None:
+        """Keeps an alarm that was not raised in the step before."""
+        _append(self.folder / ALARMS, {"step": step, **asdict(alarm)})
+
+    def extreme(self, step: int, kind: str, image_id: str, response: str, parts: Sequence[Sequence[float]]) -> None:
+        """Keeps one of the step's best or worst responses with its pieces (start, end, reward, new, rep, hal)."""
+        row = {"step": step, "kind": kind, "image_id": image_id, "response": response, "parts": parts}
+        _append(self.folder / EXTREMES, row)
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the training run at all trackers."""
+        for tracker in self._trackers:
+            tracker.close(failed=failed)
+
+
+def open_folder(folder: Path, *, resume: bool) -> None:
+    """Makes the folder of a training run.
+
+    Raises:
+        InputError: it holds a run already and ``resume`` was not asked for, or it cannot be created.
+    """
+    if not resume and (folder / METRICS).exists():
+        raise InputError("holds a run: go on with --resume auto, or set another run.output", path=str(folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be created: {error.strerror}", path=str(folder)) from None
+
+
+def show_messages(rank: int) -> None:
+    """Sends warnings of the loop to the screen; those of other ranks than the first only if they are errors."""
+    handler: logging.Handler = logging.StreamHandler()  # a log file wants each message on one line
+    handler.setFormatter(logging.Formatter("scapo_train: %(levelname)s: %(message)s"))
+    if sys.stderr.isatty():
+        handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False, markup=False)
+    for name in ("scapo_train", "scapo_eval"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
+
+
+def _short(key: str, value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{100 * value:.1f}" if key in ("hal_rate", "cover_rate", "cap_score") else f"{value:.2f}"
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    try:
+        with open(path, "ab") as stream:
+            stream.write(dump_json(row) + b"\n")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}; go on with --resume auto", path=str(path)) from None
+
+
+def _keep_until(path: Path, done: int) -> None:
+    """Drops rows of later steps, and half a line that a kill left."""
+    if not path.exists():
+        return
+    kept = []
+    with decoding("file of a training run's rows", path):
+        for line in read_regular(path).splitlines(keepends=True):
+            if not line.endswith(b"\n") or parse_json(line)["step"] > done:
+                break
+            kept.append(line)
+    with atomic_write(path) as stream:
+        stream.write(b"".join(kept))
+
+
+def _machine() -> dict[str, Any]:
+    import transformers
+
+    return {
+        "scapo": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+        "command": sys.argv,
+    }

@@ -1,0 +1,1 @@
+"""DPO, mDPO and SymMPO on the same loop."""

@@ -1,0 +1,275 @@
+"""``python -m scapo_train.preference.trainer CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
+
+The baselines of the loop beside it: the same models, adapters, held-out descriptions, checkpoints and log.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scapo_eval.base.errors import InputError
+from scapo_eval.engines.images import load as load_picture
+
+from ..config import command_line
+from ..data import Pair, Prompts, Source, read_pairs, seed_of
+from ..distributed import leave
+from ..families.policy import EncodedPrompt, Policy, Row
+from ..loop import Loop, command
+from ..metrics import Metrics, ratio
+from ..model import as_reference
+from ..rollout import encode
+from ..update import check_finite, descend
+from . import loss as preference_loss
+
+SHOWN = 0.2
+"""Largest share of a picture that mDPO's other picture shows (the paper: a crop of 0 to 20 %)."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair as the model reads it.
+
+    Attributes:
+        rows: prompts with responses.
+        lengths: tokens of each response, row by row.
+    """
+
+    rows: list[Row]
+    lengths: list[int]
+
+
+class PreferenceTrainer(Loop):
+    """A training run on pairs; see :class:`~scapo_train.loop.Loop`."""
+
+    required = ("model.path", "data.train")
+
+    @property
+    def ratios(self) -> int:
+        """Log-ratios of a pair."""
+        return preference_loss.READ[self.config.preference.loss][1]
+
+    def read(self) -> Sequence[Source]:
+        """Reads the pairs.
+
+        Raises:
+            InputError: pairs or settings that the loss cannot work with.
+        """
+        config = self.config
+        if config.run.stop_on:
+            raise InputError("run.stop_on is of alarms about rollouts, and preference training makes none")
+        if config.updates_per_batch > 1:
+            raise InputError("optim.mini_batches and optim.inner_epochs are of rollouts: preference training takes 1")
+        self.pairs = read_pairs(config.data.train, config.data.images)
+        sources = [pair.source for pair in self.pairs]
+        loss = config.preference.loss
+        for pair in self.pairs:
+            if loss != "dpo" and not pair.source.pictures:
+                reason = f'preference.loss = "{loss}" needs a picture in each pair'
+                raise InputError(reason, path=config.data.train, line=pair.line)
+        if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
+            raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
+        return sources
+
+    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
+        """Of any length: what fits is checked together with its responses."""
+        return Prompts(sources, self.processor, self.config.data.max_bad)
+
+    def prepare(self) -> None:
+        """Lets log-probabilities be those over all tokens, as published."""
+        self.policy.leaves_out_never = False
+        if self.reference is not None:
+            self.reference.leaves_out_never = False
+        self.cropped = Prompts(self.prompts.sources, self.processor, self.config.data.max_bad, look=cropped)
+        self.cropped.bad = self.prompts.bad
+        self.responses = [self._tokens(pair) for pair in self.pairs]
+
+    def facts(self) -> dict[str, Any]:
+        """The number of pairs."""
+        return {"pairs": len(self.pairs)}
+
+    def close(self) -> None:
+        """Ends what runs beside the steps."""
+        super().close()
+        self.cropped.close()
+
+    def train_step(self) -> Metrics:
+        """One update; returns its metrics.
+
+        ``loss`` is the mean over pairs, ``accuracy`` the share whose preferred response has the greater log-ratio,
+        ``margin`` their mean difference times beta, ``chosen`` and ``rejected`` the mean log-ratios.
+        """
+        config, group = self.config, self.process_group
+        with self.clock("data"):
+            examples = self.examples(self.step)
+            self.prompts.bad.update(*group.gather(self.prompts.bad))
+        (count,) = group.sum(float(len(examples)))
+        if config.lora.dropout:  # the one thing that draws from torch's own generator
+            torch.manual_seed(seed_of(config.run.seed, self.step, group.rank))
+        with self.clock("update"):
+            sums = self._backward(examples, count) if count else [0.0] * 5
+            loss, accuracy, margin, chosen, rejected = (ratio(each, count) for each in group.sum(*sums))
+            norm = None
+            if loss is not None:  # a picture of the step could be read, on some rank
+                norm = descend(config.optim, self.optimizer, loss, self.step, self.steps)
+        self._has_learned |= norm is not None
+        self.policy.eval()
+        check_finite(self.trainable, group, self.step + 1)
+        return {
+            "loss": loss,
+            "accuracy": accuracy,
+            "margin": None if margin is None else config.preference.beta * margin,
+            "chosen": chosen,
+            "rejected": rejected,
+            "grad_norm": norm,
+            "updates_left_out": float(norm is None),
+            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "prompts_left_out": float(len(self.prompts.bad)),
+            **self.clock.take(),
+        }
+
+    def examples(self, step: int) -> list[Example]:
+        """The pairs of a step that are this rank's, without those whose pictures cannot be read.
+
+        Raises:
+            InputError: a pair is too long for the model.
+        """
+        loss = self.config.preference.loss
+        own, following = self.own_indices(step), self.own_indices(step + 1)
+        other = self._others(step)
+        seen = self._encoded(self.prompts, [*own, *other.values()], [*following, *self._others(step + 1).values()])
+        unseen = self._encoded(self.cropped, own, following) if loss == "mdpo" else {}
+        found = []
+        for k in own:
+            if k not in seen or other.get(k, k) not in seen or (loss == "mdpo" and k not in unseen):
+                continue
+            chosen, rejected = self.responses[k]
+            given = [(seen[k], [chosen, rejected])]
+            if loss == "mdpo":
+                given.append((unseen[k], [chosen]))
+            elif loss == "symmpo":
+                its = self.responses[other[k]][0]
+                given = [(seen[k], [chosen, rejected, its]), (seen[other[k]], [its, chosen])]
+            longest = max(len(prompt.prompt.ids) + max(map(len, responses)) for prompt, responses in given)
+            if self.positions is not None and longest > self.positions:
+                reason = f"prompt and response have {longest} tokens, and the model has positions for {self.positions}"
+                raise InputError(reason, path=self.config.data.train, line=self.pairs[k].line)
+            lengths = [len(each) for _, responses in given for each in responses]
+            found.append(Example([prompt.row(responses) for prompt, responses in given], lengths))
+        return found
+
+    def losses(self, ratios: Tensor) -> Tensor:
+        """(B,) losses of pairs with (B, R) log-ratios."""
+        settings = self.config.preference
+        weights = (settings.symmetric, settings.consistency) if settings.loss == "symmpo" else ()
+        found: Tensor = getattr(preference_loss, settings.loss)(*ratios.unbind(1), settings.beta, *weights)
+        return found
+
+    def _tokens(self, pair: Pair) -> list[list[int]]:
+        """Ids of the preferred response and of the other, each with its end.
+
+        Raises:
+            InputError: a text holds a token that stands for a picture, or ends a response.
+        """
+        ends, never = self.policy.ends, self.policy.never
+        end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
+        found = []
+        for name in ("chosen", "rejected"):
+            ids = self.tokenizer(getattr(pair, name), add_special_tokens=False)["input_ids"]
+            if own := [each for each in ids if each in ends or each in never]:
+                reason = f"'{name}' holds {self.tokenizer.convert_ids_to_tokens(own[0])}, a sign of the model's own"
+                raise InputError(reason, path=self.config.data.train, line=pair.line)
+            found.append([*ids, end])
+        return found
+
+    def _others(self, step: int) -> dict[int, int]:
+        """For each own pair of a step the next of the step, else of all, that is about another picture."""
+        if self.config.preference.loss != "symmpo" or step >= self.steps:
+            return {}
+        indices, found = self.indices(step), {}
+        for at, k in enumerate(indices):
+            mine = self.pairs[k].source.pictures
+            rest = [*indices[at:], *indices[:at], *range(len(self.pairs))]
+            found[k] = next(other for other in rest if self.pairs[other].source.pictures != mine)
+        return {k: found[k] for k in self.own_indices(step)}
+
+    def _encoded(self, prompts: Prompts, indices: Sequence[int], following: Sequence[int]) -> dict[int, EncodedPrompt]:
+        found = prompts.take(list(dict.fromkeys(indices)), list(dict.fromkeys(following)))
+        return {each.prompt.index: each for each in encode(self.policy, found, self.process_group.device)}
+
+    def _backward(self, examples: Sequence[Example], count: float) -> list[float]:
+        """Accumulates the gradient; returns this rank's sums of the metrics."""
+        sums = [0.0] * 5
+        micros = self._micro_batches(examples)
+        micros += [[] for _ in range(self.process_group.max(len(micros)) - len(micros))]
+        for micro in micros:
+            ratios = self._ratios(micro)
+            losses = self.losses(ratios) if micro else ratios
+            (losses.sum() / count * self.process_group.size).backward()  # FSDP averages over ranks
+            if micro:
+                chosen, rejected = ratios.detach()[:, 0], ratios.detach()[:, 1]
+                found = (losses.detach(), (chosen > rejected).float(), chosen - rejected, chosen, rejected)
+                sums = [before + float(each.sum()) for before, each in zip(sums, found, strict=True)]
+        return sums
+
+    def _micro_batches(self, examples: Sequence[Example]) -> list[list[Example]]:
+        """Pairs by the budget of tokens; one at a time where rows do not pack."""
+        found: list[list[Example]] = []
+        length = 0
+        for example in examples:
+            more = sum(row.length for row in example.rows)
+            if not found or not self.policy.packs or length + more > self.config.optim.micro_batch_tokens:
+                found.append([])
+                length = 0
+            found[-1].append(example)
+            length += more
+        return found
+
+    def _ratios(self, micro: Sequence[Example]) -> Tensor:
+        """(B, R) log-ratios, with gradient; without pairs a rank takes part in the others' passes."""
+        assert self.reference is not None
+        with torch.no_grad(), as_reference(self.reference, self.config.model, self.process_group):
+            self.policy.eval()
+            reference = self._sums(self.reference, micro)
+        self.policy.train()
+        return (self._sums(self.policy, micro) - reference).view(-1, self.ratios)
+
+    def _sums(self, model: Policy, micro: Sequence[Example]) -> Tensor:
+        """Log-probabilities of all responses."""
+        device = self.process_group.device
+        rows = [row for example in micro for row in example.rows]
+        if rows:
+            parts = [rows] if model.packs else [[row] for row in rows]
+            tokens = torch.cat([model(model.batch(part, device)).logprob for part in parts])
+            return torch.stack([each.sum() for each in tokens.split([n for each in micro for n in each.lengths])])
+        idle = 1 if model.packs or self.config.preference.loss == "dpo" else 2
+        passes = torch.stack([model(model.idle_batch(device)).logprob.sum() for _ in range(idle)])
+        return (0.0 * passes.sum()).expand(self.ratios)
+
+
+def cropped(path: str) -> Any:
+    """A window of a picture with at most :data:`SHOWN` of it, as large as the whole; always the same one."""
+    picture = load_picture(path)
+    draw = random.Random(zlib.crc32(Path(path).name.encode()))
+    side = math.sqrt(draw.uniform(0, SHOWN))
+    width, height = (max(1, round(side * each)) for each in picture.size)
+    left, top = draw.randint(0, picture.width - width), draw.randint(0, picture.height - height)
+    return picture.resize(picture.size, box=(left, top, left + width, top + height))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Trains; returns the exit code of :func:`scapo_train.loop.command`."""
+    given = command_line("scapo_train.preference.trainer", __doc__).parse_args(arguments)
+    return command("scapo_train.preference.trainer", PreferenceTrainer, given)
+
+
+if __name__ == "__main__":
+    leave(main())

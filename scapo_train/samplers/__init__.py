@@ -1,0 +1,1 @@
+"""Engines that sample responses beside the trainer's own."""
