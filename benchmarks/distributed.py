@@ -35,8 +35,8 @@ from sentences import invented_captions, invented_truth
 
 import scapo_eval
 from scapo_eval import PresenceOracle, SubsentenceReward, Vocabulary
+from scapo_eval.base.hashes import digest
 from scapo_eval.results.counts import CountTable
-from scapo_eval.results.signature import digest
 
 OVERHEAD = 0.25
 GROUP = 50_000

@@ -1259,8 +1259,8 @@ def warm_up() -> None:
         "PIL.Image", "rich.console", "rich.table", "scapo_train.config", "scapo_train.data", "scapo_train.plan.planner",
         "scapo_train.plan.__main__", "scapo_eval.annotate.finalize", "scapo_eval.annotate.refine", "aiohttp",
         "scapo_eval.engines.openai_http", "inflect", "nltk", "matplotlib.figure", "scapo_eval.report.plots",
-        "scapo_eval.distributed.batch", "scapo_eval.distributed.files", "scapo_train.checkpoint.save", "scapo_train.checkpoint.resume",
-        "scapo_train.preference.trainer", "torch.distributed.checkpoint",
+        "scapo_eval.distributed.batch", "scapo_eval.distributed.files", "scapo_train.checkpoint.save",
+        "scapo_train.checkpoint.resume", "scapo_train.preference.trainer", "torch.distributed.checkpoint",
     ):  # fmt: skip
         import_module(name)
     from scapo_eval.cli.main import VERBS

@@ -293,7 +293,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Preference:
-    """Losses on pairs of responses (:mod:`scapo_train.preference.trainer`); without effect on rollouts and their credit.
+    """Losses on pairs of responses (:mod:`scapo_train.preference`); without effect on rollouts and their credit.
 
     Attributes:
         loss: ``dpo``, ``mdpo`` or ``symmpo`` (:mod:`scapo_train.preference.loss`).

@@ -1,6 +1,6 @@
 """A training run, whatever a step of it does: model, held-out descriptions, checkpoints, signals, log and export.
 
-:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference.trainer` that of the
+:mod:`scapo_train.trainer` is the step of SCAPO and its baselines on rollouts, :mod:`scapo_train.preference` that of the
 baselines on pairs.
 """
 

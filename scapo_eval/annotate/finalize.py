@@ -11,11 +11,11 @@ import numpy as np
 import orjson
 
 from ..base.errors import InputError, InputErrors
+from ..base.hashes import digest
 from ..benchmarks.prompts import DESCRIBE
 from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
-from ..results.signature import digest
 from ..truths.oracle import PresenceOracle
 from .passes import PASSES, UNREAD
 from .qc.summary import read_summary, summarize, summary_path

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.hashes import digest
 from ..engines import Completion, Engine, Sampling
 from ..engines import images as picture_files
 from ..files.files import atomic_write
@@ -21,7 +22,6 @@ from ..files.json_text import dump_json
 from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
 from ..inference.runner import Session, now, run_card
-from ..results.signature import digest
 from .prompts import Prompt
 from .store import PRESENT, UNKNOWN, Kind, Provenance, Store
 

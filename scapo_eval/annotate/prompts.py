@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..engines import Request, Sampling, Turn
 from ..files.files import read_text
 from ..inference.judge_prompts import fill
 from ..matching.vocabulary import Vocabulary
-from ..results.signature import digest
 from .store import Kind
 
 SHIPPED = ("coarse", "coarse_many", "label", "joint")

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, read_json
 from ..inference.runner import now
 from ..inference.sources import ImageFile, image_ids
-from ..results.signature import digest
 
 CARD_SUFFIX = ".card.json"
 

@@ -30,13 +30,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..files.containers import check_archive
 from ..files.files import atomic_write, decoding, read_bytes, read_regular
 from ..files.json_text import dump_json, parse_json, read_json
 from ..inference.runner import now
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
-from ..results.signature import digest
 
 FORMAT = "scapo-annotation/1"
 PRESENT, ABSENT, UNKNOWN = 1, 0, -1

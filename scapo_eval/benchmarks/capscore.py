@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.errors import FaultList, InputError, InputErrors
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..files.files import display_name, is_stream
 from ..files.records import Readable, Records
@@ -27,7 +28,7 @@ from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
 from ..truths.oracle import PresenceOracle, Truth
 from .scoring import (

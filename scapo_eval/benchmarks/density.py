@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Rule
 from ..files.containers import Warn, warn_user
@@ -26,7 +27,7 @@ from ..results.benchmark import Benchmark
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
 from ..truths.oracle import PresenceOracle
 from .scoring import ScoredBlock, Scorer, ScoringOptions, tally

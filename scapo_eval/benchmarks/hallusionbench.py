@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.hashes import digest
 from ..base.types import Answer
 from ..files.containers import Warn, open_rows, warn_user
 from ..files.files import display_name
@@ -27,7 +28,7 @@ from ..readers.parsers import Parser, parse_label
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, Sums, divide, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, joined, match
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import FaultList, InputError
+from ..base.hashes import digest
 from ..files.containers import Row, Warn, first_bytes, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
-from ..results.signature import digest
 from .provenance import file_looks_like
 
 

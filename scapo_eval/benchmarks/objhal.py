@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, ScapoError
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..files.containers import OnError, Warn, open_rows
 from ..files.files import STDIN, display_name
@@ -26,7 +27,7 @@ from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_o
 from ..results.benchmark import Benchmark
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth
 from .capscore import COLUMNS, SET_BOUNDS
 from .chair import ChairScorer, Profile

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..files.files import STDIN, display_name, read_bytes
@@ -23,7 +24,7 @@ from ..files.records import Given, Records, readable
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import kind_of, open_source
 from ..results.results import Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 
 SUFFIX = ".json"
 FIRST = 3

@@ -37,7 +37,8 @@ class ScoringOptions:
         on_unknown_image: stop at captions of images that a truth does not know, or leave them out and count them.
         any_fingerprint: accept a matrix that was made for another vocabulary.
         workers: processes that parse and match; None: this one.
-        drop_unfinished: drop the last sentence of a text where it has no end, see :mod:`scapo_eval.segmenting.unfinished`.
+        drop_unfinished: drop the last sentence of a text where it has no end
+            (:mod:`scapo_eval.segmenting.unfinished`).
     """
 
     claims: Claims = "all"
@@ -226,7 +227,8 @@ class Outcome(NamedTuple):
     Attributes:
         block: what was scored.
         errors: its faults, by line.
-        lines: of the block, where its numbers count from its first line; see :class:`~scapo_eval.readers.captions.Captions`.
+        lines: of the block, where its numbers count from its first line
+            (:class:`~scapo_eval.readers.captions.Captions`).
     """
 
     block: ScoredBlock

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
@@ -22,7 +23,7 @@ from ..results.benchmark import Benchmark
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
-from ..results.signature import Signature, digest
+from ..results.signature import Signature
 from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, RunOf, join, join_keyed, joined
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions

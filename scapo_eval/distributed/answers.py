@@ -1,7 +1,8 @@
 """Yes/no answers in Arrow to what they say of which question, in rows that add up: POPE, PhD and any other questions.
 
-A worker reads answers, finds their questions and reads yes or no out of them (:func:`scapo_eval.benchmarks.join.match`);
-five bytes an answer travel to the process that asked, which joins them as it joins those of one file.
+A worker reads answers, finds their questions and reads yes or no out of them
+(:func:`scapo_eval.benchmarks.join.match`); five bytes an answer travel to the process that asked, which joins them as
+it joins those of one file.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import orjson
 
 from ..base.errors import FaultList, InputError
+from ..base.hashes import digest
 from ..benchmarks.mmhal import TOP_RATING
 from ..engines import Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of
 from ..files.files import display_name
 from ..readers.parsers import contains, first_word
-from ..results.signature import digest
 from ..segmenting.segment import split_subsentences
 from . import judge_prompts as prompts
 from .runner import Session, Tally, now, write_card, write_rows

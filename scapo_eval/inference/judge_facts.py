@@ -17,13 +17,13 @@ from typing import Any, Literal
 import orjson
 
 from ..base.errors import FaultList, InputError
+from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..engines import Completion, Request, Sampling, Turn
 from ..files.containers import open_rows
 from ..files.fields import IMAGE_KEYS, find_image, image_of, optional_text
 from ..files.files import display_name, read_bytes
 from ..files.json_text import json_type
-from ..results.signature import digest
 from .judge import AnswerToJudge, ask_until_read
 from .judge_prompts import fill
 from .runner import Session, Tally, now, write_card, write_rows

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
+from ..base.hashes import digest
 from ..engines import Completion, Request, Sampling, Turn
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import ForeignCaption, open_source
-from ..results.signature import digest
 from ..segmenting.unfinished import without_unfinished
 from .judge import ask_until_read
 from .judge_prompts import fill

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
+from ..base.hashes import digest
 from ..engines import Completion, Engine, Request, Sampling
 from ..engines import images as pictures
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
-from ..results.signature import digest
 from .journal import Journal
 from .shards import CARD_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, Share
 

@@ -20,9 +20,9 @@ import msgspec
 import orjson
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..files.files import atomic_write, iter_lines, refuse_replacing
 from ..files.json_text import convert_as, dump_json, parse_json, read_as
-from ..results.signature import digest
 from .journal import SUFFIX
 
 SHARD_SUFFIX = ".shard.json"

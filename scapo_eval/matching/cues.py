@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+from ..base.hashes import digest
 from ..base.types import Use
 from ..files.yaml_text import load_yaml
-from ..results.signature import digest
 
 _FILE = Path(__file__).with_name("cues.yaml")
 _PART = re.compile(r"\{([a-z_]+)\}")

@@ -2,7 +2,7 @@
 
 What a match is, the walk of ``trie.py`` over the words of one caption says; ``find`` is that walk. ``find_batch`` gives
 the same for many captions at once (``matcher_batch.py``). Tests hold the two equal, and equal to a third, slow and
-obvious search. What a caption does with a mention, and which mentions count, ``uses.py`` says.
+obvious search. What a caption does with a mention, and which mentions count, ``claims.py`` says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The aliases of a vocabulary as a trie of words, and the walk that defines what a mention is.
 
-An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`. A match is a path that the
-words of a text follow to a node at which an alias or an ignore phrase ends: leftmost, then longest, never overlapping.
+An alias is the path ``word, join, word...`` of :func:`scapo_eval.matching.vocabulary.tokenize_alias`.
+A match is a path that the words of a text follow to a node at which an alias or an ignore phrase ends: leftmost, then
+longest, never overlapping.
 The batch form in ``matcher_batch.py`` makes the same walk over many texts at once.
 """
 

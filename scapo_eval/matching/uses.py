@@ -33,9 +33,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.hashes import digest
 from ..base.text import fold
 from ..base.types import Use
-from ..results.signature import digest
 from . import context
 from .context import QUOTE_REACH, colors, may_modify, noun_behind
 from .cues import Cue, compiled, shipped_cues

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError, InputErrors, short_repr
+from ..base.hashes import digest
 from ..base.reprs import fields_in_short, one_line
 from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_parts
 from ..files.files import display_name, read_bytes, shipped_folder
 from ..files.yaml_text import load_yaml
-from ..results.signature import digest
 from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
 
 SUFFIX = ".yaml"

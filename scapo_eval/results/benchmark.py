@@ -1,6 +1,6 @@
 """What a benchmark is: one record, found by its name; everything that several verbs need of it stands there.
 
-Adding one takes a module (or package) ``scapo_eval/metrics/NAME`` with its record ``BENCHMARK``, a verb
+Adding one takes a module (or package) ``scapo_eval/benchmarks/NAME`` with its record ``BENCHMARK``, a verb
 ``scapo_eval/cli/NAME.py``, and its line in :data:`SUMMARIES`.
 """
 
@@ -81,7 +81,7 @@ def benchmark(name: str) -> Benchmark:
     """
     if name not in SUMMARIES:
         raise InputError(f"unknown benchmark '{name}' (known: {', '.join(SUMMARIES)})")
-    found: Benchmark = import_module(f".metrics.{name}", __package__).BENCHMARK
+    found: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
     return found
 
 

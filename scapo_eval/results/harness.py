@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.hashes import digest
 from ..base.version import RESULTS_FORMAT
 from ..files.containers import Rows
 from ..files.fields import Record, optional_text
 from ..files.files import read_bytes
 from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Source, wrong_kind
-from .signature import Signature, digest
+from .signature import Signature
 
 FINISHED = "handed-over"
 """Name of the metric set of finished values."""

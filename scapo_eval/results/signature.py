@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from ..base.reprs import one_line
 from ..base.version import __version__
-
-HASH_DIGITS = 8
 
 SAMPLE = frozenset(
     {
@@ -27,20 +23,6 @@ DRAWN = frozenset({"bs", "seed", "ci", "bootstrap", "drawn"})
 
 IMPLIED = {"claims": "all", "unparsed": "wrong"}
 """What a signature means that does not name the field (older results files)."""
-
-
-def digest(parts: Iterable[str | bytes]) -> str:
-    """First hexadecimal digits of the SHA-256 over the parts, each closed by a newline.
-
-    Lone surrogates, which JSON can carry into ids, are hashed as they are (``surrogatepass``).
-    """
-    state = hashlib.sha256()
-    for kind, run in groupby(parts, type):  # joined: a hundred thousand ids are not hashed one by one
-        if kind is bytes:
-            state.update(b"\n".join([*run, b""]))  # type: ignore[list-item]
-        else:
-            state.update("\n".join([*run, ""]).encode("utf-8", "surrogatepass"))  # type: ignore[list-item]
-    return state.hexdigest()[:HASH_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)

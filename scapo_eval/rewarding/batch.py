@@ -95,8 +95,8 @@ def log_metrics(columns: RewardColumns) -> dict[str, float]:
         Means per response of ``scapo/reward`` (the sum over its pieces), ``scapo/generated``,
         ``scapo/hallucinated``, ``scapo/covered`` and ``scapo/subsentences``; ``scapo/empty`` and ``scapo/errors``,
         the shares of empty responses and of faulty rows; and what
-        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` shows of how responses change. Watch ``scapo/errors``: above 0,
-        data and truth disagree.
+        :func:`~scapo_eval.rewarding.monitor.behavior_metrics` shows of how responses change.
+        Watch ``scapo/errors``: above 0, data and truth disagree.
     """
     n = max(len(columns), 1)
     sums = {

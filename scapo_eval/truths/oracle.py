@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError
+from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
 from ..files.records import Readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
-from ..results.signature import digest
 from .truth import read_truth, write_truth
 from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .truth_table import read_frame

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError, short_repr
+from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..files.files import read_regular
 from ..files.json_text import dump_json, parse_json
 from ..matching.vocabulary import Vocabulary
-from ..results.signature import digest
 from .oracle import PresenceOracle, Truth
 
 Lookup: TypeAlias = Callable[[Sequence[str], Sequence[str]], ArrayLike]

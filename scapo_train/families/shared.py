@@ -149,7 +149,7 @@ class SharedPolicy(Policy):
 
 
 class _Decoding:
-    """See :class:`scapo_train.families.policy.Decoding`; prompts are padded at their front, a group shares what was read."""
+    """A :class:`~scapo_train.families.policy.Decoding`; prompts padded at their front, a group shares its prompt."""
 
     def __init__(
         self, policy: SharedPolicy, prompts: Sequence[SharedPrompt], group: int, longest: int, device: torch.device

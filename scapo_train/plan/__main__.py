@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--gpus", required=True, metavar="8xH100", help=f"how many of which: {', '.join(GPUS)}")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     option("--lora", type=int, metavar="RANK", help="adapters of this rank: lora.rank=RANK")
-    option("--pairs", action="store_true", help="of python -m scapo_train.preference.trainer: preference.loss on pairs")
+    option("--pairs", action="store_true", help="of python -m scapo_train.preference: preference.loss on pairs")
     option("--image", default="640x480", metavar="WxH", help="pixels of a picture (%(default)s)")
     option("--prompt-tokens", type=int, default=work.prompt_tokens, help="of its text, with the template (%(default)s)")
     option("--response-tokens", type=int, default=work.response_tokens, help="of an average response (%(default)s)")

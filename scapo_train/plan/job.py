@@ -137,7 +137,7 @@ class Job:
         count: number of GPUs.
         work: size of images, prompts and responses.
         assume: efficiencies that the seconds are computed from.
-        pairs: whether it trains on pairs (:mod:`scapo_train.preference.trainer`) in place of rollouts.
+        pairs: whether it trains on pairs (:mod:`scapo_train.preference`) in place of rollouts.
 
     Raises:
         ScapoError: these GPUs cannot share this work at all, the dtype is not one to train with, the model does not

@@ -1,4 +1,4 @@
-"""``python -m scapo_train.preference.trainer CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
+"""``python -m scapo_train.preference CONFIG``: DPO, mDPO and SymMPO on the pairs that ``scapo-eval pairs`` writes.
 
 The baselines of the loop beside it: the same models, adapters, held-out descriptions, checkpoints and log.
 """
@@ -21,7 +21,6 @@ from scapo_eval.engines.images import load as load_picture
 
 from ..config import command_line
 from ..data import Pair, Prompts, Source, read_pairs, seed_of
-from ..distributed import leave
 from ..families.policy import EncodedPrompt, Policy, Row
 from ..loop import Loop, command
 from ..metrics import Metrics, ratio
@@ -267,9 +266,5 @@ def cropped(path: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Trains; returns the exit code of :func:`scapo_train.loop.command`."""
-    given = command_line("scapo_train.preference.trainer", __doc__).parse_args(arguments)
-    return command("scapo_train.preference.trainer", PreferenceTrainer, given)
-
-
-if __name__ == "__main__":
-    leave(main())
+    given = command_line("scapo_train.preference", __doc__).parse_args(arguments)
+    return command("scapo_train.preference", PreferenceTrainer, given)

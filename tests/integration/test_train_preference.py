@@ -151,7 +151,7 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
         command = [
             sys.executable,
             "-m",
-            "scapo_train.preference.trainer",
+            "scapo_train.preference",
             *lab.run(name, *settings),
             "--resume",
             "auto",
@@ -178,7 +178,7 @@ def test_a_run_killed_twice_and_one_that_was_asked_to_leave_end_as_one_that_was_
     assert process.returncode == 130
     done = metrics(lab.folder / "stopped")[-1]["step"]
     assert 3 <= done < 12
-    assert f"scapo_train.preference.trainer: stopped after step {done} of 12: go on with --resume auto" in said
+    assert f"scapo_train.preference: stopped after step {done} of 12: go on with --resume auto" in said
     assert "Traceback" not in said
     assert (lab.folder / "stopped" / "checkpoints" / f"step-{done:06d}").is_dir()
     assert main([*lab.run("stopped", *settings), "--resume", "auto"]) == 0
@@ -210,7 +210,7 @@ def test_adapters_and_the_general_path_train_on_pairs(lab: Any, pairs: Path, tin
 def test_two_ranks_make_the_same_run(lab: Any, described: tuple[str, ...], name: str) -> None:
     settings = (*described, f"preference.loss={name}", "model.dtype=float64", "run.export=false")
     assert main(lab.run("one", *settings)) == 0
-    two = lab.forked(2, "-m", "scapo_train.preference.trainer", *lab.run("two", *settings))
+    two = lab.forked(2, "-m", "scapo_train.preference", *lab.run("two", *settings))
     done = subprocess.run(two, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     for one, other in zip(metrics(lab.folder / "one"), metrics(lab.folder / "two"), strict=True):
@@ -256,7 +256,7 @@ def test_a_line_that_is_no_pair_is_named(
     run = lab.run("run", f"data.train={pairs}", "preference.loss=mdpo", "data.prompts_per_step=7", "run.steps=1")
     assert main(run) == 2
     said = capsys.readouterr().err
-    assert said.splitlines()[-1].startswith(f"scapo_train.preference.trainer: {pairs}:7: ")
+    assert said.splitlines()[-1].startswith(f"scapo_train.preference: {pairs}:7: ")
     assert reason in said
     assert "Traceback" not in said
 
@@ -266,7 +266,7 @@ def test_what_a_newcomer_gets_wrong(lab: Any, pairs: Path, capsys: pytest.Captur
         assert main(lab.run("run", f"data.train={pairs}", "data.prompts_per_step=3", *changes)) == 2
         said = capsys.readouterr().err
         assert "Traceback" not in said
-        return said.rpartition("scapo_train.preference.trainer: ")[2]
+        return said.rpartition("scapo_train.preference: ")[2]
 
     lines = pairs.read_text().splitlines(keepends=True)
     assert "model.path is not set" in refused("model.path=")

@@ -17,11 +17,12 @@ import pytest
 import zstandard
 
 from scapo_eval.base.errors import FaultList, InputError, InputErrors, MissingExtra, ScapoError
+from scapo_eval.base.hashes import digest
 from scapo_eval.files.files import atomic_write, iter_lines
 from scapo_eval.files.json_text import dump_json, iter_records, read_json
 from scapo_eval.readers import captions as caption_files
 from scapo_eval.readers.captions import Captions, FileChecks, captions_of, iter_blocks, parsed
-from scapo_eval.results.signature import Signature, digest
+from scapo_eval.results.signature import Signature
 
 RECORDS = [{"image_id": 1, "caption": "a dog"}, {"image_id": "2", "caption": "caf\u00e9 \u732b \U0001f436 \0 \ud800"}]
 LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 import scapo_eval
 from scapo_eval import InputError, PresenceOracle, Protocol
+from scapo_eval.base.hashes import digest
 from scapo_eval.benchmarks.protocol import Sample, read_sample, shipped_protocols
 from scapo_eval.cli.main import cli
 from scapo_eval.results.benchmark import SUMMARIES, benchmark
 from scapo_eval.results.results import load_results
-from scapo_eval.results.signature import digest
 
 PROMPT = "Please describe this image in detail."
 MINE = {

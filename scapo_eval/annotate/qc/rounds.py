@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import InputError, ScapoError, short_repr
+from ...base.hashes import digest
 from ...files.files import atomic_write, read_regular
 from ...files.json_text import dump_json, parse_json
 from ...inference.runner import now
-from ...results.signature import digest
 from ...results.stats import DEFAULT_SEED
 from ..store import UNKNOWN, Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs

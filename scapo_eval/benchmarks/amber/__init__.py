@@ -13,12 +13,13 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from ...base.errors import InputError
+from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...readers.parsers import Parser, Said
 from ...results.benchmark import Benchmark
 from ...results.counts import CountBuilder, CountTable
 from ...results.results import Resampling, Run
-from ...results.signature import Signature, digest
+from ...results.signature import Signature
 from ..scoring import bad_file_notes
 from .data import KINDS, AmberData, Description, Item, Query
 from .formulas import (

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UNFIT, InputError
+from ...base.hashes import digest
 from ...base.ids import canonical_image_id
 from ...base.reprs import fields_in_short
 from ...files.files import read_bytes
 from ...files.json_text import dump_json, json_type, read_json
 from ...readers.parsers import Said
-from ...results.signature import digest
 
 OFFICIAL = "https://github.com/junyangwang0410/AMBER"
 

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import InputError, MissingExtra
+from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.files import atomic_write
 from ...files.json_text import read_json
-from ...results.signature import digest
 from .generative import Near
 
 THRESHOLD = 0.8

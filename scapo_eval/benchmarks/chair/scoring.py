@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.files import display_name
 from ...files.records import Readable
@@ -16,7 +17,7 @@ from ...readers.captions import Captions, caption_blocks
 from ...results.counts import CountTable
 from ...results.metric import MetricSet, ratio
 from ...results.results import Resampling, Run
-from ...results.signature import Signature, digest
+from ...results.signature import Signature
 from ...results.stats import values
 from ...truths.oracle import PresenceOracle, Truth
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 
 from ...base.errors import InputError
+from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.files import display_name, iter_lines
 from ...matching.vocabulary import Vocabulary
-from ...results.signature import digest
 
 _COMPOUNDS = (
     "air plane", "baseball bat", "baseball glove", "cell phone", "fire hydrant", "hair drier", "home plate", "hot dog",

@@ -1,0 +1,7 @@
+"""``python -m scapo_train.preference CONFIG``."""
+
+from ..distributed import leave
+from .trainer import main
+
+if __name__ == "__main__":
+    leave(main())
