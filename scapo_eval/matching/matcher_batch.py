@@ -21,6 +21,7 @@ from ..base.columns import MentionColumns
 from ..base.text import HYPHENS, fold, is_unspaced, join_of, word_spans
 from .context import CLOSED_WORDS, QUOTE_REACH
 from .trie import NO_END, AliasTrie
+from .visible import disguises, is_disguised
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
@@ -52,6 +53,8 @@ class _ToAscii:
         self._keeps_words = "_" in characters or bool(self._kept)
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
+        self._disguises = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+        self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
         """The texts in ASCII, None for what takes the plain walk."""
@@ -67,10 +70,14 @@ class _ToAscii:
         joined = ascii_codes.tobytes().decode("latin-1")
         ends = list(accumulate(map(len, texts)))
         found: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+        disguises = wide[self._disguises[characters]]
+        for k in set(np.searchsorted(ends, disguises, side="right").tolist()) if len(disguises) else ():
+            if is_disguised(texts[k]):
+                found[k] = None
         # only a letter or mark makes another one of the character before it
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
             own = joined[ends[k] - len(texts[k]) : ends[k]]
-            if not own.isascii() or not unicodedata.is_normalized("NFC", texts[k]):
+            if found[k] is not None and (not own.isascii() or not unicodedata.is_normalized("NFC", texts[k])):
                 found[k] = None
         return found
 

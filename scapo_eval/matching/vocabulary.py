@@ -20,6 +20,7 @@ from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_part
 from ..files.files import display_name, read_bytes, shipped_folder
 from ..files.yaml_text import load_yaml
 from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
+from .visible import plain_letters
 
 SUFFIX = ".yaml"
 
@@ -280,7 +281,7 @@ def alias_path(alias: str) -> str:
     """What :func:`tokenize_alias` says in one text, with PART between its parts; errors as there."""
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
-    text = unicodedata.normalize("NFC", alias).strip()
+    text = unicodedata.normalize("NFC", plain_letters(alias)).strip()
     parts = word_parts(text)
     if not text:
         raise ValueError("is empty")
