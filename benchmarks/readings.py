@@ -21,7 +21,7 @@ _MARK = re.compile(r"\[\[([^\[\]|]*)(?:\|(\w+)(?::([^\]]*))?)?\]\]")
 
 
 class Marked(NamedTuple):
-    """A marked mention: its span in the text, its use (``none``: it is no mention of such a label), its label if said."""
+    """A marked mention: its span in the text, its use (``none``: no mention of such a label), its label if said."""
 
     start: int
     end: int

@@ -30,9 +30,9 @@ class Cue:
         use: of the mentions in its scope.
         after: what must follow the word, up to where its scope begins, as an expression; empty for anything.
         phrase: whether the scope is a noun phrase only.
-        behind, not_behind: what must stand, and what may not stand before the word; empty for anything.
+        behind, not_behind: what must stand, and what may not stand before the word, as expressions; empty for anything.
         then: what must follow a mention in its scope, as an expression; empty for anything.
-        back: what it says of the mention before it: a name in ``Cues.backward``, or empty.
+        back: what it says of the mention before it: names in ``Cues.backward``.
         holds, fails: texts in which mentions in brackets have, and have not, the use.
     """
 
@@ -40,10 +40,10 @@ class Cue:
     use: Use
     after: str = ""
     phrase: bool = False
-    behind: tuple[str, ...] = ()
-    not_behind: tuple[str, ...] = ()
+    behind: str = ""
+    not_behind: str = ""
     then: str = ""
-    back: str = ""
+    back: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     fails: tuple[str, ...] = ()
 
@@ -77,6 +77,9 @@ class Scopes:
     definite: frozenset[str]
     granted: frozenset[str]
     not_in_noun_phrase: frozenset[str]
+    anew: frozenset[str]
+    asks: re.Pattern[str]
+    short: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Cues:
         cues: in order.
         backward: by name.
         scopes: what scopes are made of.
+        signs: words of a sentence that say that what it quotes is written somewhere.
         reach, phrase_reach: characters behind a cue word within which a mention in its scope begins; where the scope
             is a noun phrase.
         fingerprint: hash of everything but examples and comments.
@@ -95,6 +99,7 @@ class Cues:
     cues: tuple[Cue, ...]
     backward: Mapping[str, Backward]
     scopes: Scopes
+    signs: frozenset[str]
     reach: int
     phrase_reach: int
     fingerprint: str
@@ -121,6 +126,7 @@ def read_cues(data: bytes) -> Cues:
         cues=cues,
         backward={name: _backward(entry, parts) for name, entry in document["backward"].items()},
         scopes=_scopes(document["scopes"]),
+        signs=frozenset(document["signs"].split()),
         reach=document["reach"],
         phrase_reach=document["phrase_reach"],
         fingerprint=digest([repr(decisive), repr(rest)]),
@@ -144,16 +150,21 @@ def _cue(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Cue:
         use=entry["use"],
         after=_NEVER if entry.get("only_back") else after,
         phrase=entry.get("phrase", False),
-        behind=tuple(entry.get("behind", "").split()),
-        not_behind=tuple(entry.get("not_behind", "").split()),
+        behind=_any(entry["behind"], r"\b(?:{})\s+$") if "behind" in entry else "",
+        not_behind=_not_behind(entry),
         then=f"(?i:{entry['then']})" if "then" in entry else "",
-        back=entry.get("back", ""),
+        back=tuple(entry.get("back", "").split()),
         holds=tuple(entry["holds"]),
         fails=tuple(entry["fails"]),
     )
 
 
 _NEVER = "(?!)"
+
+
+def _not_behind(entry: Mapping[str, Any]) -> str:
+    words = _any(entry["not_behind"], r"\b(?:{})\s+$") if "not_behind" in entry else ""
+    return "|".join(filter(None, (words, entry.get("unless_before", ""))))
 
 
 def _any(words: str, within: str) -> str:
@@ -172,7 +183,7 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
     )
 
 
-def _scopes(entry: Mapping[str, str]) -> Scopes:
-    expressions = ("marks", "pair", "item", "goes_on")
-    read = {key: compiled(text) if key in expressions else frozenset(text.split()) for key, text in entry.items()}
-    return Scopes(**read)  # type: ignore[arg-type]
+def _scopes(entry: Mapping[str, Any]) -> Scopes:
+    expressions = ("marks", "pair", "item", "goes_on", "asks")
+    read = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
+    return Scopes(**{key: frozenset(one.split()) if isinstance(one, str) else one for key, one in read.items()})

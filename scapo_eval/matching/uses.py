@@ -6,9 +6,9 @@ likens ("shaped like an apple"), or lets a word only say what kind another thing
 some of these out:
 
 - ``all``: nothing (the paper).
-- ``asserted``: what is negated.
-- ``certain``: what is negated or hedged.
-- ``visual``: what is negated, quoted, a purpose, generic, a comparison or a modifier; guesses stay.
+- ``asserted``: what is negated or asked.
+- ``certain``: these and what is hedged.
+- ``visual``: what is negated, asked, quoted, a purpose, generic, a comparison or a modifier; guesses stay.
 
 The words that say so are data with examples: ``cues.yaml``. A cue reaches forward to the end of its clause: a full
 stop, a semicolon, a line end, a dash, a bracket, ``but``, ``except``, ``while``, ``which``..., or a comma, unless a
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
-from string import ascii_lowercase
+from string import ascii_lowercase, digits
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -38,7 +38,7 @@ from ..base.text import fold
 from ..base.types import Use
 from . import context
 from .context import QUOTE_REACH, colors, may_modify, noun_behind
-from .cues import Cue, compiled, shipped_cues
+from .cues import Backward, Cue, compiled, shipped_cues
 from .vocabulary import Vocabulary, tokenize_alias
 
 Claims = Literal["all", "asserted", "certain", "visual"]
@@ -51,9 +51,9 @@ USES: tuple[Use, ...] = get_args(Use)
 
 LEFT_OUT: dict[Claims, tuple[Use, ...]] = {
     "all": (),
-    "asserted": ("negated",),
-    "certain": ("negated", "hedged"),
-    "visual": ("negated", "quoted", "modifier", "purpose", "generic", "comparison"),
+    "asserted": ("negated", "question"),
+    "certain": ("negated", "question", "hedged"),
+    "visual": ("negated", "question", "quoted", "modifier", "purpose", "generic", "comparison"),
 }
 """Reading -> the uses that it leaves out."""
 
@@ -151,6 +151,8 @@ def find_uses_of(
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses and ('"' in text or "\u201c" in text):
         found.append(in_quotes(text, starts, 0, n))
+    if "question" in uses and "?" in text:
+        found.append(in_questions(text, starts, 0, n))
     if "modifier" in uses:
         beside = {row for row in range(1, n) if starts[row] == ends[row - 1] + 1}
         listed = {near for row in beside if row + 1 in beside for near in (row - 1, row, row + 1)}
@@ -213,6 +215,23 @@ def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterat
                 begin = text.find(opening, begin + 1)
 
 
+def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The mentions in a question; arguments as of :func:`in_quotes`.
+
+    It begins where a clause of its sentence begins as questions do, else, if it is longer, with the last clause.
+    """
+    mark = text.find("?")
+    scopes = shipped_cues().scopes
+    while mark >= 0:
+        sentence = max(text.rfind(end, 0, mark) for end in ".!?\n") + 1
+        *_, begin = [sentence, *(clause.start() for clause in scopes.asks.finditer(text, sentence, mark))]
+        if begin == sentence and mark - sentence > scopes.short:
+            begin = max(sentence, *(text.rfind(end, 0, mark) for end in ',;:\u2013\u2014"\u201c'))
+        for row in range(bisect(starts, begin, first, stop), bisect_left(starts, mark, first, stop)):
+            yield row, _ASKED
+        mark = text.find("?", mark + 1)
+
+
 def by_form(texts: Sequence[str], rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
     """Of some mentions, what their form and the word behind them say: capitals, a noun that they modify."""
     for k, row, start, end in rows:
@@ -260,13 +279,7 @@ def behind(
     for k, begin, row, cue in rows:
         text, start, end = texts[k], starts[row], ends[row]
         rule = rules[cue]
-        back = backward[rule.cue.back]
-        said = back.pattern.match(text, end)
-        if not said or said.end() <= begin:
-            continue
-        if back.plural and may_modify(text[start:end]):
-            continue
-        if back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]):
+        if any(_said_of(backward[name], text, start, end, begin) for name in rule.cue.back):
             yield row, rule.use
 
 
@@ -312,10 +325,20 @@ def in_scope(
                 break
 
 
+def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
+    """Whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
+    said = back.pattern.match(text, end)
+    if not said or said.end() <= begin or (back.plural and may_modify(text[start:end])):
+        return False
+    return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
+
+
 def _stands_right(cue: Cue, text: str, end: int) -> bool:
     """Whether a cue that ends at some place stands behind a word that it needs, and behind none that excludes it."""
-    before = text[max(0, end - _BEFORE) : end].lower().rstrip(ascii_lowercase).rstrip()
-    return before.endswith(cue.behind or "") and not (cue.not_behind and before.endswith(cue.not_behind))
+    before = text[max(0, end - _BEFORE) : end].lower().rstrip(_OF_WORDS)
+    if cue.behind and not compiled(cue.behind).search(before):
+        return False
+    return not cue.not_behind or not compiled(cue.not_behind).search(before)
 
 
 _MENTION = "\0"  # in place of each mention behind a cue
@@ -369,6 +392,8 @@ def _scope_state(rule: Rule, tail: str) -> _State:
         item = scopes.item.match(step, max(step.find(","), 0))
         if not item and scopes.marks.search(step):
             return "over"
+        if item and cue.use == "negated" and not scopes.anew.isdisjoint(step.split()[-3:]):
+            return "over"  # "zero buses, one car"
     if tells:
         article = _article(words)
         if article >= first:  # "shade for the family and a dog": neither is a purpose
@@ -395,11 +420,10 @@ def _article(words: Sequence[str]) -> int:
 
 
 _REMEMBERED = 1 << 12  # states of one kind of cue
+_OF_WORDS = ascii_lowercase + digits
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
-_NEGATED, _QUOTED, _MODIFIES, _GENERIC, _COMPARED = map(
-    USES.index, ("negated", "quoted", "modifier", "generic", "comparison")
-)
+_ASKED, _QUOTED, _MODIFIES, _COMPARED = map(USES.index, ("question", "quoted", "modifier", "comparison"))
 _MARKS = (('"', '"'), ("\u201c", "\u201d"))
 
 

@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
-from .uses import SPECIAL, SpecialWords, behind, by_form, highest, in_quotes, in_scope, of_color_or_kin, shipped_rules
+from .uses import (
+    SPECIAL,
+    SpecialWords,
+    behind,
+    by_form,
+    highest,
+    in_questions,
+    in_quotes,
+    in_scope,
+    of_color_or_kin,
+    shipped_rules,
+)
 
 _BASE, _NOWHERE = 32, np.iinfo(np.int64).max  # bits of a place before its caption's index; behind all places
 
@@ -78,6 +89,8 @@ def find_uses(
     found: list[Iterable[tuple[int, int]]] = []
     if "quoted" in uses:
         found += [in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
+    if "question" in uses:
+        found += [in_questions(text, starts, indptr[k], indptr[k + 1]) for k, text in enumerate(texts) if "?" in text]
     if "modifier" in uses:
         row = look.nonzero()[0]
         row = row[~_listed(mentions, row, place, base + mentions.end)]

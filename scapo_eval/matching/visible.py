@@ -49,7 +49,8 @@ y ΥγУуҮүᎩᎽⲨꓬ
 z ΖᏃꓜꮓ
 """
 """Letters of Greek, Cyrillic, Armenian, Cherokee, Coptic and Lisu (and of phonetics two) that Unicode's list of
-confusables (Technical Standard 39) gives as looking like a Latin letter, which stands first in each row, in any case."""
+confusables (Technical Standard 39) gives as looking like a Latin letter, which stands first in
+each row, in any case."""
 
 _ASCII_LETTER = re.compile("[A-Za-z]")
 _WORD = re.compile(r"[^\W\d_]+")
