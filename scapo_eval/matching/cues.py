@@ -185,5 +185,6 @@ def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
 
 def _scopes(entry: Mapping[str, Any]) -> Scopes:
     expressions = ("marks", "pair", "item", "goes_on", "asks")
-    read = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
-    return Scopes(**{key: frozenset(one.split()) if isinstance(one, str) else one for key, one in read.items()})
+    read: dict[str, Any] = {key: compiled(text) if key in expressions else text for key, text in entry.items()}
+    sets: dict[str, Any] = {key: frozenset(one.split()) for key, one in read.items() if isinstance(one, str)}
+    return Scopes(**{**read, **sets})

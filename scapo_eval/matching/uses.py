@@ -22,6 +22,7 @@ and only the text behind one is read.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,12 +92,14 @@ class SpecialWords:
         colors: label id -> folded aliases that color what follows them.
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
+        others: folded alias -> what must be in a caption and what must not, for the alias to mean something else.
         watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 
     colors: Mapping[int, frozenset[str]]
     kin: Mapping[int, frozenset[str]]
     kin_of: frozenset[int]
+    others: Mapping[str, Sequence[tuple[re.Pattern[str], re.Pattern[str]]]]
     watch: Mapping[str, int]
 
     @classmethod
@@ -109,9 +112,19 @@ class SpecialWords:
                 owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
             return {label: frozenset(words) for label, words in owned.items()}
 
-        watch = {tokenize_alias(alias)[0]: SPECIAL for alias in (*vocabulary.heads, *vocabulary.kin)}
+        others: dict[str, list[tuple[re.Pattern[str], re.Pattern[str]]]] = {}
+        for sense in vocabulary.senses:
+            for word in sense.words:
+                others.setdefault(fold(word), []).append((_any_word(sense.near), _any_word(sense.unless)))
+        special = (*vocabulary.heads, *vocabulary.kin, *others)
+        watch = {tokenize_alias(alias)[0]: SPECIAL for alias in special}
         kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
-        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of, watch)
+        return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of, others, watch)
+
+
+def _any_word(words: Sequence[str]) -> re.Pattern[str]:
+    """Finds any of some words, in any case; none of none."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b" if words else "(?!)", re.IGNORECASE)
 
 
 Row: TypeAlias = tuple[int, int, int, int]
@@ -254,12 +267,14 @@ def of_color_or_kin(
     rows: Iterable[Row],
     words: SpecialWords,
 ) -> Iterator[tuple[int, int]]:
-    """Of mentions that may be a special word, those that are a color, or mean an animal: nobody else is named."""
+    """Of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
     is_animal: dict[tuple[int, int], bool] = {}
     for k, row, start, end in rows:
         text, label = texts[k], labels[row]
         surface = fold(text[start:end])
         if surface in words.colors.get(label, ()) and colors(text, start, end):
+            yield row, _MODIFIES
+        if any(near.search(text) and not other.search(text) for near, other in words.others.get(surface, ())):
             yield row, _MODIFIES
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
