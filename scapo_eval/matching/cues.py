@@ -54,11 +54,13 @@ class Backward:
 
     Attributes:
         pattern: matches from the end of the mention to behind the cue.
+        within: characters between the mention and the cue, at most.
         plural: whether it speaks of mentions in the plural without an article only.
         before: what must stand before such a mention, if anything does.
     """
 
     pattern: re.Pattern[str]
+    within: int
     plural: bool
     before: re.Pattern[str] | None
 
@@ -179,7 +181,10 @@ def _filled(expression: str, parts: Mapping[str, str]) -> str:
 def _backward(entry: Mapping[str, Any], parts: Mapping[str, str]) -> Backward:
     before = entry.get("before")
     return Backward(
-        compiled(_filled(entry["pattern"], parts)), entry.get("plural", False), compiled(before) if before else None
+        compiled(_filled(entry["pattern"], parts)),
+        entry["within"],
+        entry.get("plural", False),
+        compiled(before) if before else None,
     )
 
 

@@ -103,12 +103,14 @@ class Found(NamedTuple):
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
+        asking: captions, all those among them with a question mark.
     """
 
     mentions: MentionColumns
     watched: MentionColumns
     look: NDArray[np.bool_]
     quoting: list[int]
+    asking: list[int]
 
 
 class BatchMatcher:
@@ -137,6 +139,7 @@ class BatchMatcher:
             MentionColumns.concatenate([part.watched for part in passes]),
             np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
             [size * k + row for k, part in enumerate(passes) for row in part.quoting],
+            [size * k + row for k, part in enumerate(passes) for row in part.asking],
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
@@ -149,7 +152,7 @@ class BatchMatcher:
             ascii_texts[k] = text or ""
             if text is None:
                 plain.append(k)
-        mentions, watched, look, quoting = self._tables.find(ascii_texts)
+        mentions, watched, look, quoting, asking = self._tables.find(ascii_texts)
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
             mentions = mentions.with_captions(
@@ -160,7 +163,7 @@ class BatchMatcher:
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             look = everywhere
-        return Found(mentions, watched, look, [*quoting, *plain])
+        return Found(mentions, watched, look, [*quoting, *plain], [*asking, *plain])
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,20 +339,21 @@ class _TrieTables:
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
+            self._owners(offsets, _places(joined, "?")),
         )
 
     @staticmethod
     def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
         """The captions in which a mention stands between two near quotation marks."""
-        found = []
-        mark = joined.find('"')
-        while mark >= 0:
-            found.append(mark)
-            mark = joined.find('"', mark + 1)
-        marks = np.array(found, dtype=np.int64)
+        marks = _places(joined, '"')
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
-        owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
+        return _TrieTables._owners(offsets, marks[:-1][near])
+
+    @staticmethod
+    def _owners(offsets: Ints, places: Ints) -> list[int]:
+        """The captions that hold places in the joined text."""
+        owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
@@ -500,6 +504,16 @@ class _TrieTables:
                 reach = final
             before = k
         return kept
+
+
+def _places(joined: str, mark: str) -> Ints:
+    """Where a character stands in a text."""
+    found = []
+    at = joined.find(mark)
+    while at >= 0:
+        found.append(at)
+        at = joined.find(mark, at + 1)
+    return np.array(found, dtype=np.int64)
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:

@@ -92,14 +92,15 @@ class SpecialWords:
         colors: label id -> folded aliases that color what follows them.
         kin: label id -> folded aliases that mean an animal where nobody else is named.
         kin_of: ids of the labels of these animals.
-        others: folded alias -> what must be in a caption and what must not, for the alias to mean something else.
+        others: folded alias -> words one of which a caption must have, and words of which it must have none, for the
+            alias to mean something else.
         watch: the first words of these aliases, for a matcher to watch among the ``cue_words``.
     """
 
     colors: Mapping[int, frozenset[str]]
     kin: Mapping[int, frozenset[str]]
     kin_of: frozenset[int]
-    others: Mapping[str, Sequence[tuple[re.Pattern[str], re.Pattern[str]]]]
+    others: Mapping[str, Sequence[tuple[frozenset[str], frozenset[str]]]]
     watch: Mapping[str, int]
 
     @classmethod
@@ -112,19 +113,20 @@ class SpecialWords:
                 owned.setdefault(vocabulary.label_ids[vocabulary.aliases[alias]], set()).add(fold(alias))
             return {label: frozenset(words) for label, words in owned.items()}
 
-        others: dict[str, list[tuple[re.Pattern[str], re.Pattern[str]]]] = {}
+        others: dict[str, list[tuple[frozenset[str], frozenset[str]]]] = {}
         for sense in vocabulary.senses:
             for word in sense.words:
-                others.setdefault(fold(word), []).append((_any_word(sense.near), _any_word(sense.unless)))
+                others.setdefault(fold(word), []).append(
+                    (frozenset(map(fold, sense.near)), frozenset(map(fold, sense.unless)))
+                )
         special = (*vocabulary.heads, *vocabulary.kin, *others)
         watch = {tokenize_alias(alias)[0]: SPECIAL for alias in special}
         kin_of = frozenset(vocabulary.label_ids[label] for label in vocabulary.kin_of)
         return cls(by_label(vocabulary.heads), by_label(vocabulary.kin), kin_of, others, watch)
 
 
-def _any_word(words: Sequence[str]) -> re.Pattern[str]:
-    """Finds any of some words, in any case; none of none."""
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b" if words else "(?!)", re.IGNORECASE)
+def _folded(words: Sequence[str]) -> frozenset[str]:
+    return frozenset(map(fold, words))
 
 
 Row: TypeAlias = tuple[int, int, int, int]
@@ -228,6 +230,12 @@ def in_quotes(text: str, starts: Sequence[int], first: int, stop: int) -> Iterat
                 begin = text.find(opening, begin + 1)
 
 
+def is_written(text: str, start: int) -> bool:
+    """Whether the sentence that holds a place says before it that something is written or pictured there."""
+    begin = max(text.rfind(end, 0, start) for end in ".!?\n") + 1
+    return not shipped_rules().signs.isdisjoint(_WORD.findall(text[begin:start].lower()))
+
+
 def in_questions(text: str, starts: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
     """The mentions in a question; arguments as of :func:`in_quotes`.
 
@@ -269,13 +277,18 @@ def of_color_or_kin(
 ) -> Iterator[tuple[int, int]]:
     """Of mentions that may be a special word, those that are a color, of another sense, or mean an animal."""
     is_animal: dict[tuple[int, int], bool] = {}
+    spoken: dict[int, frozenset[str]] = {}  # the words of a caption
     for k, row, start, end in rows:
         text, label = texts[k], labels[row]
         surface = fold(text[start:end])
         if surface in words.colors.get(label, ()) and colors(text, start, end):
             yield row, _MODIFIES
-        if any(near.search(text) and not other.search(text) for near, other in words.others.get(surface, ())):
-            yield row, _MODIFIES
+        if surface in words.others:
+            if k not in spoken:
+                spoken[k] = frozenset(_WORD.findall(text.lower()))
+            senses = words.others[surface]
+            if any(not near.isdisjoint(spoken[k]) and unless.isdisjoint(spoken[k]) for near, unless in senses):
+                yield row, _MODIFIES
         if surface in words.kin.get(label, ()):
             if (k, label) not in is_animal:
                 named = range(indptr[k], indptr[k + 1])
@@ -343,7 +356,7 @@ def in_scope(
 def _said_of(back: Backward, text: str, start: int, end: int, begin: int) -> bool:
     """Whether a cue that begins at ``begin`` says something of the mention before it, from start to end."""
     said = back.pattern.match(text, end)
-    if not said or said.end() <= begin or (back.plural and may_modify(text[start:end])):
+    if not said or said.end() <= begin or begin - end > back.within or (back.plural and may_modify(text[start:end])):
         return False
     return back.before is None or not start or back.before.search(text[max(0, start - _BEFORE) : start]) is not None
 
@@ -435,6 +448,7 @@ def _article(words: Sequence[str]) -> int:
 
 
 _REMEMBERED = 1 << 12  # states of one kind of cue
+_WORD = re.compile(r"[^\W_]+")
 _OF_WORDS = ascii_lowercase + digits
 _BEFORE = 40  # characters before a cue or a mention, enough for the word before it
 _N_T = ("n't", "n\u2019t")
@@ -468,12 +482,14 @@ class Rules(NamedTuple):
     Attributes:
         rules: that of each cue word, from row 1; row SPECIAL says nothing.
         row: word -> its row.
+        signs: words that say that something is written or pictured.
         telling: words without which a scope needs no further look.
         definite_behind: endings of what stands before a definite mention.
     """
 
     rules: Sequence[Rule]
     row: Mapping[str, int]
+    signs: frozenset[str]
     telling: frozenset[str]
     definite_behind: tuple[str, ...]
 
@@ -498,4 +514,5 @@ def shipped_rules() -> Rules:
             row[word] = len(rules)
             rules.append(rule)
     telling = phrase_ends | scopes.pairs | scopes.definite
-    return Rules(rules, row, telling, tuple(f" {word} " for word in sorted(scopes.granted)))
+    signs = cues.signs | {word for cue in cues.cues if cue.use == "quoted" for word in cue.words}
+    return Rules(rules, row, signs, telling, tuple(f" {word} " for word in sorted(scopes.granted)))

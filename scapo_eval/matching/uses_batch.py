@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..base.columns import MentionColumns
 from ..base.types import Use
+from .cues import shipped_cues
 from .uses import (
     SPECIAL,
     SpecialWords,
@@ -37,11 +38,13 @@ class _Tables(NamedTuple):
         before: characters of its cue before the watched word: "n't" is watched as its "t".
         reach: see ``Rule``; -1 for SPECIAL.
         is_back: whether it speaks of the mention before it.
+        back_reach: characters behind that mention within which its cue begins.
     """
 
     before: NDArray[np.int64]
     reach: NDArray[np.int64]
     is_back: NDArray[np.bool_]
+    back_reach: NDArray[np.int64]
 
 
 @cache
@@ -50,7 +53,9 @@ def _tables() -> _Tables:
     before = np.zeros(len(rules.rules), dtype=np.int64)
     before[rules.row["t"]] = 2
     reach = np.array([rule.reach for rule in rules.rules])
-    return _Tables(before, reach, np.array([bool(rule.cue.back) for rule in rules.rules]))
+    backward = shipped_cues().backward
+    back_reach = [max([-1, *(backward[name].within for name in rule.cue.back)]) for rule in rules.rules]
+    return _Tables(before, reach, np.array([bool(rule.cue.back) for rule in rules.rules]), np.array(back_reach))
 
 
 def find_uses(
@@ -59,6 +64,7 @@ def find_uses(
     cues: MentionColumns,
     look: NDArray[np.bool_],
     quoting: Sequence[int],
+    asking: Sequence[int],
     uses: tuple[Use, ...],
     words: SpecialWords,
 ) -> NDArray[np.uint8]:
@@ -69,6 +75,7 @@ def find_uses(
         mentions: of them.
         cues: the ``cue_words`` of the uses in them.
         look: (mentions,) bool, False where no noun stands behind a mention and it is not written in capitals.
+        asking: the same of those with a question mark.
         quoting: indices of captions, all those among them that may have a mention between quotation marks.
         uses: those that are looked for.
         words: of the vocabulary.
@@ -90,7 +97,7 @@ def find_uses(
     if "quoted" in uses:
         found += [in_quotes(texts[k], starts, indptr[k], indptr[k + 1]) for k in quoting]
     if "question" in uses:
-        found += [in_questions(text, starts, indptr[k], indptr[k + 1]) for k, text in enumerate(texts) if "?" in text]
+        found += [in_questions(texts[k], starts, indptr[k], indptr[k + 1]) for k in asking]
     if "modifier" in uses:
         row = look.nonzero()[0]
         row = row[~_listed(mentions, row, place, base + mentions.end)]
@@ -106,7 +113,8 @@ def find_uses(
     found.append(in_scope(texts, starts, ends, indptr, scopes))
     back = tables.is_back[which].nonzero()[0]
     row, begin = following[back] - 1, begin[back]
-    near = ((row >= 0) & (caption[row] == cues.caption[back])).nonzero()[0]
+    distance = owner[back] + begin - base[row] - mentions.end[row]
+    near = ((row >= 0) & (distance <= tables.back_reach[which[back]])).nonzero()[0]
     row = row[near]
     found.append(behind(texts, starts, ends, _rows(caption[row], begin[near], row, which[back[near]])))
     return np.frombuffer(highest(len(starts), found), dtype=np.uint8)

@@ -54,8 +54,8 @@ class Sense:
 
     Attributes:
         words: the aliases.
-        near: words one of which the caption has.
-        unless: words none of which it has.
+        near: single words one of which the caption has.
+        unless: single words none of which it has.
     """
 
     words: tuple[str, ...]

@@ -248,7 +248,7 @@ WATCH = ("dog", "hot", "t", "fish", "seat", "absent", LONG[-1])
 @given(cases(), st.booleans())
 def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]], look: bool) -> None:
     vocabulary, texts = case
-    mentions, columns, looked, _ = BatchMatcher(
+    mentions, columns, looked, *_ = BatchMatcher(
         AliasTrie(vocabulary), {word: k for k, word in enumerate(WATCH)}, look=look
     ).find(texts)
     plain = AliasMatcher(vocabulary).find_batch(texts)
