@@ -2,23 +2,22 @@
 
 A policy that is charged for naming what is not there may learn to misspell it. A word is a near miss of an alias if
 digits in it stand for letters, if it is the alias with a letter doubled or a double one single, or, of labels' own
-long names, if one letter (from seven letters on, two) differs, both begin and end alike, and it is no inflection of a
-known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English words
-that lie so near to a common label, are none.
+long names, if one letter differs or all are there in another order, both begin and end alike, and it is no inflection
+of a known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English
+words that lie so near to a common label, are none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
 
 from .context import CLOSED_WORDS, FUNCTION_WORDS, PRESUPPOSING
 from .visible import plain_letters, shown
 from .vocabulary import Vocabulary, tokenize_alias
 
-ONE, TWO = 6, 7
-"""Letters from which on a word may differ in one letter, and in two."""
+LONG = 7
+"""Letters of a label's name from which on a word that differs in one letter is taken for it."""
 
 _DIGITS = [str.maketrans("01345789", letters) for letters in ("oieastbg", "oleastbg")]
 _WORD = re.compile(r"[^\W_]{3,}")
@@ -33,7 +32,8 @@ _ENGLISH = frozenset(
     backhand bandana bandanas basses battle battles better bitter bottom bottoms bowel bowels brooch busses butter
     castle
     certain chars clocks collage curtain dinning forks graphs harness hose hoses knifes panting picture pictures planet
-    planets plans plant posture postures remove removes sand scissor scoreboard scoreboards shape stain stains state
+    planets plans plant posture postures remove removes sand scissor beaches bunches caches
+    coaches crouches parsons prisons scoreboard scoreboards shape stain stains state
     states street tables toilets tricks trucks workplace
 """.split()
 )
@@ -59,13 +59,13 @@ class NearMisses:
             if alias.isascii() and alias.isalpha() and len(alias) > 2
         }
         self._single: dict[str, str] = {}
-        self._shorter: dict[str, list[str]] = {}
+        self._long: dict[str, list[str]] = {}
         for alias in self._labels:
             self._single.setdefault(_DOUBLED.sub(r"\1", alias), alias)
         names = {name for label in vocabulary.labels for name in (label.lower(), f"{label.lower()}s")}
         for alias in names & self._labels.keys():
-            for shorter in _without_letters(alias):
-                self._shorter.setdefault(shorter, []).append(alias)
+            for key in _keys(alias) if len(alias) >= LONG else ():
+                self._long.setdefault(key, []).append(alias)
         self._remembered: dict[str, int | None] = {}
 
     def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -105,29 +105,25 @@ class NearMisses:
             return self._labels[alias]
         if any(stem in self._known for stem in _stems(word)):
             return None
-        for shorter in _without_letters(word):
-            for alias in self._shorter.get(shorter, ()):
-                if alias[0] == word[0] and alias[-1] == word[-1] and _differs_little(word, alias):
+        for key in _keys(word) if len(word) >= LONG - 1 else ():
+            for alias in self._long.get(key, ()):
+                if alias[0] == word[0] and alias[-1] == word[-1] and _differ_little(word, alias):
                     return self._labels[alias]
         return None
 
 
-def _without_letters(word: str) -> Iterator[str]:
-    """A word of at least ONE letters without one letter, from TWO letters on also without two."""
-    if len(word) < ONE:
-        return
+def _keys(word: str) -> Iterator[str]:
+    """What two long words share where one letter differs, or the order of letters."""
+    yield from (word[:k] + word[k + 1 :] for k in range(len(word)))
     yield word
-    for n in (1, 2) if len(word) >= TWO else (1,):
-        for gone in combinations(range(len(word)), n):
-            yield "".join(letter for k, letter in enumerate(word) if k not in gone)
+    yield "".join(["=", *sorted(word)])
 
 
-def _differs_little(word: str, alias: str) -> bool:
-    """Whether two words differ in one letter, from TWO letters on in two."""
+def _differ_little(word: str, alias: str) -> bool:
+    """Whether two words differ in one letter, or in the order of their letters only."""
     from rapidfuzz.distance import OSA
 
-    most = 2 if min(len(word), len(alias)) >= TWO else 1
-    return bool(OSA.distance(word, alias, score_cutoff=most) <= most)
+    return sorted(word) == sorted(alias) or bool(OSA.distance(word, alias, score_cutoff=1) <= 1)
 
 
 def _stems(word: str) -> Iterable[str]:
