@@ -35,6 +35,7 @@ _HOME = {
     "load_results": "results.results",
     "phd": "api",
     "pope": "api",
+    "reward_fn": "rewarding.functions",
     "score": "api",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
@@ -66,6 +67,7 @@ __all__ = [
     "load_results",
     "phd",
     "pope",
+    "reward_fn",
     "score",
     "score_captions",
     "split_subsentences",
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
     from .results.results import Results, Run, load_results
+    from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from .trie import IGNORED, AliasTrie
 from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
 from .uses_batch import find_uses
 from .visible import shown
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, vocabulary_of
 
 
 class AliasMatcher:
@@ -32,16 +33,16 @@ class AliasMatcher:
     Immutable after construction, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: labels, aliases and ignore phrases.
+        vocabulary: labels, aliases and ignore phrases; the name of a shipped one, or a file.
         claims: which mentions the batch form counts, see :mod:`scapo_eval.matching.uses`.
 
     Raises:
         InputError: an unknown reading.
     """
 
-    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
+    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Claims = "all") -> None:
         check_choice("claims", claims, CLAIMS)
-        self.vocabulary = vocabulary
+        self.vocabulary = vocabulary_of(vocabulary)
         self.claims = claims
         self._compile()
 

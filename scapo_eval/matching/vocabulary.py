@@ -266,6 +266,11 @@ class Vocabulary:
                 yield {"class": rule.kind, "names": names, "phrases": phrases}
 
 
+def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
+    """A vocabulary, given itself, by the name of a shipped one or as a file; errors as of :meth:`Vocabulary.load`."""
+    return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
+
+
 def shipped_vocabularies() -> dict[str, Any]:
     """Name -> readable resource of the vocabularies that come with the project."""
     folder = shipped_folder("vocab")

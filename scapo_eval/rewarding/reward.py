@@ -11,8 +11,10 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -25,7 +27,7 @@ from ..base.types import Rule
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
 from ..matching.uses import CLAIMS, USES, Claims, is_written, left_out_codes, reading_of
-from ..matching.vocabulary import Vocabulary
+from ..matching.vocabulary import Vocabulary, vocabulary_of
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
 from ..segmenting.discourse import has_words
@@ -33,6 +35,7 @@ from ..segmenting.reasoning import only_answer, spans_besides_answer
 from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
 from ..truths.oracles import AnyOracle, truth_of
+from .explain import Explanation
 from .novelty import fresh_share
 from .token_credit import Eos, TextCredit, Truncated
 
@@ -111,6 +114,16 @@ class RewardConfig:
     answer_only: bool = False
     template_discount: float = 0.0
     near_misses: bool = False
+
+    def __new__(cls, *_: object, **settings: object) -> RewardConfig:
+        """Refuses a setting that does not exist, with the nearest one that does."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+                raise InputError(f"unknown setting of the reward '{name}'{hint}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
@@ -412,6 +425,10 @@ class RewardResult:
         own = range(self.row, self.row + 1)
         return self.columns._credit.token_advantages([offsets], own, eos=eos, truncated=truncated, finished=finished)[0]
 
+    def explain(self) -> Explanation:
+        """Why it got its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
+        return Explanation.of(self)
+
     @property
     def _own(self) -> slice:
         return slice(int(self.columns.indptr[self.row]), int(self.columns.indptr[self.row + 1]))
@@ -424,8 +441,8 @@ class SubsentenceReward:
     ``lam_g`` takes cloudpickle, as Ray uses it).
 
     Args:
-        vocabulary: what counts as an object.
-        oracle: what is in the images: a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
+        vocabulary: what counts as an object: a vocabulary, the name of one that is shipped, or a file.
+        oracle: what is in the images: a file, a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
         config: the settings of Eq. 1.
         on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
             a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
@@ -438,8 +455,8 @@ class SubsentenceReward:
 
     def __init__(
         self,
-        vocabulary: Vocabulary,
-        oracle: AnyOracle,
+        vocabulary: Vocabulary | str | Path,
+        oracle: AnyOracle | str | Path,
         config: RewardConfig | None = None,
         *,
         on_error: OnError = "raise",
@@ -449,6 +466,7 @@ class SubsentenceReward:
         self.config = config or RewardConfig()
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
+        vocabulary = vocabulary_of(vocabulary)
         self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)
