@@ -129,7 +129,7 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         """Computes the token advantages from the generated ids themselves; the totals that TRL logs are theirs."""
         processor = self.processing_class
-        tokenizer = getattr(self, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
+        tokenizer: Any = getattr(self, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
         ends = {*getattr(self, "eos_token_ids", [tokenizer.eos_token_id]), tokenizer.pad_token_id}
         self._scapo_advantages, self._scapo_columns = self._advantages(
             _image_ids({IMAGE_ID: [row.get(IMAGE_ID) for row in inputs]}),
