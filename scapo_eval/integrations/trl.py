@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise MissingExtra("trl", "the TRL adapter") from error
 
-TESTED = ("1.16.0",)
+TESTED = ("1.8.0", "1.13.0", "1.16.0")
 """TRL versions that this was tested with; others are probed for what ScapoTrainer extends, which is not public."""
 
 IMAGE_ID = "image_id"
