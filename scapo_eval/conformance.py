@@ -285,7 +285,7 @@ def check_ms_swift(folder: Path) -> Outcome:
     return case.outcome(advantages.numpy(), "ms-swift, the trainer's advantages")
 
 
-CHECKS: Mapping[str, Callable[[Path], Outcome]] = {
+CHECKS: dict[str, Callable[[Path], Outcome]] = {
     "trl": check_trl,
     "verl": check_verl,
     "ms-swift": check_ms_swift,

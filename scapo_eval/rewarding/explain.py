@@ -8,12 +8,17 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..base.text import printable
+from ..base.verdicts import Verdict
 
 if TYPE_CHECKING:
     from .reward import RewardResult
 
-_WORDS = {"new": "supported", "rep": "repeated", "hal": "hallucinated", "unknown": "not known"}
-_COLORS = {"new": "#cfe8cf", "rep": "#e8e8e8", "hal": "#f3c6c6", "unknown": "#eeeeff"}
+_COLORS = {
+    Verdict.SUPPORTED: "#cfe8cf",
+    Verdict.REPEATED: "#e8e8e8",
+    Verdict.HALLUCINATED: "#f3c6c6",
+    Verdict.UNKNOWN: "#eeeeff",
+}
 
 
 @dataclass(frozen=True)
@@ -26,19 +31,19 @@ class Explanation:
     """
 
     title: str
-    pieces: Sequence[tuple[str, float, Mapping[str, str]]]
+    pieces: Sequence[tuple[str, float, Mapping[str, Verdict]]]
 
     @classmethod
     def of(cls, result: RewardResult) -> Explanation:
         """That of a reward."""
-        parts, claims = result.parts, result.claims
+        parts, verdicts = result.parts, result.verdicts
         counts = f"{result.covered} of {result.generated} labels supported, {result.hallucinated} hallucinated"
         title = f"image {result.image_id}: {result.total:+.2f}; {counts}"
         return cls(
             title if result.error is None else f"image {result.image_id}: no reward: {result.error}",
             [
                 (result.response[part.start : part.end].strip(), part.reward, own)
-                for part, own in zip(parts, claims, strict=True)
+                for part, own in zip(parts, verdicts, strict=True)
             ],
         )
 
@@ -57,7 +62,7 @@ class Explanation:
         rows = []
         for text, reward, verdicts in self.pieces:
             marks = " ".join(
-                f'<mark style="background:{_COLORS[verdict]}">{escape(label)}: {_WORDS[verdict]}</mark>'
+                f'<mark style="background:{_COLORS[verdict]}">{escape(label)}: {verdict.word}</mark>'
                 for label, verdict in verdicts.items()
             )
             rows.append(f"<tr><td>{reward:+.2f}</td><td>{escape(text)}</td><td>{marks}</td></tr>")
@@ -67,8 +72,8 @@ class Explanation:
     _repr_html_ = html
 
 
-def _said(verdicts: Mapping[str, str]) -> str:
+def _said(verdicts: Mapping[str, Verdict]) -> str:
     by_verdict: dict[str, list[str]] = {}
     for label, verdict in verdicts.items():
-        by_verdict.setdefault(_WORDS[verdict], []).append(label)
+        by_verdict.setdefault(verdict.word, []).append(label)
     return "; ".join(f"{verdict}: {', '.join(labels)}" for verdict, labels in by_verdict.items())

@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base.columns import MentionColumns, SpanColumns
+from ..base.deprecation import warn_deprecated
 from ..base.errors import InputError, InputErrors, check_choice, short_repr
 from ..base.reprs import fields_in_short, one_line
 from ..base.types import Rule
+from ..base.verdicts import Verdict
 from ..matching.matcher import AliasMatcher
 from ..matching.near import NearMisses
 from ..matching.uses import CLAIMS, USES, Claims, is_written, left_out_codes, reading_of
@@ -237,7 +239,8 @@ class RewardColumns:
         silent: (parts,) bool, pieces that neither earn nor cost: outside the answer (``answer_only``) or, under the
             rule ``discourse``, without a word.
         claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
-            in ``labels``, and ``n``, ``r``, ``h`` or ``u`` (new, repeated, hallucinated, unknown).
+            in ``labels``, and its :class:`~scapo_eval.base.verdicts.Verdict` (int8), ``REPEATED`` where an earlier
+            part of the response names a supported label.
         labels: the vocabulary's.
         r_reg: what an end of sequence of its own costs.
         errors: row -> its fault, with ``on_error="zero"``.
@@ -259,7 +262,7 @@ class RewardColumns:
     unknown: NDArray[np.int64]
     claim_part: NDArray[np.int64]
     claim_label: NDArray[np.int64]
-    claim_verdict: NDArray[np.str_]
+    claim_verdict: NDArray[np.int8]
     labels: Sequence[str]
     r_reg: float
     errors: Mapping[int, InputError] = field(default_factory=dict)
@@ -358,15 +361,21 @@ class RewardResult:
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
-    def claims(self) -> list[dict[str, str]]:
-        """Per part: label -> ``new``, ``rep``, ``hal`` or ``unknown``."""
+    def verdicts(self) -> list[dict[str, Verdict]]:
+        """Per part: label -> what the truth says of it, ``REPEATED`` where an earlier part names it."""
         columns, own = self.columns, self._own
-        found: list[dict[str, str]] = [{} for _ in range(own.stop - own.start)]
+        verdicts: list[dict[str, Verdict]] = [{} for _ in range(own.stop - own.start)]
         low, high = np.searchsorted(columns.claim_part, (own.start, own.stop)).tolist()
         for k in range(low, high):
             label = columns.labels[columns.claim_label[k]]
-            found[columns.claim_part[k] - own.start][label] = _VERDICTS[str(columns.claim_verdict[k])]
-        return found
+            verdicts[columns.claim_part[k] - own.start][label] = Verdict(columns.claim_verdict[k])
+        return verdicts
+
+    @property
+    def claims(self) -> list[dict[str, str]]:
+        """Deprecated: :attr:`verdicts` as the words ``new``, ``rep``, ``hal`` and ``unknown``."""
+        warn_deprecated("RewardResult.claims", instead="RewardResult.verdicts", removed_in="0.4.0")
+        return [{label: FILE_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
 
     @property
     def total(self) -> float:
@@ -792,13 +801,13 @@ class _Claims(NamedTuple):
     @property
     def supported(self) -> NDArray[np.bool_]:
         """(claims,) whether the label is in the image."""
-        found: NDArray[np.bool_] = self.state == 1
+        found: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
         return found
 
     @property
     def absent(self) -> NDArray[np.bool_]:
         """(claims,) whether it is not."""
-        found: NDArray[np.bool_] = self.state == 0
+        found: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
         return found
 
     @property
@@ -807,9 +816,9 @@ class _Claims(NamedTuple):
         return self.state.astype(np.float64) if self.probability is None else self.probability
 
     @property
-    def verdict(self) -> NDArray[np.str_]:
-        """(claims,) ``n``, ``r``, ``h`` or ``u``."""
-        return np.where(self.supported, np.where(self.first, "n", "r"), np.where(self.absent, "h", "u"))
+    def verdict(self) -> NDArray[np.int8]:
+        """(claims,) a Verdict each."""
+        return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
 
     def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
         """(pieces,) how many of some claims each piece has."""
@@ -827,7 +836,13 @@ class _Claims(NamedTuple):
 _CHARGED = np.array([use in ("question", "quoted") for use in USES])
 """(uses,) left out of a reading, and yet a way to name what is not there."""
 
-_VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
+FILE_WORDS = {
+    Verdict.SUPPORTED: "new",
+    Verdict.REPEATED: "rep",
+    Verdict.HALLUCINATED: "hal",
+    Verdict.UNKNOWN: "unknown",
+}
+"""Verdicts as the files of ``scapo-eval reward`` spell them."""
 
 
 def _number(name: str, value: object) -> float:
