@@ -389,3 +389,26 @@ def test_the_environment_names_the_reward(world: dict[str, str], monkeypatch: py
     monkeypatch.delenv("SCAPO_TRUTH")
     with pytest.raises(InputError, match="set the environment variable SCAPO_TRUTH to the truth file"):
         loop.reward_from_environment()
+
+
+def test_prime_rl_s_advantage_function(
+    world: dict[str, str], ids: list[list[int]], expected: np.ndarray[Any, Any], tokenizer: Any
+) -> None:
+    from scapo_eval.integrations.prime_rl import advantages
+
+    rollouts = [
+        {"info": {"image_id": "1"}, "trajectory": [{"tokens": {"completion_ids": ids[0]}}]},
+        {"info": {}, "answer": "2", "trajectory": [{"tokens": {"completion_ids": ids[1]}, "is_truncated": True}]},
+    ]
+    inputs = SimpleNamespace(rollouts=rollouts, completion_lengths=[len(own) for own in ids])
+    found = advantages(inputs, tokenizer=tokenizer, **world)
+    assert found == [row[: len(own)].tolist() for row, own in zip(expected, ids, strict=True)]
+    inputs.completion_lengths = [1, 2]
+    with pytest.raises(InputError, match="tokens in a completion of 1"):
+        advantages(inputs, tokenizer=tokenizer, **world)
+    rollouts[0]["trajectory"] = []
+    with pytest.raises(InputError, match="a rollout of 0 turns"):
+        advantages(inputs, tokenizer=tokenizer, **world)
+    rollouts[0] |= {"info": {}}
+    with pytest.raises(InputError, match="missing key 'image_id'"):
+        advantages(inputs, tokenizer=tokenizer, **world)
