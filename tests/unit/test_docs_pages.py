@@ -146,7 +146,7 @@ def test_the_blocks_of_the_reward_page_run(user: Path) -> None:
     for name in ("dopa.npz", "dopa_train.npz"):
         truth.save(name)
     names: dict[str, Any] = {
-        "vocabulary": vocabulary, "image_ids": ["1"], "responses": [response], "image_id": "1", "tokenizer": tokenizer,
+        "vocabulary": vocabulary, "image_id": "1", "tokenizer": tokenizer,
         "generated_ids": tokenizer.encode(response).ids, "data_frame": pandas.DataFrame({"dog": [1]}, index=["1"]),
         "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
     }  # fmt: skip
