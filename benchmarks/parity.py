@@ -712,7 +712,7 @@ def page(found: Sequence[Table]) -> str:
     every = [each for table in found for each in table.cells]
     number = {state: sum(each.state == state for each in every) for state in ("equal", "different", "not checked")}
     parts = [
-        HEAD,
+        f"{HEAD.strip()}\n",
         f"{number['equal']} figures are equal, {number['different']} different, {number['not checked']} not checked.\n",
     ]
     for table in found:

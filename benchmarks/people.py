@@ -50,7 +50,7 @@ WHEN = """## What to use when
 | does it invent objects | a truth of objects | Hal. Rate, CHAIR | well, as far as objects go |
 | does it say what matters | reference captions | `cover_words`, `cover_weighted` | moderately; Cover Rate without weights hardly |
 | is it a good caption, in one number | references and a truth | `cap_people` | best of all here |
-| the same | references only | `cap_people` | as well as CIDEr-D, and unlike it puts people's captions first |
+| the same | references only | `cap_people` | as well as CIDEr-D, and does not put people's captions below machines' |
 | the same | a truth only | `cap_people` (`--people`) | better than Cap. Score |
 | the paper's numbers | its truth | Cap. Score | weakly: a fork counts as much as the person in the middle |
 | are attributes, counts, relations right | a judge | [`facts`](benchmarks.md) | no metric of objects sees them |
@@ -70,6 +70,12 @@ Each set's images are split in two by a hash of the image's id, fixed before any
 otherwise. Pearson's r, and Kendall's tau-c where others report it; intervals by image, 1,000 resamples; differences are
 paired, on the same captions and resamples. All metrics read the same captions in one run. Greater is better everywhere:
 `hal_rate` stands for 1 - Hal. Rate, and a caption that claims nothing has nothing wrong.
+
+Sets: THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite (Aditya et
+al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et al.,
+[arXiv 2308.15126](https://arxiv.org/abs/2308.15126)), IIW-400 (Garg et al.,
+[arXiv 2405.02793](https://arxiv.org/abs/2405.02793)). COCO's truth here is CHAIR's: instances and the words of all five
+reference captions, so it knows what a reference says, too.
 
 The card without references was changed once after the report half of THumB had been looked at (one added above and below
 its cover; chosen by the fit halves of THumB and Composite). Its THumB figure is therefore not quite blind; Composite's is.
@@ -126,7 +132,7 @@ A product of terms in [0, 1], each to its power; per caption, then the mean. No 
 The powers were fitted on the half `fit` with all five systems (machines for the correlation, people's captions for their
 place); the power of repetition was set higher than the best correlation wants (1 in place of 0.6), which puts people's
 captions first and costs .01 of r. Rarity is `log(1 + N / (n + 1))` over the images of the references given, so a value
-belongs to its references: they are in the signature.
+belongs to its references: they are in the signature. How it was found: [lab/people.md](lab/people.md).
 
 ### Length does not help
 
@@ -140,7 +146,8 @@ FAILS = """## Where they fail
   this page says how well any of these numbers orders the descriptions of two recent models.
 - **Attributes, counts, relations, actions.** Only `cover_words` and `cap_people` see their words at all, and do not know
   whether "red" belongs to the car.
-- **Text made of content words.** Repeating even "a" costs, so headline style gains by up to a tenth; fluency is not seen.
+- **Fluency.** Repeating even "a" costs, so leaving out articles gains up to a tenth (the table above); nothing here sees
+  that such text is not English.
 - **References of another length.** `cap_people` expects captions of about the references' length. Short references for
   long descriptions make everything that they leave out look wrong or needless.
 - **A truth made from the very caption that is scored.** Then nothing is hallucinated. `--leave-out-self` holds a caption
@@ -255,7 +262,8 @@ def thumb(data: Path) -> Iterator[str]:
                 order = sorted(SYSTEMS, key=lambda name: -(means[name][metric] or 0))
                 cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
         yield _row([system, *cells])
-    yield ""
+    lead = "; ".join(f"{system} {text}" for system, text in leads(data))
+    yield f"\nThe lead of people's captions in `cap_people` by references alone, in points: {lead}.\n"
 
 
 def _thumb(data: Path, **how: Any) -> Validation:
@@ -418,14 +426,43 @@ def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
         "the first 7 words": lambda k, text: " ".join(text.split()[:7]),
         "the first 3 words": lambda k, text: " ".join(text.split()[:3]),
         "content words only": lambda k, text: " ".join(word for word in tokens(text) if content_words([word])),
+        "function words said once only": lambda k, text: " ".join(_once(text)),
         "one of the references": lambda k, text: references.texts[items[k].image][0],
     }
     for name, change in changes.items():
         captions = [change(k, item.caption) for k, item in enumerate(items)]
-        found = word_terms(words, [item.image for item in items], captions)
-        terms = {"overlap": found[:, 2], "repetition": found[:, 3], "brevity": found[:, 4]}
-        score = joint_score(CARDS["references"], terms)  # type: ignore[arg-type]
+        score = scores(words, [item.image for item in items], captions)
         yield name, float(score.mean()), float(np.mean([len(tokens(text)) for text in captions]))
+
+
+def scores(words: ReferenceWords, images: Sequence[str], captions: Sequence[str]) -> Any:
+    """(n,) ``cap_people`` by references alone."""
+    found = word_terms(words, images, captions)
+    terms = {"overlap": found[:, 2], "repetition": found[:, 3], "brevity": found[:, 4]}
+    return joint_score(CARDS["references"], terms)  # type: ignore[arg-type]
+
+
+def _once(text: str) -> Iterator[str]:
+    """The words without function words that were said before."""
+    said = set()
+    for word in tokens(text):
+        if content_words([word]) or word not in said:
+            yield word
+        said.add(word)
+
+
+def leads(data: Path) -> Iterator[tuple[str, str]]:
+    """By how much people's captions lead each system, in points of ``cap_people`` by references alone."""
+    references = References.load(data / "thumb_references.jsonl.gz")
+    items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
+    found = scores(ReferenceWords(references), [i.image for i in items], [i.caption for i in items])
+    of = {(item.image, item.system): 100 * value for item, value in zip(items, found, strict=True)}
+    images = sorted({item.image for item in items})
+    for system in SYSTEMS[1:]:
+        gaps = np.array([of[image, SYSTEMS[0]] - of[image, system] for image in images])
+        resampled = Sample.of(images, resamples=1000, seed=12345).weights() @ gaps / len(images)
+        bounds = interval_of(resampled)
+        yield system, f"{resampled[0]:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}]"
 
 
 def _of(found: Validation, metric: str, rating: str, statistic: str = "pearson") -> Agreement:

@@ -42,7 +42,6 @@ from .scoring import (
     Scorer,
     ScoringOptions,
     Tally,
-    bad_file_notes,
     tally,
     truth_notes,
 )
@@ -295,6 +294,8 @@ class CaptionScorer(Scorer):
         truth = self.truths[0]
         if isinstance(truth, WeightedTruth):
             yield weight_counts(mentions, rows, truth)
+        if self.card is None:
+            return
         named = dict(zip(COLUMNS, counts.T.astype(np.float64), strict=True))
         terms: dict[Term, NDArray[np.float64]] = {
             "cover": (named["covered"] + 1) / (named["truth"] + 1),
@@ -307,9 +308,8 @@ class CaptionScorer(Scorer):
             own = [*map(references.has, captions.image_ids, captions.captions)]
             shares = in_units(said[:, 0]), in_units(said[:, 1])
             yield np.stack([*shares, ~np.isnan(said[:, 0]), np.array(own, dtype=bool)], axis=1, dtype=np.int64)
-        if self.card is not None:
-            score = joint_score(self.card, terms)
-            yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
+        score = joint_score(self.card, terms)
+        yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
@@ -414,6 +414,7 @@ def score_file(
         source=source,
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
+        given=path,
     )
     drawn = replace(resampling or Resampling(), workers=options.workers or 1)
     return scores_of(found, scorer, name or source, drawn, damage)
@@ -519,7 +520,7 @@ def scores_of(
         bad_files=len(found.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *bad_file_notes(found.bad_files), *truth_notes(first, found.mentioned), *further)
+    notes = (*damage, *found.notes, *truth_notes(first, found.mentioned), *further)
     own = found.table.counts().get("among_references", 0)
     if own and scorer.words is not None and not scorer.words.leave_out_self:
         remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
@@ -531,6 +532,7 @@ def scores_of(
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,
+        account=found.account,
         notes=notes,
         resampling=resampling or Resampling(),
     )
@@ -708,6 +710,7 @@ BENCHMARK = Benchmark(
     score=_score,
     function=score,
     files="captions",
+    takes=("captions", "object lists"),
     captions=True,
     scoring=True,
     options={

@@ -25,7 +25,7 @@ Advance = Callable[[int], None]
 """Takes how much more is done."""
 
 Reading = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
-"""Name of a system, its file, and how much there is to be done, where that is known -> context around scoring it."""
+"""Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
 R = TypeVar("R", bound=Run)
 
@@ -129,14 +129,9 @@ class Systems:
 
             how: dict[str, Any] = {"resampling": self.resampling, "on_block": keep if write else None}
             for name, source in named.items():
-                with self.reading(name, source, size_of(source)) as advance:
+                with self.reading(name, source, None) as advance:
                     runs.append(score(source, name=name, on_progress=advance, **how))
         return runs
-
-
-def size_of(source: Readable) -> int | None:
-    """Bytes of a file, None where nobody knows."""
-    return None if isinstance(source, Records) else Source.of(source).size
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:

@@ -481,6 +481,7 @@ BENCHMARK = YesNoBenchmark(
 
     ANSWERS are own JSON Lines (id, response) or files of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
     """,
+    canonical={name: name for name in ("accuracy", "precision", "recall", "f1")},
     headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=yesno_metrics,
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],

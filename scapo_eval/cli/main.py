@@ -99,6 +99,7 @@ class Verbs(click.Group):
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
+        verbs += [CompletionItem(verb) for verb in other_benchmarks() if verb.startswith(incomplete)]
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -121,7 +122,7 @@ class Verbs(click.Group):
         if first is None:
             return DEFAULT_VERB
         source, known = first
-        verb = known.kind.verbs[0] if known.kind.alone else None
+        verb = known.kind.verb if known.kind.alone else None
         if known.kind.name == "answers" and not os.path.isdir(source):
             from ..report.answers import answers_in
 

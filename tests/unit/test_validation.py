@@ -25,6 +25,7 @@ from scapo_eval.results.stats import holm
 from scapo_eval.validation.agreement import Pairing, Sample, Statistic, interval_of
 from scapo_eval.validation.halves import half_of
 from scapo_eval.validation.judgements import Judgements
+from scapo_eval.validation.ngrams import NGRAMS, ngram_scores
 
 VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)), min_size=4, max_size=25)
 
@@ -209,10 +210,14 @@ def test_without_the_package_n_grams_name_their_extra(monkeypatch: pytest.Monkey
 
 def test_n_grams_with_the_package() -> None:
     pytest.importorskip("pycocoevalcap")
-    references = {k: [f"A dog on a lawn {k}.", "A dog."] for k in range(20)}
-    found = scapo_eval.validate(rows(), references=references, metrics=["cider_d", "bleu_4", "rouge_l"], resamples=10)
-    for metric in ("cider_d", "rouge_l"):
-        assert found.value(metric, "rating", "pearson") == pytest.approx(1.0, abs=0.01)
+    references = {str(k): [f"one{k} two{k} three{k} four{k}"] for k in range(3)}
+    images = ["0", "0", "1", "2", "9"]
+    captions = [references["0"][0], "five six", "one1 two1 three1 four1", "one1", "one1"]
+    scores = {name: ngram_scores(name, images, captions, references) for name in NGRAMS}
+    assert scores["cider_d"][:4] == pytest.approx([10, 0, 10, 0])  # every image counts once, however many captions
+    assert scores["bleu_4"][[0, 2]] == pytest.approx(1, abs=1e-6)
+    assert scores["rouge_l"][:4] == pytest.approx([1, 0, 1, 0])
+    assert all(np.isnan(values[4]) for values in scores.values())  # an image without references
 
 
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
