@@ -981,8 +981,8 @@ def test_claims_are_filtered_like_captions(browser: Any, tmp_path: Path) -> None
     for system, wrong in (("base", 2), ("ours", 1)):
         rows = [
             {
-                "image_id": k, "facts": ["A <b>dog</b>.", "A cat.", f"Number {k}."],
-                "verified": [1, int(k % 4 >= wrong), 1],
+                "id": k, "image_id": k, "claims": ["A <b>dog</b>.", "A cat.", f"Number {k}."],
+                "descriptive": [1, 1, 1], "verified": [1, int(k % 4 >= wrong), 1],
             }
             for k in range(40)
         ]  # fmt: skip
