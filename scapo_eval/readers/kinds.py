@@ -79,6 +79,13 @@ KINDS: Mapping[str, Kind] = {
             "to match captions with it",
             "scapo-eval score CAPTIONS --truth TRUTH --vocabulary FILE",
         ),
+        Kind("references", (), "to hold captions against them", "scapo-eval score CAPTIONS --references FILE"),
+        Kind(
+            "judgements",
+            ("validate",),
+            "to hold metrics against them",
+            "scapo-eval validate FILE --truth TRUTH",
+        ),
         Kind("questions", ("answer",), "to score answers by them", "scapo-eval yesno ANSWERS --questions FILE"),
         Kind("PhD questions", ("answer",), "to score answers by them", "scapo-eval phd ANSWERS --data FILE"),
         Kind(
