@@ -7,17 +7,23 @@ and never brings torch, spaCy, NLTK or pandas in.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .base import moved
 from .base.version import __version__
+
+moved.install()
 
 _HOME = {
     "AliasMatcher": "matching.matcher",
     "CaptionScores": "benchmarks.capscore",
+    "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
     "Mention": "base.types",
     "MissingExtra": "base.errors",
+    "Option": "results.benchmark",
     "PresenceOracle": "truths.oracle",
     "Protocol": "benchmarks.protocol",
     "Results": "results.results",
@@ -28,26 +34,30 @@ _HOME = {
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
     "Vocabulary": "matching.vocabulary",
-    "amber": "api",
+    "amber": "benchmarks.amber",
     "cap_score": "benchmarks.capscore",
-    "chair": "api",
+    "chair": "benchmarks.chair",
     "compare": "api",
     "load_results": "results.results",
-    "phd": "api",
-    "pope": "api",
-    "score": "api",
+    "phd": "benchmarks.phd",
+    "pope": "benchmarks.pope",
+    "ratio": "results.metric",
+    "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
-    "yesno": "api",
+    "validate": "validation.validate",
+    "yesno": "benchmarks.yesno",
 }
 
 __all__ = [
     "AliasMatcher",
     "CaptionScores",
+    "CountedBenchmark",
     "InputError",
     "InputErrors",
     "Mention",
     "MissingExtra",
+    "Option",
     "PresenceOracle",
     "Protocol",
     "Results",
@@ -66,29 +76,47 @@ __all__ = [
     "load_results",
     "phd",
     "pope",
+    "ratio",
     "score",
     "score_captions",
     "split_subsentences",
+    "validate",
     "yesno",
 ]
 
 if TYPE_CHECKING:
-    from .api import amber, chair, compare, phd, pope, score, yesno
+    from .api import compare
     from .base.errors import InputError, InputErrors, MissingExtra, ScapoError
     from .base.types import Mention, Subsentence
-    from .benchmarks.capscore import CaptionScores, cap_score, score_captions
+    from .benchmarks.amber import amber
+    from .benchmarks.capscore import CaptionScores, cap_score, score, score_captions
+    from .benchmarks.chair import chair
+    from .benchmarks.counted import CountedBenchmark
+    from .benchmarks.phd import phd
+    from .benchmarks.pope import pope
     from .benchmarks.protocol import Protocol
+    from .benchmarks.yesno import yesno
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
+    from .results.benchmark import Option
+    from .results.metric import ratio
     from .results.results import Results, Run, load_results
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle
+    from .validation.validate import validate
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":  # a module of its own, loaded when it is used
+        return import_module(".plots", __name__)
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not one of the rooms
+        from .results.benchmark import has_benchmark
+
+        if has_benchmark(name):
+            return getattr(import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -60,11 +60,13 @@ class Answer:
         image: file name or id of the image, None where the file does not say.
         question: the question's text.
         label: ``yes`` or ``no``, None where the file holds no truth.
-        benchmark: ``pope``, ``phd``...
+        benchmark: name of the benchmark whose question it answers.
         category: ``adversarial``, ``popular``, ``random``...
         mode: PhD's ``base``, ``sec``, ``icc``, ``ccs``.
         task: PhD's ``object``, ``attribute``...
         model: who answered.
+        agrees: whether a judge found that it says the same as the answer about the original figure (HallusionBench's
+            ``same``), None where none was asked.
         line: 1-based line (or array element, or row) of the file.
     """
 
@@ -78,6 +80,7 @@ class Answer:
     mode: str | None = None
     task: str | None = None
     model: str | None = None
+    agrees: bool | None = None
     line: int = 0
 
     __repr__ = fields_in_short

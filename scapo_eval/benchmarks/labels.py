@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..results.results import Resampling
 from ..truths.oracle import PresenceOracle, Truth
@@ -138,7 +138,7 @@ def _ranked(table: Sequence[dict[str, Any]], column: str, top: int | None) -> li
 
 
 def score_labels(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     options: ScoringOptions | None = None,
@@ -259,7 +259,7 @@ class AbsentClaims:
 
 
 def absent_claims(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     vocabulary: Vocabulary,
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,14 @@ from ..files.containers import Warn, warn_user
 from ..files.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
+from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import MetricSet, ratio
+from ..results.metric import MetricSet, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .judged import digest_of, judged_records, raise_faults
+from .systems import Systems
 
 QUESTIONS = 96
 TYPES = (
@@ -72,7 +73,7 @@ def parse_rating(text: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
+def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
     """The ratings of one run of MMHal-Bench.
 
     Args:
@@ -163,16 +164,23 @@ def _of_type(question_type: str, column: str) -> str:
     return f"{question_type}_{column}"
 
 
+INFORMATIVE = (0, 1, 2, 0, 1, 2, 3)
+"""Rating -> how informative the answer is by it, 0 to 3, whether it is faithful (3 to 6) or not."""
+
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
-COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
+COLUMNS = (*_RATING_COLUMNS, "informative_sum", *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
 HEADLINE = ("mmhal_score", "mmhal_hal")
 METRICS = MetricSet(
     name="mmhal",
     columns=COLUMNS,
-    formulas={"mmhal_score": ratio("rating_sum", "rated"), "mmhal_hal": ratio("hallucinated", "rated")}
+    formulas={
+        "mmhal_score": ratio("rating_sum", "rated"),
+        "mmhal_hal": ratio("hallucinated", "rated"),
+        "informativeness": lambda sums: divide(sums["informative_sum"], max(INFORMATIVE) * sums["rated"]),
+    }
     | {_of_type(t, "score"): ratio(_of_type(t, "rating_sum"), _of_type(t, "rated")) for t in TYPES}
     | {_of_type(t, "hal"): ratio(_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES},
-    higher_is_better={"mmhal_score": True, "mmhal_hal": False}
+    higher_is_better={"mmhal_score": True, "mmhal_hal": False, "informativeness": True}
     | {_of_type(t, "score"): True for t in TYPES}
     | {_of_type(t, "hal"): False for t in TYPES},
     plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
@@ -185,9 +193,9 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
-        row[:3] = values
+        row[:4] = (*values, INFORMATIVE[rating.rating])
         if rating.question_type is not None:
-            start = 3 + 3 * TYPES.index(rating.question_type)
+            start = 4 + 3 * TYPES.index(rating.question_type)
             row[start : start + 3] = values
     return row
 
@@ -221,6 +229,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         printed = {
             "mmhal_score": float(f"{sum(official) / len(official):.2f}"),
             "mmhal_hal": float(f"{sum(rating < FAITHFUL_FROM for rating in official) / len(official):.2f}"),
+            "informativeness": float(f"{100 * sum(INFORMATIVE[each] for each in official) / (3 * len(official)):.2f}"),
         }
     return Run(
         name=name,
@@ -249,4 +258,35 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
 
 
-BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, headline=HEADLINE, prompts=_prompts)
+def _score(systems: Systems) -> list[Run]:
+    return [
+        mmhal_run(name, read_ratings(source, warn=systems.warn), systems.resampling)
+        for name, source in systems.named().items()
+    ]
+
+
+BENCHMARK = Benchmark(
+    name="mmhal",
+    title="MMHal-Bench",
+    help="""Scores MMHal-Bench ratings; several files are compared with the first.
+
+    RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
+    rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
+    """,
+    metric_set=lambda columns: METRICS,
+    metric_names={
+        "mmhal_score": "Score",
+        "mmhal_hal": "Hal. Rate",
+        "informativeness": "Informativeness",
+        "score": "Score",
+    },
+    meanings={"informativeness": "how informative answers are by their rating, 0 to 3, of 3"},
+    dataset={"source_type": "hf_dataset", "hf_repo": "Shengcao1006/MMHal-Bench"},
+    headline=HEADLINE,
+    score=_score,
+    files="ratings",
+    takes=("ratings",),
+    one_process="a judge's 96 ratings are",
+    asked="MMHal-Bench's file",
+    prompts=_prompts,
+)

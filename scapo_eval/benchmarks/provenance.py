@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..base.errors import InputError, ScapoError
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.records import Readable
+from ..files.source import Source
 from ..readers.answers import answers_of, read_answers
-from ..readers.formats import open_source
-from ..results.benchmark import SUMMARIES, benchmarks
+from ..readers.formats import kind_of, open_layout, recognize_file
+from ..readers.kinds import Kind
+from ..results.benchmark import benchmark, benchmarks, has_benchmark
 
 
 def answers_to(
@@ -40,14 +43,14 @@ def answers_to(
 
 
 def benchmark_of(answer: Answer) -> str | None:
-    """``pope``, ``phd``... as far as the record itself tells; None where it does not.
+    """Name of a benchmark, as far as the record itself tells; None where it does not.
 
-    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), or by what the
-    benchmark itself recognizes (PhD's modes, POPE's wording).
+    It tells by its ``benchmark`` (``NAME`` and ``name_split`` are that of ``name``, too), its id (``name/...``), or by
+    what the benchmark itself recognizes (its modes, the wording of its questions).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
     word = re.match(r"[a-z0-9]*", name.casefold())
-    if word and word.group() in SUMMARIES:
+    if word and has_benchmark(word.group()):
         return word.group()
     if answer.benchmark:
         return answer.benchmark
@@ -59,7 +62,7 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
-        return f"{name} answers" + (f" (scapo-eval {name})" if name in SUMMARIES else "")
+        return f"{name} answers" + (f" (scapo-eval {name})" if has_benchmark(name) else "")
     if any(answer.question for answer in answers):
         return None
     for each in benchmarks():
@@ -70,11 +73,9 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
-    if str(path) == STDIN:
-        return None
+    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it can be read once)."""
     try:
-        source = open_source(path, warn=lambda message: None)
+        source = open_layout(path, warn=lambda message: None)
         if source.format.answer is None:
             return source.format.title
         return looks_like(list(answers_of(source))) or source.format.title
@@ -82,7 +83,43 @@ def file_looks_like(path: Readable) -> str | None:
         return None
 
 
+@contextmanager
+def caption_file(path: Source) -> Iterator[None]:
+    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    try:
+        yield
+    except ScapoError as error:
+        if found := _no_captions(path):
+            raise InputError(found, path=path.name) from error
+        raise
+
+
+def _no_captions(path: Source) -> str | None:
+    try:
+        known = recognize_file(path)
+    except ScapoError:
+        return None
+    if (
+        known is None
+        or known.kind.name in benchmark("capscore").takes
+        or (known.layout and kind_of(known.layout) == "captions")
+    ):
+        return None
+    looks = file_looks_like(path) or ""
+    reason = f"no captions (image_id, caption) but {known.title}"
+    if "(scapo-eval" in looks and not looks.startswith("captions"):
+        return f"{reason}; they look like {looks}"
+    if known.layout and known.layout.format.captions:
+        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+    return reason + known.kind.advice(path)
+
+
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
     """``; the file looks like ...`` where it looks like something else than it should be, otherwise nothing."""
     looks = looks_like(answers)
     return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""
+
+
+def verbs_of(kind: Kind) -> tuple[str, ...]:
+    """The verbs that take a kind of file: of benchmarks, and others."""
+    return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

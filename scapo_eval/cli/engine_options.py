@@ -21,8 +21,8 @@ from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import Tally
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
+from .codes import SOME_FAILED
 from .echo import echo
-from .main import SOME_FAILED
 from .options import Command, with_options
 
 _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal

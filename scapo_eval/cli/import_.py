@@ -15,10 +15,10 @@ from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json
 from ..readers.answers import answers_of, unique
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import ForeignCaption, kind_of, open_source
+from ..readers.formats import ForeignCaption, kind_of, open_layout
 from ..results.harness import handed_over, is_results, results_object
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, source_of
 
 
 @click.command("import")
@@ -34,7 +34,7 @@ from .files import INPUT, OUTPUT
 @click.option(
     "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
 )
-@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
+@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Converts captions or answers of another tool to JSON Lines, or its finished results to a results file.
 
-    FILES are recognized by content: COCO results, LLaVA, AMBER and POPE answers, samples of lmms-eval,
+    FILES are recognized by content: COCO results, answers of LLaVA and of benchmarks, samples of lmms-eval,
     VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
     VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
     """
@@ -61,11 +61,12 @@ def command(
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
-    sources = [open_source(path, warn=warn) for path in files]
+    inputs = [source_of(path) for path in files]
+    sources = [open_layout(path, warn=warn) for path in inputs]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")
-        runs = [handed_over(source, path) for source, path in zip(sources, files, strict=True)]
+        runs = [handed_over(source, path) for source, path in zip(sources, inputs, strict=True)]
         with atomic_write(output) as stream:
             stream.write(dump_json(results_object(runs, name)) + b"\n")
         for source, run in zip(sources, runs, strict=True):

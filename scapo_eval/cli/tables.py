@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..results.metric import MetricSet
-from ..results.names import DAGGER_SUFFIX, MEANINGS
+from ..results.names import DAGGER_SUFFIX, meanings_of, reader_mark
 from ..results.render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
 
 GAP = 2
@@ -103,7 +103,8 @@ class _Table:
 
     def _heading(self, metric: str) -> str:
         better = self.metric_set.higher_is_better.get(metric)
-        return metric if better is None else f"{metric} {'↑' if better else '↓'}"
+        name = metric + reader_mark(metric, (system["signature"] for system in self.systems.values()))
+        return name if better is None else f"{name} {'↑' if better else '↓'}"
 
     def _number(self, metric: str) -> Callable[[float | None], str]:
         plain = metric in self.metric_set.plain_numbers
@@ -168,7 +169,7 @@ class _Table:
 
     def legend(self, resamples: int) -> Iterator[str]:
         """What the columns and marks mean, one sentence or two each."""
-        known = MEANINGS.get(self.metric_set.name, {})
+        known = meanings_of(self.metric_set.name)
         meanings = [
             f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
             for name in self.metrics

@@ -11,7 +11,7 @@ from ..base.types import Answer
 from ..files.containers import OnError, Warn, warn_user
 from ..files.fields import mixed_models
 from ..files.records import Readable
-from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Source, lmms_doc_id, open_source, wrong_kind
+from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_layout, wrong_kind
 
 
 def read_answers(
@@ -19,8 +19,8 @@ def read_answers(
 ) -> Iterator[Answer]:
     """The answers of a file in any understood layout, in its order; repeated ids are passed on.
 
-    Ids are the question's as written in the file. Layouts without ids (POPE's own, verl, TRL) number by
-    line from 1, which for POPE is the question's id: compare the question's text when joining those.
+    Ids are the question's as written in the file. Layouts without ids number by line from 1,
+    which may or may not be the question's id: compare the question's text when joining those.
 
     Args:
         path: file, ``-``, or records in memory.
@@ -33,10 +33,10 @@ def read_answers(
         InputError: no known layout, a layout without answers, or several models in one file.
         InputErrors: unreadable records.
     """
-    yield from answers_of(open_source(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
+    yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
 
 
-def answers_of(source: Source, *, model: str | None = None, on_error: OnError | None = None) -> Iterator[Answer]:
+def answers_of(source: Recognized, *, model: str | None = None, on_error: OnError | None = None) -> Iterator[Answer]:
     """The answers of a file that is open already; see :func:`read_answers`."""
     faults = FaultList(on_error)
     answers = _converted(source, faults)
@@ -57,7 +57,7 @@ def answers_of(source: Source, *, model: str | None = None, on_error: OnError | 
         raise InputError(f"no answer of the model {model!r}" if model else "no answer", path=source.rows.path)
 
 
-def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]]:
+def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, str]]:
     """Each answer, and the number of lmms-eval's document."""
     layout, path = source.format, source.rows.path
     if layout.answer is None:
@@ -72,7 +72,7 @@ def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
     """Names questions by their document where question ids repeat.
 
-    lmms-lab/POPE numbers the questions of each category from 1, and lmms-eval stopped writing the
+    Some data sets number the questions of each category from 1, and lmms-eval stopped writing the
     category in v0.5: there only the document tells them apart.
     """
     known = list(answers)

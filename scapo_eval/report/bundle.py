@@ -39,3 +39,15 @@ def style() -> str:
     """Every style sheet; ``base`` first, so that those of single pages may overrule it."""
     sheets = texts(".css")
     return "\n".join([sheets.pop("base"), *sheets.values()])
+
+
+@cache
+def vendored(name: str) -> str:
+    """A file of somebody else's, see NOTICE."""
+    return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")
+
+
+@cache
+def watching() -> str:
+    """The script of a page that is served and follows its inputs."""
+    return PAGE.joinpath("live").joinpath("watch.js").read_text("utf-8")

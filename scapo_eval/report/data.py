@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,18 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns
 from ..base.errors import InputError, short_repr
 from ..base.ids import canonical_image_id
+from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..benchmarks.density import density_counts, density_metrics
 from ..benchmarks.facts import Description
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..files.files import read_text
 from ..files.json_text import iter_records
+from ..files.source import Input
 from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary, tokenize_alias
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.counts import CountBuilder, CountTable
 from ..results.results import Resampling, Results, Run
 from ..results.stats import resampled_totals
@@ -36,10 +39,8 @@ from ..truths.oracle import PresenceOracle, Truth
 from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
+SETTINGS_FILE = "config.toml"
 """Files of a training run's folder that a report reads, see docs/report.md."""
-
-SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
-"""Verdicts on a marked span."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
@@ -112,8 +113,9 @@ class CaptionEvidence:
 
     @cached_property
     def lengths(self) -> CountTable:
-        """Per image: ``captions`` and their ``words``."""
-        return self._per_image(("words",), np.array([len(words) for words in self.words]).reshape(-1, 1))
+        """Per image: ``captions``, their ``words``, and the ``objects`` (labels) that they name."""
+        words = np.array([len(words) for words in self.words], dtype=np.int64)
+        return self._per_image(("words", "objects"), np.stack([words, self.claimed.sum(axis=1)], axis=1))
 
     def _per_image(self, columns: tuple[str, ...], rows: NDArray[Any]) -> CountTable:
         builder = CountBuilder(("captions", *columns))
@@ -168,12 +170,14 @@ class TrainingLog:
         columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
         alarms: what went wrong, in order of step.
+        settings: ``section.key`` -> its value as the run's settings file writes it.
     """
 
     name: str
     columns: Mapping[str, list[float | None]]
     samples: list[tuple[int, str, str]]
     alarms: Sequence[TrainingAlarm] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class Report:
 
 
 def caption_evidence(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     *,
@@ -249,7 +253,7 @@ def caption_evidence(
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
-    """Reads ``metrics.jsonl`` and, where they are there, ``samples.jsonl`` and ``alarms.jsonl`` of a run's folder.
+    """Reads ``metrics.jsonl`` and, where they are there, samples, alarms and settings of a run's folder.
 
     Raises:
         InputError: the file is not found, ``step`` does not increase, or a value is not a number.
@@ -274,8 +278,27 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     columns = {name: [row.get(name) for row in rows] for name in names}
     folder = Path(folder)
     return TrainingLog(
-        folder.resolve().name, columns, _read_samples(folder / SAMPLES_FILE), _read_alarms(folder / ALARMS_FILE)
+        folder.resolve().name,
+        columns,
+        _read_samples(folder / SAMPLES_FILE),
+        _read_alarms(folder / ALARMS_FILE),
+        _read_settings(folder / SETTINGS_FILE),
     )
+
+
+def _read_settings(path: Path) -> dict[str, str]:
+    """The settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
+    found: dict[str, str] = {}
+    if not path.is_file():
+        return found
+    section = ""
+    for line in read_text(path).splitlines():
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if key.startswith("[") and key.endswith("]") and not equals:
+            section = key.strip("[] ") + "."
+        elif equals and not key.startswith("#"):
+            found[section + key] = value
+    return found
 
 
 def _read_alarms(path: Path) -> list[TrainingAlarm]:
@@ -368,7 +391,7 @@ def planes(report: Report) -> list[Plane]:
     found = []
     for group in report.groups:
         name = group.metric_set.name
-        for x, y, title in benchmark(name).frontiers if name in SUMMARIES else ():
+        for x, y, title in record.frontiers if (record := find_benchmark(name)) else ():
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}
@@ -485,8 +508,8 @@ def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
         key = (" ".join(run.texts[caption][start:end].casefold().split()), label)
         total = totals.setdefault(key, [0, 0, 0, 0])
         total[0] += 1
-        total[1] += verdict == 0
-        total[2] += verdict == -1
+        total[1] += verdict == Verdict.HALLUCINATED
+        total[2] += verdict == Verdict.UNKNOWN
         total[3] += use != 0
     ordered = sorted(totals, key=lambda key: (-totals[key][0], key))
     return [SurfaceForm(*key, *totals[key]) for key in ordered]
@@ -617,13 +640,12 @@ def marked(
 
     Returns:
         ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
-        an ignore phrase), ``verdict`` (IGNORED for a mention that does not count), ``use``; ``pieces`` (how many per
+        an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``; ``pieces`` (how many per
         text), ``piece_length``, ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")
     }
-    verdict_of = {1: SUPPORTED, 0: HALLUCINATED, -1: UNKNOWN}
     if mentions is None and matcher is not None:
         mentions = matcher.find_batch(texts)
     ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
@@ -633,14 +655,17 @@ def marked(
         if matcher is not None and mentions is not None:
             rows = mentions.row(k)
             labels = mentions.label_id[rows].tolist()
-            known = [UNKNOWN] * len(labels) if states is None else [verdict_of[v] for v in states[k, labels].tolist()]
+            known = [int(Verdict.UNKNOWN)] * len(labels) if states is None else states[k, labels].tolist()
             if counts is not None:
-                known = [state if counted else IGNORED for state, counted in zip(known, counts[rows], strict=True)]
+                known = [
+                    state if counted else int(Verdict.NOT_COUNTED)
+                    for state, counted in zip(known, counts[rows], strict=True)
+                ]
             use = [0] * len(labels) if uses is None else uses[rows].tolist()
             spans = (mentions.start[rows].tolist(), mentions.end[rows].tolist())
             found = list(zip(*spans, labels, known, use, strict=True))
             if ignored is not None and (not text.isascii() or ignored.search(text.lower())):
-                found = sorted(found + [(a, b, -1, IGNORED, 0) for a, b in matcher.find_ignored(text)])
+                found = sorted(found + [(a, b, -1, int(Verdict.NOT_COUNTED), 0) for a, b in matcher.find_ignored(text)])
         columns["marks"].append(len(found))
         before = 0
         for start, end, label, verdict, use_of in found:

@@ -24,6 +24,7 @@ import numpy as np
 from .. import __version__
 from ..base.errors import InputError, MissingExtra
 from ..base.ids import canonical_image_id
+from ..base.verdicts import Verdict
 from ..benchmarks.facts import claim_rows
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
@@ -54,7 +55,6 @@ from .data import (
     Plane,
     Report,
     SurfaceForm,
-    TrainingLog,
     guards,
     iso_curve,
     marked,
@@ -63,26 +63,25 @@ from .data import (
     suspect_forms,
 )
 from .overview import overview
-from .quantities import Quantity, by_group, quantity
 from .sentences import spoken_metrics
+from .training import training_columns
 
 THUMBNAIL_PIXELS = 220
-CLAIMS_SHOWN = 200
+CLAIMS_SHOWN = 2000
 """Number of descriptions per system whose claims a page shows."""
-SAYS_LESS = 0.2
-"""Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
 _ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
-def page(report: Report, *, title: str, images: Mapping[str, str] | None = None) -> bytes:
+def page(report: Report, *, title: str, images: Mapping[str, str] | None = None, state: str | None = None) -> bytes:
     """The report as one HTML file.
 
     Args:
         report: what to show.
         title: title of the page.
         images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
+        state: what the inputs are like, for a page that is served and follows them; None for a file.
 
     Raises:
         MissingExtra: jinja2 is not installed.
@@ -102,18 +101,35 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
     arguments = overview(report)
-    script, style = bundle.script(), bundle.style()
+    scripts, style = [bundle.script()], bundle.style()
+    payloads = {
+        "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
+        "captions": _packed(_captions(report.captions)),
+        "answers": _packed(columns_of(report.answers)),
+        "pictures": _packed(dict(images)),
+    }
+    if report.claims:
+        payloads["claims"] = _packed([_claims(each) for each in report.claims])
+    if report.training_logs:  # the library that draws many steps is only where there are steps
+        scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
+        style += bundle.vendored("uPlot.min.css")
+        training, numbers = training_columns(report)
+        payloads |= {"training": _packed(training), "numbers": _packed_bytes(numbers)}
+    if state is not None:
+        scripts.append(bundle.watching())
     text = environment.get_template("page").render(
+        state=state,
         title=title,
         version=__version__,
-        script=script,
+        scripts=scripts,
         style=style,
         policy="; ".join(
             (
                 "default-src 'none'",
-                f"script-src '{_csp_hash(script)}'",
+                "script-src " + " ".join(f"'{_csp_hash(script)}'" for script in scripts),
                 f"style-src '{_csp_hash(style)}'",
                 "img-src data:" + (" file:" if from_disk else ""),
+                *(["connect-src 'self'"] if state is not None else []),
                 "base-uri 'none'",
                 "form-action 'none'",
             )
@@ -123,18 +139,15 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
-        claims=[_claims(each) for each in report.claims],
+        claims=bool(report.claims),
+        claims_shown=CLAIMS_SHOWN,
+        claims_left_out=any(len(each.descriptions) > CLAIMS_SHOWN for each in report.claims),
         answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
-        guards=_guard_rows(report),
+        guards=_guard_rows(report, arguments),
         guard_names=GUARDS,
         runs=report.training_logs,
         percent=percent,
-        payloads={
-            "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
-            "captions": _packed(_captions(report.captions)),
-            "answers": _packed(columns_of(report.answers)),
-            "pictures": _packed(dict(images)),
-        },
+        payloads=payloads,
     )
     return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep theirs
 
@@ -145,7 +158,11 @@ def _csp_hash(text: str) -> str:
 
 def _packed(value: Any) -> str:
     """JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means markup."""
-    return base64.b85encode(gzip.compress(dump_json(value), 9, mtime=0)).decode().replace("<", ",")
+    return _packed_bytes(dump_json(value))
+
+
+def _packed_bytes(data: bytes) -> str:
+    return base64.b85encode(gzip.compress(data, 9, mtime=0)).decode().replace("<", ",")
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
@@ -272,54 +289,34 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """The claims of the descriptions with the most that are not true, and what they say of the reference claims."""
-    shown = evidence.worst(CLAIMS_SHOWN)
+    """The claims of the descriptions with the most that are not true, and what they say of the reference claims.
+
+    A claim is ``[claim, true, descriptive, reference]``.
+    """
     return {
         "name": evidence.name,
-        "total": len(evidence.descriptions),
         "descriptions": [
             {
                 "image": each.image or f"line {each.line}",
-                "rows": claim_rows(each),
-                "wrong": sum(not true for true in each.true or ()),
+                "rows": [[row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(each)],
                 "unread": each.unread,
                 "references": list(zip(each.references or (), each.answers or (), strict=False)),
             }
-            for each in shown
+            for each in evidence.worst(CLAIMS_SHOWN)
         ],
     }
 
 
-def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: its guards, its scores, and whether it says less than the baseline.
-
-    ``says_less`` is empty, or what the test of the Cap. Score says of it: a loss only where that is tested worse.
-    """
+def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per system with captions: its scores, its guards, and how they changed from its natural baseline."""
     rows: list[dict[str, Any]] = []
-    tones = {
-        row["system"]: is_better(row, True)
-        for group in report.groups
-        for row in group.comparisons
-        if group.metric_set.name == "capscore" and row["metric"] == "cap_score"
-    }
+    argument = next((each for each in arguments if each["set"] == "capscore"), None)
     for run in report.captions:
-        values = guards(run)
-        row: dict[str, Any] = {
-            "name": run.name,
-            "scores": run.scores.values,
-            "values": values,
-            "changes": {},
-            "says_less": "",
-        }
-        if rows:
-            base = rows[0]["values"]
-            for name in ("words", "objects"):
-                row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
-            hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
-            less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
-            if less and hal is not None and before is not None and hal < before:
-                better = tones.get(run.name)
-                row["says_less"] = "untested" if better is None else "better" if better else "worse"
+        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": guards(run), "changes": {}}
+        if argument is not None:
+            k = [system["name"] for system in argument["systems"]].index(run.name)
+            entry = (argument["against"][argument["natural"][k]] or argument["against"][0])[k]
+            row["changes"] = (entry or {}).get("guards", {})
         rows.append(row)
     return rows
 
@@ -332,6 +329,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
+        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "captions": [run.name for run in report.captions],
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
@@ -347,10 +345,13 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
-        "answered": len(report.answers),
+        "answers": [
+            (name, [each.name for each in report.answers if each.benchmark == name])
+            for name in dict.fromkeys(each.benchmark for each in report.answers)
+        ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
-        "training": [_training(run, report) for run in report.training_logs],
-        "quantities": _quantities(report.training_logs),
+        "claimed": len(report.claims),
+        "trained": len(report.training_logs),
     }
 
 
@@ -380,35 +381,6 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     """Number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
-
-
-def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """What the runs log, in groups, and how each is shown."""
-    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
-    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
-
-
-def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
-    images = [image for _, image, _ in run.samples]
-    states = None
-    if report.truth is not None:
-        index = report.truth.oracle.index
-        states = np.full((len(images), len(report.truth.vocabulary.labels)), -1, dtype=np.int8)
-        for k, image in enumerate(images):
-            if image in index:
-                states[k] = report.truth.states[index[image]]
-    matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
-    return {
-        "name": run.name,
-        "columns": {name: values for name, values in run.columns.items() if not name.startswith("alarm_")},
-        "alarms": [
-            [each.step, each.name, each.metric, each.value, each.threshold, each.setting] for each in run.alarms
-        ],
-        "step": [step for step, _, _ in run.samples],
-        "image": images,
-        "labels": report.vocabulary.labels if report.vocabulary else [],
-        "texts": marked([text for _, _, text in run.samples], states, matcher),
-    }
 
 
 # The packed captions

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, metric_name
 from ..results.render import headline, is_better, number, stars
@@ -17,6 +17,9 @@ Tone = Literal["better", "worse", "untested"]
 
 CAP_SCORE, LENGTH = "cap_score", "len"
 """The metric that speaks for the two rates it is made of; the mean length of captions, good in no direction."""
+
+PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
+"""Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
 
 Row = Mapping[str, Any]
 """One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
@@ -114,10 +117,8 @@ def sentence(rows: Sequence[Row], metric_set: MetricSet, length: Row | None = No
     if all(row["difference"] == row["ci_low"] == row["ci_high"] == 0 for row in measured):
         return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
     tones = {name: _tone(found[name], metric_set) for name in names}
-    parts = [_changed(found[name], metric_set, tones[name]) for name in names if stars(found[name])]
-    if tones.get(CAP_SCORE) == "better":  # what it costs is paid for: not in the color of a loss
-        rates = _rates(metric_set)
-        parts = [replace(p, tone="untested") if p.tone == "worse" and p.metric in rates else p for p in parts]
+    paid = _paid(tones, metric_set)
+    parts = [_changed(found[name], metric_set, tones[name], name in paid) for name in names if stars(found[name])]
     if undecided := [metric_name(n) for n in names if found[n]["difference"] is not None and not stars(found[n])]:
         parts.append(Part(f"no difference shown in {_or(undecided)}"))
     if alone := [
@@ -136,7 +137,8 @@ def _only_one_has(row: Row) -> bool:
 
 def _rates(metric_set: MetricSet) -> tuple[str, ...]:
     """The two rates that Cap. Score is made of."""
-    frontiers = benchmark(metric_set.name).frontiers if metric_set.name in SUMMARIES else ()
+    record = find_benchmark(metric_set.name)
+    frontiers = record.frontiers if record else ()
     return frontiers[0][:2] if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
@@ -145,8 +147,13 @@ def _tone(row: Row, metric_set: MetricSet) -> Tone:
     return "untested" if better is None else "better" if better else "worse"
 
 
-def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
-    """A tested change in words."""
+def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
+    """The rates that are tested worse where the Cap. Score made of them is tested better."""
+    return tuple(n for n in _rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
+
+
+def _changed(row: Row, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Part:
+    """A tested change in words; ``paid``: a loss beside a gain that is larger."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -157,13 +164,17 @@ def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
     if not float(amount):
         amount = number(abs(change), plain, 3)
     if name in CHANGES:
-        return Part(CHANGES[name][change > 0].format(amount), tone, name, change < 0)
+        words = PRICES[name] if paid else CHANGES[name][change > 0]
+        return Part(words.format(amount), tone, name, change < 0)
     lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
     return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 
 
 def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, Tone]:
-    """A decided Cap. Score speaks for its two rates; then every metric that is good in one direction counts."""
+    """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
+
+    Then every metric that is good in one direction counts.
+    """
     spared = _rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]
     better, worse = ([name for name in judged if tones[name] == tone] for tone in ("better", "worse"))
@@ -173,6 +184,8 @@ def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, Ton
         return "not told apart", "untested"
     tone: Tone = "better" if better else "worse"
     decided = better or worse
+    if _paid(tones, metric_set) and len(decided) == len(judged):
+        return f"{tone} overall", tone
     return (tone if len(decided) == len(judged) else f"{tone} in {_and(map(metric_name, decided))}"), tone
 
 

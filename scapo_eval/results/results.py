@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 
 from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from ..base.reprs import listed, one_line
 from ..base.version import RESULTS_FORMAT
-from ..files.files import STDIN, atomic_write, iter_lines
+from ..files.account import Account
+from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
-from ..readers.formats import recognize
+from ..files.source import Input, Source
+from ..readers.formats import recognize_file
 from .benchmark import metric_set_of
 from .check import check_results
 from .counts import CountTable
@@ -84,6 +87,7 @@ class Run:
         printed: the official script's own digits, where there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
+        account: what became of every record of the file; None where nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
     """
 
@@ -97,6 +101,7 @@ class Run:
     printed: Mapping[str, float | str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     resampling: Resampling = Resampling()
+    account: Account | None = None
     finished: Mapping[str, MetricValue] | None = None
 
     def __post_init__(self) -> None:
@@ -177,6 +182,8 @@ class Run:
             "metrics": metrics,
             "counts": self.counts,
         }
+        if self.account is not None:
+            result["account"] = self.account.to_dict()
         if self.notes:
             result["notes"] = list(self.notes)
         return result
@@ -246,6 +253,23 @@ class Results:
         """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
         return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
 
+    def tidy(self) -> Iterator[dict[str, Any]]:
+        """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
+        comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
+        for run in self.runs:
+            for name, metric in run.metrics.items():
+                row = comparisons.get((run.name, name), {})
+                yield {
+                    "system": run.name,
+                    "metric": name,
+                    "value": metric.value,
+                    "ci_low": metric.low,
+                    "ci_high": metric.high,
+                    **{key: row.get(key) for key in ("difference", "p_value", "p_holm")},
+                    "n_images": run.n_images,
+                    "signature": str(run.signature),
+                }
+
     def to_pandas(self) -> Any:
         """A tidy frame, one row per system and metric.
 
@@ -257,7 +281,7 @@ class Results:
         """
         from .frames import to_frame
 
-        return to_frame(self)
+        return to_frame(self.tidy())
 
     def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
         """A table in Markdown.
@@ -299,17 +323,11 @@ class Results:
             stream.write(dump_json(document) + b"\n")
 
 
-def is_results_file(path: str | Path) -> bool:
-    """Whether a file's first line holds the format's name."""
-    first = next(iter_lines(path), None)
-    return first is not None and RESULTS_FORMAT.encode() in first[1][:200]
-
-
 class NotResults(InputError):
     """A file that is not a results file of this project."""
 
 
-def load_results(path: str | Path, resampling: Resampling | None = None) -> tuple[Run, ...]:
+def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
     """The runs of one results file.
 
     Args:
@@ -320,14 +338,16 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         NotResults: a file of another kind.
         InputError: damaged, or without the counts per image.
     """
+    source = Source.of(path)
+    path = source.name
     try:
-        document = read_json(path)
+        document = read_json(source)
     except InputError:
-        if str(path) == STDIN or not Path(path).is_file():
+        if not source.head:
             raise
         document = None  # JSON Lines, for one
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
-        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
+        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(source)}", path=path)
     if "per_image" not in document and document.get("metric") != FINISHED:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
@@ -345,11 +365,12 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         raise InputError(reason, path=path) from None
 
 
-def _looks_like(path: str | Path) -> str:
+def _looks_like(source: Source) -> str:
     try:
-        return "" if str(path) == STDIN else f" but {recognize(path).title}"
+        known = recognize_file(source)
     except ScapoError:
         return ""
+    return f" but {known.title}" if known else ""
 
 
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling) -> Run:
@@ -366,6 +387,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
         notes=tuple(entry.get("notes", ())),
         resampling=resampling,
+        account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,14 @@ from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..files.records import Readable
+from ..files.records import Given, Readable, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
 from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .truth_table import read_frame
+
+TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
+"""A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
 
 
 class PresenceOracle(TruthColumns):
@@ -55,6 +58,15 @@ class PresenceOracle(TruthColumns):
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
         """
         return cls.of_columns(read_truth(path))
+
+    @classmethod
+    def of(cls, given: TruthGiven) -> PresenceOracle:
+        """An oracle as it is, of a mapping, of records, or loaded."""
+        if isinstance(given, PresenceOracle):
+            return given
+        if isinstance(given, Mapping):
+            return cls.from_objects(given, source="truth")
+        return cls.load(readable(given))
 
     @classmethod
     def from_objects(
@@ -361,6 +373,21 @@ class Truth:
         """(n,) number of present labels of images."""
         found: NDArray[np.int64] = self.n_present[rows]
         return found
+
+    def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) rows against which captions are held: those of their images, unless a truth depends on the caption.
+
+        Args:
+            image_ids: canonical id of each caption's image.
+            captions: the texts.
+            rows: (n,) row of each one's image.
+        """
+        return rows
+
+    @property
+    def signature_fields(self) -> Mapping[str, str | None]:
+        """What a signature says of a truth beside vocabulary, fingerprint and label set."""
+        return {}
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from scapo_eval.files.containers import XLSX_CELL_LIMIT
 from scapo_eval.files.fields import last_user_turn
 from scapo_eval.readers.answers import read_answers, unique
 from scapo_eval.readers.captions_foreign import read_foreign_captions
-from scapo_eval.readers.formats import open_source, recognize
+from scapo_eval.readers.formats import open_layout, recognize
 from scapo_eval.results.harness import handed_over
 
 
@@ -112,7 +112,9 @@ def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
-    with pytest.raises(InputError, match=r"holds no captions; they are truth: pass them with --questions"):
+    with pytest.raises(
+        InputError, match=r"holds no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
+    ):
         list(read_foreign_captions(questions))
 
 
@@ -430,6 +432,7 @@ HEADS = [b"", b"{", b"[", b"PAR1", b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xf
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(sorted(LAYOUTS)), st.data())
+@pytest.mark.slow
 def test_odd_values_are_faults_not_crashes(tmp_path: Path, name: str, data: st.DataObject) -> None:
     layout = LAYOUTS[name]
     records = layout if isinstance(layout, list) else [layout]
@@ -454,4 +457,4 @@ def test_odd_bytes_are_faults_not_crashes(tmp_path: Path, tail: bytes, head: byt
 
 
 def read_results(path: Path) -> list[str]:
-    return list(handed_over(open_source(path), path).values)
+    return list(handed_over(open_layout(path), path).values)

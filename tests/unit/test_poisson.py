@@ -72,6 +72,7 @@ def test_weights_are_poisson_and_independent() -> None:
     assert abs(np.corrcoef(coins.ravel(), drawn.ravel())[0, 1]) < 0.005
 
 
+@pytest.mark.slow
 def test_both_bootstraps_hold_the_true_value_as_often() -> None:
     found = coverage(samples=150, images=200, resamples=200, seed=3)
     assert all(share >= 0.89 for share in found.values()), found  # three standard errors of 1.8 %

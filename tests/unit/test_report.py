@@ -19,6 +19,7 @@ import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
 from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.base.verdicts import Verdict
 from scapo_eval.benchmarks.capscore import capscore_metrics
 from scapo_eval.benchmarks.labels import label_rows, together, wilson
 from scapo_eval.benchmarks.scoring import ScoringOptions
@@ -39,6 +40,7 @@ from scapo_eval.report.data import (
     surface_forms,
     suspect_forms,
 )
+from scapo_eval.report.training import seed_groups, training_columns
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
 from scapo_eval.results.metric import MetricSet, ratio
@@ -123,7 +125,11 @@ def test_uses_and_left_out_mentions_are_columns_of_a_page(tmp_path: Path) -> Non
     columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)
     assert columns["label"] == [0, 1, 0]
     assert [USES[use] for use in columns["use"]] == ["claim", "negated", "hedged"]
-    assert columns["verdict"] == [0, 3, 0]  # the negated cat does not count
+    assert columns["verdict"] == [
+        Verdict.SUPPORTED,
+        Verdict.NOT_COUNTED,
+        Verdict.SUPPORTED,
+    ]  # the negated cat does not count
     assert [form.unclaimed for form in surface_forms(run)] == [1]
 
 
@@ -200,7 +206,7 @@ def test_marks_count_in_utf16_units() -> None:
             at = starts[-1] + columns["length"][k]
             k += 1
     assert starts == [3, 12, 2, 2, 13]
-    assert columns["verdict"] == [0, 0, 0, 3, 0]
+    assert columns["verdict"] == [*[Verdict.SUPPORTED] * 3, Verdict.NOT_COUNTED, Verdict.SUPPORTED]
     first = texts[0].encode("utf-16-le")
     assert first[2 * 12 : 2 * (12 + columns["length"][1])].decode("utf-16-le") == "dogs"
 
@@ -311,9 +317,40 @@ def test_alarms_of_a_training_run_are_read_and_handed_to_the_page(tmp_path: Path
     (folder / "alarms.jsonl").write_text("".join(json.dumps(ALARM | {"step": step}) + "\n" for step in (20, 10)))
     run = read_training_log(folder)
     assert [alarm.step for alarm in run.alarms] == [10, 20]
-    (shown,) = payload(html.page(Report(training_logs=(run,)), title="T"), "charts")["training"]
+    (shown,) = payload(html.page(Report(training_logs=(run,)), title="T"), "training")["runs"]
     assert shown["alarms"][0] == [10, "kl", "kl", 1.5, 1, "loss.kl_alarm = 1"]
-    assert shown["columns"] == {"step": [10], "kl": [1.5]}  # flags have no charts
+    assert (shown["steps"], shown["columns"]) == ([10], {"kl": 0})  # flags have no charts
+
+
+def test_logged_numbers_reach_the_page_to_six_digits(tmp_path: Path) -> None:
+    values = [0.1754385964912, None, 1e300, 17.5, -3.25e-7, 123456.0, 0.0]
+    rows = [{"step": k, "big": value, "kl": None if value == 1e300 else value} for k, value in enumerate(values)]
+    run = read_training_log(write_run(tmp_path / "run", rows))
+    header, data = training_columns(Report(training_logs=(run, run)))
+    one, two = (each["columns"] for each in header["runs"])
+    assert one["big"] == values  # no 32 bits hold it
+    numbers = np.frombuffer(data, np.uint8).reshape(4, -1).T.copy().view("<f4").ravel()
+    for at in (one["kl"], two["kl"]):
+        kept = numbers[at : at + len(values)].tolist()
+        assert np.isnan(kept[1])
+        assert np.isnan(kept[2])
+        assert [float(f"{v:.6g}") for v in kept if v == v] == [0.175439, 17.5, -3.25e-7, 123456.0, 0.0]
+
+
+def test_runs_that_differ_in_the_seed_only_are_one_experiment(tmp_path: Path) -> None:
+    def log(name: str, text: str | None) -> TrainingLog:
+        folder = write_run(tmp_path / name, [{"step": 0}])
+        if text is not None:
+            (folder / "config.toml").write_text(text)
+        return read_training_log(folder)
+
+    settings = '# made by a program\n[run]\noutput = "{0}"\nseed = {0}\n[loss]\nkl = {1}\n'
+    logs = [log(f"kl_{n}", settings.format(n, kl)) for n, kl in ((1, 0.01), (2, 0.01), (3, 0.0))]
+    assert logs[0].settings == {"run.output": '"1"', "run.seed": "1", "loss.kl": "0.01"}
+    assert seed_groups(logs) == ["kl", "kl", "kl_3"]
+    assert seed_groups([log(name, None) for name in ("grpo-seed1", "grpo-seed2", "scapo", "dapo_7")]) == [
+        "grpo", "grpo", "scapo", "dapo_7",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -359,6 +396,7 @@ def payload(page: bytes, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b85decode(found[1].replace(b",", b"<"))))
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
     page = html.page(a_report(tmp_path), title="T")
     assert page == html.page(a_report(tmp_path), title="T")
@@ -373,6 +411,7 @@ def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
         r"https?://|<link|@import|url\((?!#|`?#)|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacent", outside
     )
     assert "<noscript>" in text
+    assert "leeoniya" not in text  # only where a training run is
     texts = payload(page, "captions")["texts"]  # image by image, then system by system
     assert texts[:2] == [CAPTIONS[0][1], CAPTIONS[0][1].replace("cat", "dog")]
     assert sorted(texts) == sorted(text for _, c in CAPTIONS for text in (c, c.replace("cat", "dog")))
@@ -413,6 +452,7 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("form", plots.FORMATS)
+@pytest.mark.slow
 def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     report = a_report(tmp_path)
     run = TrainingLog("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])
@@ -420,9 +460,9 @@ def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form:
 
     def pictures() -> list[bytes]:
         streams = [io.BytesIO() for _ in range(3)]
-        plots.frontier(streams[0], form, planes(report))
-        plots.labels(streams[1], form, report.captions)
-        plots.training(streams[2], form, [run])
+        figures = (plots.frontier(planes(report)), plots.labels(report.captions), plots.training([run]))
+        for figure, stream in zip(figures, streams, strict=True):
+            plots.save(figure, stream, form)
         return [stream.getvalue() for stream in streams]
 
     first = pictures()
@@ -434,7 +474,7 @@ def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form:
     ("module", "make"),
     [
         ("jinja2", lambda report: html.page(report, title="T")),
-        ("matplotlib", lambda report: plots.frontier(io.BytesIO(), "png", planes(report))),
+        ("matplotlib", lambda report: plots.frontier(planes(report))),
         ("PIL", lambda report: html.thumbnails({"1": Path("1.jpg")})),
     ],
 )
@@ -448,13 +488,12 @@ def test_without_the_extra_it_says_how_to_get_it(
 
 
 def test_plots_say_what_is_missing() -> None:
-    stream = io.BytesIO()
     with pytest.raises(InputError, match="nothing to draw: a frontier"):
-        plots.frontier(stream, "png", [])
+        plots.frontier([])
     with pytest.raises(InputError, match="give captions files"):
-        plots.labels(stream, "png", [])
+        plots.labels([])
     with pytest.raises(InputError, match=r"folder of a training run, with metrics\.jsonl"):
-        plots.training(stream, "png", [])
+        plots.training([])
     with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf"):
         plots.picture_format("figure.jpg")
 
@@ -485,4 +524,4 @@ def test_mentions_that_do_not_count_are_marked_as_such(tmp_path: Path) -> None:
         run = caption_evidence(path, VOCABULARY, TRUTH, name="c", options=options, resampling=Resampling(0))
         (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
         found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
-    assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0, 3], [1000, -100], 0, 1.0)}
+    assert found == {"all": ([1, 0], [1000, -1000], 1, 2.0), "asserted": ([1, 3], [1000, -100], 0, 1.0)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import UNFIT, FaultList, InputError, unfit
@@ -13,11 +12,13 @@ from ...base.ids import canonical_image_id
 from ...base.reprs import fields_in_short
 from ...base.types import Answer
 from ...files.fields import split_by_import
-from ...files.files import STDIN, display_name, read_bytes
+from ...files.files import display_name
 from ...files.json_text import iter_records, json_type
 from ...files.records import Readable, Records
+from ...files.source import Source
 from ...readers.formats import AMBER_DESCRIPTIONS
 from ...readers.parsers import Parser, Said, amber, contains, first_word
+from ...results.benchmark import benchmarks
 from ...segmenting.unfinished import without_unfinished
 from .data import AmberData, Description, Item
 
@@ -113,6 +114,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         InputError: the file holds something else, or nothing that can be scored.
     """
     name = display_name(path)
+    path = path if isinstance(path, Records) else Source.of(path)
     found = Responses()
     reader = _Reader(name, data, official, found)
     faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
@@ -142,8 +144,7 @@ def _skip(found: Responses) -> None:
 def _is_empty_list(path: Readable) -> bool:
     if isinstance(path, Records):
         return not path.rows
-    small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
-    return small and b"".join(read_bytes(path).split()) == b"[]"
+    return b"".join(Source.of(path).head[:100].split()) == b"[]"
 
 
 class _Reader:
@@ -242,7 +243,7 @@ def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
         reason = (
             "most answers to 'Describe this image.' (ids 1 to 1004) are a bare yes or no: these look like the answers"
         )
-        raise InputError(f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)", path=name)
+        raise InputError(f"{reason} of a yes/no benchmark (scapo-eval {_others()})", path=name)
     answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
     if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
         reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
@@ -278,3 +279,9 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
         size = data.sizes[task]
         if 0 < n < size:
             yield f"partial run: {n:,} of {size:,} {task} items answered ({100 * n / size:.1f} %)"
+
+
+def _others() -> str:
+    """The verbs of the other benchmarks that score yes/no answers."""
+    *most, last = (each.verb for each in benchmarks() if each.augmented and each.name != "amber")
+    return f"{', '.join(most)} or {last}"
