@@ -27,7 +27,7 @@ from ..files.files import STDIN, display_name
 from ..files.json_text import json_type, read_json
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
+from ..results.metric import Formula, MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
@@ -140,10 +140,7 @@ reference claims asked about; of these said rightly or wrongly; said rightly."""
 
 
 def _mean(share: str, number: str) -> Formula:
-    def mean(sums: Sums) -> Floats:
-        return divide(sums[share], sums[number]) / SHARE_UNIT
-
-    return mean
+    return ratio(share, number, SHARE_UNIT)
 
 
 METRICS = MetricSet(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -88,7 +89,9 @@ def emit(
         raise click.UsageError("--off-protocol belongs to --protocol NAME")
     results = compare(
         runs,
+        resampling=replace(runs[0].resampling, interval=output.interval),
         test=output.test,
+        margin=None if output.equivalence is None else output.equivalence / 100,
         allow_different=allow_different or output.allow_different,
     )
     if output.output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ def score_chair(
         on_block=None if on_block is None else lambda block: on_block(scorer, block),
         on_progress=on_progress,
     )
-    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    drawn = resampling or Resampling()
     return chair_of(found, scorer, name or source, drawn, damage)
 
 
