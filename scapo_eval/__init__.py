@@ -35,6 +35,7 @@ _HOME = {
     "load_results": "results.results",
     "phd": "api",
     "pope": "api",
+    "power": "results.power",
     "score": "api",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
@@ -66,6 +67,7 @@ __all__ = [
     "load_results",
     "phd",
     "pope",
+    "power",
     "score",
     "score_captions",
     "split_subsentences",
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from .benchmarks.protocol import Protocol
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
+    from .results.power import power
     from .results.results import Results, Run, load_results
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences

@@ -22,6 +22,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Score captions": {
         "score": SUMMARIES["capscore"],
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
+        "power": "What a sample can show: smallest differences, power and images needed, from results files.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
         "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",

@@ -11,6 +11,7 @@ from ..base.types import Interval
 from .families import holm
 from .results import Resampling, Results, Run, same_metrics
 from .stats import Comparison, Test, paired_differences
+from .verdict import joint_verdict
 
 
 def compare(
@@ -31,12 +32,13 @@ def compare(
         margin: difference up to which two systems count as equal (0.01: one point), for ``p_equivalence``.
 
     Returns:
-        The runs, their intervals made alike, and the comparisons: ``system, baseline, metric``; ``system_value``,
-        ``baseline_value`` and ``difference`` on the ``n_images`` shared images, of which the metric's counts differ
-        on ``n_differing``, with ``ci_low, ci_high, p_value, test``, and ``p_holm``, corrected over the systems that
-        are compared in that metric; ``detectable``, the smallest difference that such a sample shows with a power of
-        80 %; with a margin ``p_equivalence``; with ``allow_different`` also ``differing``, the fields of the
-        signature in which the two differ.
+        The runs, their intervals made alike, a joint verdict on every system
+        (:func:`~scapo_eval.results.verdict.joint_verdict`), and the comparisons: ``system, baseline, metric``;
+        ``system_value``, ``baseline_value`` and ``difference`` on the ``n_images`` shared images, on ``n_differing`` of
+        which the metric's counts differ, with ``ci_low, ci_high, p_value, test``, and ``p_holm``, corrected over the
+        systems that are compared in that metric; ``standard_error``, and ``detectable``, the smallest difference that
+        such a sample shows with a power of 80 %; with a margin ``p_equivalence``; with ``allow_different`` also
+        ``differing``, the fields of the signature in which the two differ.
 
     Raises:
         InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
@@ -53,7 +55,12 @@ def compare(
         family = [row for row in comparisons if row["metric"] == name]
         for row, corrected in zip(family, holm([row["p_value"] for row in family]), strict=True):
             row["p_holm"] = corrected
-    return Results((baseline, *others), tuple(comparisons))
+    verdicts = []
+    for run in others:
+        rows = [row for row in comparisons if row["system"] == run.name]
+        if rows and not rows[0].get("differing") and (found := joint_verdict(rows, baseline.metric_set, margin)):
+            verdicts.append(found)
+    return Results((baseline, *others), tuple(comparisons), tuple(verdicts))
 
 
 def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | None) -> Iterator[dict[str, Any]]:
@@ -72,6 +79,7 @@ def _comparisons(run: Run, baseline: Run, drawn: Resampling, margin: float | Non
             "test": row.test,
             "n_images": row.n_images,
             "n_differing": row.n_differing,
+            "standard_error": row.standard_error,
             "detectable": row.detectable,
         }
         if margin is not None:

@@ -164,9 +164,10 @@ def _slopes(formula: Formula, at: Floats, columns: Sequence[str]) -> Floats:
     steps = _STEP * np.maximum(at, 1.0)
     steps = np.minimum(steps, np.where(at > 0, at / 2, steps))
     points = at + np.concatenate([np.diag(steps), -np.diag(steps)])
-    values: Floats = np.zeros(2 * len(at)) + formula({column: points[:, k] for k, column in enumerate(columns)})
-    slopes = (values[: len(at)] - values[len(at) :]) / (2 * steps)
-    return np.nan_to_num(slopes, nan=0.0)
+    values = np.zeros(2 * len(at)) + formula({column: points[:, k] for k, column in enumerate(columns)})
+    slopes: Floats = np.asarray(values[: len(at)] - values[len(at) :], dtype=np.float64) / (2 * steps)
+    slopes[np.isnan(slopes)] = 0.0
+    return slopes
 
 
 def _binomial(slopes: Floats, at: Floats, active: Sequence[int], parts: Sequence[tuple[int, int]]) -> float:

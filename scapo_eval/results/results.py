@@ -32,6 +32,7 @@ from .stats import (
     Verdicts,
     bootstrap_of,
     confidence_intervals,
+    few_events,
     values,
 )
 
@@ -196,8 +197,11 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """The run as one of ``systems`` in the results object, fractions unrounded, None where there is no value."""
         metrics: dict[str, dict[str, Any]] = {}
+        few = {} if self.finished is not None else few_events(self.table, self.metric_set)
         for name, metric in self.metrics.items():
             metrics[name] = {"value": metric.value, "ci_low": metric.low, "ci_high": metric.high}
+            if name in few:
+                metrics[name] |= {"events": few[name][0], "event_images": few[name][1]}
             if name in self.printed or metric.printed is not None:
                 metrics[name]["printed"] = metric.printed
             if self.finished is not None:
@@ -256,10 +260,12 @@ class Results:
     Attributes:
         runs: the systems.
         comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
+        verdicts: one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
     """
 
     runs: tuple[Run, ...]
     comparisons: tuple[Mapping[str, Any], ...] = ()
+    verdicts: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         names = listed([run.name for run in self.runs])
@@ -276,8 +282,12 @@ class Results:
         return self.runs[0].metric_set
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"systems": [...], "comparisons": [...]}``, what ``--json`` prints."""
-        return {"systems": [run.to_dict() for run in self.runs], "comparisons": [dict(c) for c in self.comparisons]}
+        """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
+        return {
+            "systems": [run.to_dict() for run in self.runs],
+            "comparisons": [dict(row) for row in self.comparisons],
+            "verdicts": [dict(row) for row in self.verdicts],
+        }
 
     def to_pandas(self) -> Any:
         """A tidy frame, one row per system and metric.

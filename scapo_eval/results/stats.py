@@ -30,7 +30,7 @@ from .counts import CountTable
 from .families import holm as holm  # its former home
 from .intervals import difference_intervals, intervals, null_variance, t_quantile, t_tail
 from .linear import Linear, correlations, linearized
-from .metric import Floats, MetricSet
+from .metric import Floats, MetricSet, Ratio
 from .permutation import permutation_p_values
 from .poisson import image_hashes, poisson_sums
 
@@ -76,6 +76,7 @@ class Comparison:
         p_value: two-sided; None below MIN_SHARED_IMAGES shared images.
         test: how the p-value was found, None where there is none.
         n_images: number of shared images.
+        standard_error: of the difference, if the two were equal.
         detectable: the smallest difference that a sample like this shows with a power of 80 %; None where it shows
             none.
         p_equivalence: that the two differ by less than a margin, by two one-sided tests; None without a margin.
@@ -90,6 +91,7 @@ class Comparison:
     p_value: float | None
     test: str | None
     n_images: int
+    standard_error: float | None = None
     detectable: float | None = None
     p_equivalence: float | None = None
     n_differing: int = 0
@@ -245,6 +247,7 @@ def paired_differences(
                 p_value=p,
                 test=None if p is None else "mcnemar" if name in exact else fallback,
                 n_images=len(shared),
+                standard_error=_number(pair.errors[k]),
                 detectable=pair.detectable(k),
                 p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
                 n_differing=pair.n_differing(k),
@@ -421,6 +424,21 @@ def _percentile(values: Floats, point: Floats, confidence: float) -> Interval:
     tail = 100 * (1 - confidence) / 2
     low, high = np.percentile(values, [tail, 100 - tail])
     return Interval(float(low), float(high))
+
+
+def few_events(table: CountTable, metrics: MetricSet, fewer_than: int = 10) -> dict[str, tuple[int, int]]:
+    """Metric -> ``(events, images with one)``, of the shares that rest on few events (or on few exceptions)."""
+    position = {name: k for k, name in enumerate(metrics.columns)}
+    found = {}
+    for name, formula in metrics.formulas.items():
+        if not isinstance(formula, Ratio) or formula.unit != 1 or name in metrics.plain_numbers:
+            continue
+        hits = table.rows[:, position[formula.numerator]]
+        misses = table.rows[:, position[formula.denominator]] - hits
+        events = min(hits, misses, key=lambda column: int(column.sum()))
+        if (hits + misses).any() and 0 <= events.sum() < fewer_than:
+            found[name] = int(events.sum()), int(np.count_nonzero(events))
+    return found
 
 
 def _number(value: Floats) -> float | None:
