@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ..base.errors import InputError
 from ..benchmarks.protocol import Protocol
+from ..benchmarks.slicing import Slicer, labels_of
 from ..files.files import input_size
 from ..files.json_text import dump_json
 from ..results.comparison import compare
 from ..results.render import chosen_metrics, latex, markdown
 from ..results.results import Results, Run, same_metrics
+from ..results.slices import Sliced
 from .echo import echo
 from .files import named_files
 from .gates import check_gates
@@ -45,21 +48,49 @@ def score_and_emit(captions: Sequence[str], per_caption: str | None, output: Out
     named = named_files(captions)
     runs: list[Run] = []
     with evidence_file(per_caption) as write:
-
-        def keep(scorer: Any, block: Any) -> None:
-            assert write is not None
-            write(scorer.records(block))
-
-        on_block = keep if write else None
+        slicers: dict[str, Slicer] = {}
         for name, path in named:
+            if output.by:
+                slicers[name] = Slicer(_sliceable(path), output.by)
+            on_block = _keeping(write, slicers.get(name))
             with caption_file(path), progress(output, name, input_size(path)) as advance:
                 run = score(path, name=name, resampling=output.resampling, on_block=on_block, on_progress=advance)
             runs.append(run)
-    return emit(runs, output, files=[path for _, path in named])
+    sliced = None
+    if output.by:
+        label = labels_of(list(slicers.values()))
+        columns = runs[0].metric_set.columns
+        sliced = Sliced(output.by, {name: slicer.tables(columns, label) for name, slicer in slicers.items()})
+    return emit(runs, output, files=[path for _, path in named], sliced=sliced)
+
+
+def _sliceable(path: str) -> str:
+    if not Path(path).is_file():
+        raise click.UsageError(f"--by reads its column in a second look, and takes a file: '{path}' is none")
+    return path
+
+
+def _keeping(write: Callable[[Any], None] | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
+    """What is done with every scored block; None for nothing."""
+    if write is None and slicer is None:
+        return None
+
+    def keep(scorer: Any, block: Any) -> None:
+        if slicer is not None:
+            slicer.add(block)
+        if write is not None:
+            write(scorer.records(block))
+
+    return keep
 
 
 def emit(
-    runs: Sequence[Run], output: Output, *, allow_different: bool = False, files: Sequence[str | None] = ()
+    runs: Sequence[Run],
+    output: Output,
+    *,
+    allow_different: bool = False,
+    files: Sequence[str | None] = (),
+    sliced: Sliced | None = None,
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
 
@@ -68,11 +99,14 @@ def emit(
         output: the options.
         allow_different: whether the verb itself sets different readings side by side.
         files: what each run was scored from, where it may tell prompts.
+        sliced: the systems by the values of a column.
 
     Returns:
         The exit code: 0, or 3 where a gate is missed.
     """
     metric_set = same_metrics(runs)[0].metric_set
+    if output.by and sliced is None:
+        raise click.UsageError("--by belongs to verbs that score caption files: score, chair")
     for gate in output.gates:
         gate.check(metric_set)
     try:
@@ -94,6 +128,8 @@ def emit(
         margin=None if output.equivalence is None else output.equivalence / 100,
         allow_different=allow_different or output.allow_different,
     )
+    if sliced is not None:
+        results = replace(results, sliced=sliced.to_dict(metric_set, results.runs[0].resampling))
     if output.output:
         results.save(output.output)
     for run in runs:
@@ -136,5 +172,16 @@ def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
     systems = [{**each, "metrics": {name: each["metrics"][name] for name in metrics}} for each in found["systems"]]
     rows = [row for row in found["comparisons"] if row["metric"] in place]
     order = {system["name"]: k for k, system in enumerate(found["systems"])}
+    if "sliced" in found:
+        found = {**found, "sliced": _only_sliced(found["sliced"], place)}
     rows.sort(key=lambda row: (order[row["system"]], place[row["metric"]]))
     return {**found, "systems": systems, "comparisons": rows}
+
+
+def _only_sliced(sliced: dict[str, Any], metrics: Mapping[str, int]) -> dict[str, Any]:
+    kept = []
+    for entry in sliced["slices"]:
+        parts = {key: entry[key] for key in ("metrics", "differences") if key in entry}
+        kept.append({**entry, **{key: {m: part[m] for m in metrics} for key, part in parts.items()}})
+    tests = [row for row in sliced["interactions"] if row["metric"] in metrics]
+    return {**sliced, "slices": kept, "interactions": tests}

@@ -40,6 +40,7 @@ class Output(Screen):
     interval: IntervalMethod
     test: Test
     equivalence: float | None
+    by: str | None
     allow_different: bool
     protocol: str | None
     off_protocol: bool
@@ -139,6 +140,11 @@ def output_options(command: Command) -> Command:
             type=click.FloatRange(0, min_open=True),
             metavar="POINTS",
             help="Also test that a system is equal to the first within so many points (two one-sided tests).",
+        ),
+        click.option(
+            "--by",
+            metavar="COLUMN",
+            help="Also by the values of a column of the records (prompt, scene...), or by length; captions only.",
         ),
         click.option(
             "--allow-different",

@@ -47,6 +47,8 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
     for text in table.legend(resamples):
         for part in wrap(text, console.width):
             console.print(Text(part, style="dim"))
+    for line in table.slices():
+        console.print(line, soft_wrap=True)
     for names, sizes, signature in table.signatures():
         console.print()
         for part in wrap(f"{', '.join(names)}: {sizes}", console.width):
@@ -249,6 +251,33 @@ class _Table:
             yield f"Equal to {rows[0]['baseline']} within {100 * equal[0]['margin']:g} points (p < 0.05): {listed}."
         elif any("margin" in row for row in rows):
             yield f"Nothing is shown to be equal to {rows[0]['baseline']} within {100 * rows[0]['margin']:g} points."
+
+    def slices(self) -> Iterator[Text]:
+        """The systems by the values of a column, and the tests of interaction."""
+        sliced = self.found.get("sliced")
+        if not sliced:
+            return
+        yield Text()
+        cells = [[Text(f"by {sliced['by']}", style="bold"), Text("images", style="dim"), *map(Text, self.metrics)]]
+        for entry in sliced["slices"]:
+            label = entry["slice"] if len(self.systems) == 1 else f"{entry['slice']}: {entry['system']}"
+            values = [self._number(m)(entry["metrics"][m]["value"]) for m in self.metrics]
+            cells.append(
+                [Text(label), Text(f"{entry['n_images']:,}"), *(Text(value, style="bold") for value in values)]
+            )
+            bounds = [(entry["metrics"][m]["ci_low"], entry["metrics"][m]["ci_high"]) for m in self.metrics]
+            shown = [
+                "" if low is None else f"[{show(low)}, {show(high)}]"
+                for (low, high), show in zip(bounds, map(self._number, self.metrics), strict=True)
+            ]
+            cells.append([Text(), Text(), *(Text(text, style="dim") for text in shown)])
+        yield from aligned(cells, right=range(1, len(self.metrics) + 2))
+        yield Text()
+        for row in sliced["interactions"]:
+            if row["metric"] in self.metrics and row["p_value"] is not None:
+                what = f"difference to {row['baseline']}" if row["baseline"] else "value"
+                text = f"{row['metric']}: {row['system']}'s {what} differs between slices: p = {row['p_value']:.4f}"
+                yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:
         """``(systems, sizes, signature)``, once for neighbors that share both."""

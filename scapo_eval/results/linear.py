@@ -151,7 +151,7 @@ def _linear(rows: Floats, metrics: MetricSet, name: str, formula: Formula) -> tu
 
 
 def _inside(sums: Floats, metrics: MetricSet, position: dict[str, int]) -> Floats:
-    at = sums.copy()
+    at: Floats = np.array(sums, dtype=np.float64)
     for few, many in metrics.at_most:
         at[position[few]] += _INSIDE * (sums[position[many]] / 2 - sums[position[few]])
     cells = [position[column] for column in metrics.cells]

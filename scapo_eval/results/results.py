@@ -261,11 +261,13 @@ class Results:
         runs: the systems.
         comparisons: one mapping per system and metric, see :mod:`scapo_eval.results.comparison`.
         verdicts: one mapping per system, see :func:`scapo_eval.results.verdict.joint_verdict`.
+        sliced: the systems by the values of a column, see :class:`scapo_eval.results.slices.Sliced`; None: not asked.
     """
 
     runs: tuple[Run, ...]
     comparisons: tuple[Mapping[str, Any], ...] = ()
     verdicts: tuple[Mapping[str, Any], ...] = ()
+    sliced: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         names = listed([run.name for run in self.runs])
@@ -283,11 +285,12 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """``{"systems": [...], "comparisons": [...], "verdicts": [...]}``, what ``--json`` prints."""
-        return {
+        found: dict[str, Any] = {
             "systems": [run.to_dict() for run in self.runs],
             "comparisons": [dict(row) for row in self.comparisons],
             "verdicts": [dict(row) for row in self.verdicts],
         }
+        return found if self.sliced is None else {**found, "sliced": dict(self.sliced)}
 
     def to_pandas(self) -> Any:
         """A tidy frame, one row per system and metric.
