@@ -9,7 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .base import moved
 from .base.version import __version__
+
+moved.install()
 
 _HOME = {
     "AliasMatcher": "matching.matcher",

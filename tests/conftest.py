@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "deterministic", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("deterministic")
+settings.register_profile("fresh", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background job: commands under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

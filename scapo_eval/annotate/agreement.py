@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..base.types import Interval
+from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, ratio
 from ..results.stats import bootstrap, values
-from .store import ABSENT, PRESENT, UNKNOWN, Store
+from .store import Store
 
 DISAGREEMENT = MetricSet(
     name="disagreement",

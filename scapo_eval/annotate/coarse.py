@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
+from ..base.verdicts import UNKNOWN
 from ..engines import Sampling
 from ..inference.runner import Session
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
 from .passes import Call, Forecast, Outcome, run_pass
 from .prompts import Prompt, Template
-from .store import UNKNOWN, Store
+from .store import Store
 
 
 def open_or_create(folder: str, images: Sequence[ImageFile], vocabulary: Vocabulary) -> Store:

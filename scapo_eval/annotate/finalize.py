@@ -12,6 +12,7 @@ import orjson
 
 from ..base.errors import InputError, InputErrors
 from ..base.hashes import digest
+from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
 from ..benchmarks.prompts import DESCRIBE
 from ..files.files import atomic_write, decoding
 from ..files.json_text import dump_json, read_json
@@ -20,7 +21,7 @@ from ..truths.oracle import PresenceOracle
 from .passes import PASSES, UNREAD
 from .qc.summary import read_summary, summarize, summary_path
 from .qc.summary_tables import labels_table, overall_table, rounds_table
-from .store import ABSENT, PRESENT, UNKNOWN, Store
+from .store import Store
 
 CARD, MARKDOWN = ".card.json", ".card.md"
 FORMATS = (".npz", ".parquet")

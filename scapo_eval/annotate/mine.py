@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.verdicts import ABSENT, PRESENT
 from ..matching.matcher import AliasMatcher
 from ..readers.captions_foreign import read_foreign_captions
-from .store import ABSENT, PRESENT, Store
+from .store import Store
 
 LEAST_EVIDENCE = 1.0
 """Evidence, in nats, from which a cell is disputed: at 1 the rollouts are e times as likely under the other verdict."""

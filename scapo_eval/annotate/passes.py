@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.hashes import digest
+from ..base.verdicts import PRESENT, UNKNOWN
 from ..engines import Completion, Engine, Sampling
 from ..engines import images as picture_files
 from ..files.files import atomic_write
@@ -23,7 +24,7 @@ from ..inference.journal import Journal
 from ..inference.judge import ask_until_read
 from ..inference.runner import Session, now, run_card
 from .prompts import Prompt
-from .store import PRESENT, UNKNOWN, Kind, Provenance, Store
+from .store import Kind, Provenance, Store
 
 JOURNAL = "answers.journal"
 UNREAD = "unread.jsonl"

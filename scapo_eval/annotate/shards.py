@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
+from ..base.verdicts import UNKNOWN
 from ..files.files import atomic_write
 from ..files.json_text import dump_json, read_as
 from ..inference.shards import Shard, check_complete, merge_journals
 from .passes import JOURNAL, PASSES, UNREAD
-from .store import UNKNOWN, Store
+from .store import Store
 
 SHARD = "shard.json"
 

@@ -16,7 +16,6 @@ and at most part of one, which is cut off.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -31,15 +30,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError
 from ..base.hashes import digest
+from ..base.verdicts import ABSENT, PRESENT, UNKNOWN
 from ..files.containers import check_archive
 from ..files.files import atomic_write, decoding, read_bytes, read_regular
 from ..files.json_text import dump_json, parse_json, read_json
+from ..files.locks import try_lock
 from ..inference.runner import now
 from ..inference.sources import ImageFile
 from ..matching.vocabulary import Vocabulary
 
 FORMAT = "scapo-annotation/1"
-PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 
 Kind = Literal["coarse", "label", "joint", "human"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -514,13 +514,11 @@ def _lock(folder: Path) -> int:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path=str(folder)) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(lock):
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
         who = f"process {holder}" if holder else "another process"
-        raise InputError(f"{who} is writing this run; wait for it, or end it", path=str(folder)) from None
+        raise InputError(f"{who} is writing this run; wait for it, or end it", path=str(folder))
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock

@@ -19,6 +19,7 @@ from ..base.columns import MentionColumns
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
+from ..base.verdicts import Verdict
 from ..files.files import display_name, is_stream
 from ..files.records import Readable, Records
 from ..matching.matcher import AliasMatcher
@@ -58,8 +59,6 @@ known labels; of these hallucinated; 1 if there is one; claimed labels whose cel
 
 INLINE = "inline objects"
 """Source name of the truth that captions carry in ``objects``."""
-
-VERDICTS = {1: "supported", 0: "hallucinated", -1: "unknown"}
 
 
 def cap_score(hal_rate: float, cover_rate: float) -> float:
@@ -213,7 +212,7 @@ class CaptionScorer(Scorer):
                 **block.captions.place(k),
                 "caption": block.captions.captions[k],
                 "mentions": [
-                    {"start": start, "end": end, "label": labels[label], "verdict": VERDICTS[int(states[label])]}
+                    {"start": start, "end": end, "label": labels[label], "verdict": Verdict(int(states[label])).word}
                     for start, end, label in spans
                 ],
                 "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],

@@ -19,7 +19,8 @@ from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template
 from ..annotate.qc.summary import read_summary, summary_path
 from ..annotate.shards import SHARD, keep_shard, rows_of, shard_of
-from ..annotate.store import UNKNOWN, Store
+from ..annotate.store import Store
+from ..base.verdicts import UNKNOWN
 from ..engines import Engine
 from ..inference.runner import Session
 from ..inference.shards import Shard

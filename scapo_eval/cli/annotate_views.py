@@ -15,10 +15,11 @@ from ..annotate.mine import LabelConfusion, confusion, disputed, read_rollouts, 
 from ..annotate.prompt_lint import lint
 from ..annotate.prompts import Prompt, Template, known_groups
 from ..annotate.refine import prompts_for
-from ..annotate.store import UNKNOWN, Store
+from ..annotate.store import Store
 from ..base.errors import InputError
 from ..base.ids import canonical_image_id
 from ..base.text import guarded
+from ..base.verdicts import UNKNOWN
 from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..matching.mining import mine

@@ -6,7 +6,6 @@ process leaves every completion that had arrived, and at most half a line, which
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..base.errors import InputError
 from ..engines import Completion
 from ..files.json_text import dump_json, parse_json
 from ..files.limits import MAX_LINE
+from ..files.locks import try_lock
 
 SUFFIX = ".journal"
 
@@ -45,12 +45,11 @@ class Journal:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", path=str(path)) from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not try_lock(self._file):
             os.close(self._file)
-            reason = "another process is writing this run; wait for it, or choose another output"
-            raise InputError(reason, path=str(path)) from None
+            raise InputError(
+                "another process is writing this run; wait for it, or choose another output", path=str(path)
+            )
         self._end = 0
         if fresh:
             os.ftruncate(self._file, 0)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..base.columns import MentionColumns
 from ..base.errors import InputError, short_repr
 from ..base.ids import canonical_image_id
+from ..base.verdicts import Verdict
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, cap_score, score_file
 from ..benchmarks.density import density_counts, density_metrics
 from ..benchmarks.facts import Description
@@ -37,9 +38,6 @@ from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
 """Files of a training run's folder that a report reads, see docs/report.md."""
-
-SUPPORTED, HALLUCINATED, UNKNOWN, IGNORED = range(4)
-"""Verdicts on a marked span."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
 _CHI2_95 = -2 * math.log(0.05)  # 95 % of a bivariate normal lie within this squared Mahalanobis distance
@@ -481,8 +479,8 @@ def surface_forms(run: CaptionEvidence) -> list[SurfaceForm]:
         key = (" ".join(run.texts[caption][start:end].casefold().split()), label)
         total = totals.setdefault(key, [0, 0, 0, 0])
         total[0] += 1
-        total[1] += verdict == 0
-        total[2] += verdict == -1
+        total[1] += verdict == Verdict.HALLUCINATED
+        total[2] += verdict == Verdict.UNKNOWN
         total[3] += use != 0
     ordered = sorted(totals, key=lambda key: (-totals[key][0], key))
     return [SurfaceForm(*key, *totals[key]) for key in ordered]
@@ -613,13 +611,12 @@ def marked(
 
     Returns:
         ``text``; ``marks`` (how many per text), ``gap`` (from the mark before), ``length``, ``label`` (-1 for
-        an ignore phrase), ``verdict`` (IGNORED for a mention that does not count), ``use``; ``pieces`` (how many per
+        an ignore phrase), ``verdict`` (a :class:`~scapo_eval.base.verdicts.Verdict`), ``use``; ``pieces`` (how many per
         text), ``piece_length``, ``reward`` (in thousandths).
     """
     columns: dict[str, list[Any]] = {
         name: [] for name in ("marks", "gap", "length", "label", "verdict", "use", "pieces", "piece_length", "reward")
     }
-    verdict_of = {1: SUPPORTED, 0: HALLUCINATED, -1: UNKNOWN}
     if mentions is None and matcher is not None:
         mentions = matcher.find_batch(texts)
     ignored = _first_words(matcher.vocabulary.ignore) if matcher else None
@@ -629,14 +626,17 @@ def marked(
         if matcher is not None and mentions is not None:
             rows = mentions.row(k)
             labels = mentions.label_id[rows].tolist()
-            known = [UNKNOWN] * len(labels) if states is None else [verdict_of[v] for v in states[k, labels].tolist()]
+            known = [int(Verdict.UNKNOWN)] * len(labels) if states is None else states[k, labels].tolist()
             if counts is not None:
-                known = [state if counted else IGNORED for state, counted in zip(known, counts[rows], strict=True)]
+                known = [
+                    state if counted else int(Verdict.NOT_COUNTED)
+                    for state, counted in zip(known, counts[rows], strict=True)
+                ]
             use = [0] * len(labels) if uses is None else uses[rows].tolist()
             spans = (mentions.start[rows].tolist(), mentions.end[rows].tolist())
             found = list(zip(*spans, labels, known, use, strict=True))
             if ignored is not None and (not text.isascii() or ignored.search(text.lower())):
-                found = sorted(found + [(a, b, -1, IGNORED, 0) for a, b in matcher.find_ignored(text)])
+                found = sorted(found + [(a, b, -1, int(Verdict.NOT_COUNTED), 0) for a, b in matcher.find_ignored(text)])
         columns["marks"].append(len(found))
         before = 0
         for start, end, label, verdict, use_of in found:

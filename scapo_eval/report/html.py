@@ -24,6 +24,7 @@ import numpy as np
 from .. import __version__
 from ..base.errors import InputError, MissingExtra
 from ..base.ids import canonical_image_id
+from ..base.verdicts import Verdict
 from ..benchmarks.facts import claim_rows
 from ..benchmarks.labels import label_rows, together
 from ..files.json_text import dump_json
@@ -451,6 +452,7 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
         "labels": labels,
         "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
         "uses": USES,
+        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "images": list(images),
         "present": present,
         "texts": [text for of_image in texts for text in of_image],

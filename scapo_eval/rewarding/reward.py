@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base.columns import SpanColumns
+from ..base.deprecation import warn_deprecated
 from ..base.errors import InputError, InputErrors, check_choice, short_repr
 from ..base.reprs import fields_in_short, one_line
 from ..base.types import Rule
+from ..base.verdicts import Verdict
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import CLAIMS, Claims
 from ..matching.vocabulary import Vocabulary
@@ -186,7 +188,8 @@ class RewardColumns:
         silent: (parts,) bool, pieces that neither earn nor cost: outside the answer (``answer_only``) or, under the
             rule ``discourse``, without a word.
         claim_part, claim_label, claim_verdict: (claims,) every label of every part: its part, its position
-            in ``labels``, and ``n``, ``r``, ``h`` or ``u`` (new, repeated, hallucinated, unknown).
+            in ``labels``, and its :class:`~scapo_eval.base.verdicts.Verdict` (int8), ``REPEATED`` where an earlier
+            part of the response names a supported label.
         labels: the vocabulary's.
         r_reg: what an end of sequence of its own costs.
         errors: row -> its fault, with ``on_error="zero"``.
@@ -208,7 +211,7 @@ class RewardColumns:
     unknown: NDArray[np.int64]
     claim_part: NDArray[np.int64]
     claim_label: NDArray[np.int64]
-    claim_verdict: NDArray[np.str_]
+    claim_verdict: NDArray[np.int8]
     labels: Sequence[str]
     r_reg: float
     errors: Mapping[int, InputError] = field(default_factory=dict)
@@ -307,15 +310,21 @@ class RewardResult:
         return [Part(*values) for values in zip(*columns, strict=True)]
 
     @property
-    def claims(self) -> list[dict[str, str]]:
-        """Per part: label -> ``new``, ``rep``, ``hal`` or ``unknown``."""
+    def verdicts(self) -> list[dict[str, Verdict]]:
+        """Per part: label -> what the truth says of it, ``REPEATED`` where an earlier part names it."""
         columns, own = self.columns, self._own
-        found: list[dict[str, str]] = [{} for _ in range(own.stop - own.start)]
+        verdicts: list[dict[str, Verdict]] = [{} for _ in range(own.stop - own.start)]
         low, high = np.searchsorted(columns.claim_part, (own.start, own.stop)).tolist()
         for k in range(low, high):
             label = columns.labels[columns.claim_label[k]]
-            found[columns.claim_part[k] - own.start][label] = _VERDICTS[str(columns.claim_verdict[k])]
-        return found
+            verdicts[columns.claim_part[k] - own.start][label] = Verdict(columns.claim_verdict[k])
+        return verdicts
+
+    @property
+    def claims(self) -> list[dict[str, str]]:
+        """Deprecated: :attr:`verdicts` as the words ``new``, ``rep``, ``hal`` and ``unknown``."""
+        warn_deprecated("RewardResult.claims", instead="RewardResult.verdicts", removed_in="0.4.0")
+        return [{label: _FORMER_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
 
     @property
     def total(self) -> float:
@@ -525,8 +534,8 @@ class SubsentenceReward:
         first_at = np.empty(n * n_labels, dtype=np.int64)
         first_at[key[::-1]] = position[::-1]
         first = first_at[key] == position
-        supported = state == 1
-        absent = state == 0
+        supported = state == Verdict.SUPPORTED
+        absent = state == Verdict.HALLUCINATED
 
         def per_piece(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
             return np.bincount(piece[chosen], minlength=len(owner))
@@ -536,7 +545,7 @@ class SubsentenceReward:
 
         new, rep, hal = per_piece(supported & first), per_piece(supported & ~first), per_piece(absent)
         covered, hallucinated = per_response(supported & first), per_response(absent & first)
-        verdict = np.where(supported, np.where(first, "n", "r"), np.where(absent, "h", "u"))
+        verdict = np.where(supported & ~first, Verdict.REPEATED, state).astype(np.int8)
         if probability is not None and not whole:
             reward = self._expected_rewards(piece, first, probability, len(owner))
         elif probability is not None:
@@ -640,7 +649,12 @@ class SubsentenceReward:
         return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
 
 
-_VERDICTS = {"n": "new", "r": "rep", "h": "hal", "u": "unknown"}
+_FORMER_WORDS = {
+    Verdict.SUPPORTED: "new",
+    Verdict.REPEATED: "rep",
+    Verdict.HALLUCINATED: "hal",
+    Verdict.UNKNOWN: "unknown",
+}
 
 
 def _number(name: str, value: object) -> float:

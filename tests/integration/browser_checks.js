@@ -73,7 +73,7 @@ const checks = {
 
   // Per caption in view, which labels it is marked with.
   marks() {
-    const titles = (card) => [...card.querySelectorAll("mark:not(.v3)")].map((mark) => mark.title);
+    const titles = (card) => [...card.querySelectorAll("mark:not(.v-not-counted)")].map((mark) => mark.title);
     return [...document.querySelectorAll("#detail .caption")].map((card) => [...new Set(titles(card))].sort().join());
   },
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from scapo_eval.base.deprecation import ScapoDeprecationWarning, warn_deprecated
+from scapo_eval.base.moved import MOVED
 from scapo_eval.base.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +43,21 @@ def test_nothing_deprecated_is_past_its_end() -> None:
     for path in [*(ROOT / "scapo_eval").rglob("*.py"), *(ROOT / "scapo_train").rglob("*.py")]:
         for end in re.findall(r"(?:removed_in=\"|removed in scapo )(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8")):
             assert [int(part) for part in end.split(".")] > version, path
+
+
+@pytest.mark.parametrize(("former", "name"), [pair for pair in MOVED.items() if pair[0].startswith("scapo_eval.")])
+def test_former_names_of_modules_lead_to_the_same_module(former: str, name: str) -> None:
+    sys.modules.pop(former, None)
+    with pytest.warns(ScapoDeprecationWarning, match=f"{re.escape(former)} is deprecated .* use {re.escape(name)}"):
+        module = importlib.import_module(former)
+    assert module is importlib.import_module(name)
+    assert module.__spec__ is not None
+    assert module.__spec__.name == name
+
+
+def test_a_former_name_warns_at_the_import_statement() -> None:
+    sys.modules.pop("scapo_eval.oracles", None)
+    with pytest.warns(ScapoDeprecationWarning) as caught:
+        from scapo_eval.oracles import JudgedOracle
+    assert JudgedOracle.__module__ == "scapo_eval.truths.oracles"
+    assert [warning.filename for warning in caught] == [__file__]

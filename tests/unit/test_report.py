@@ -19,6 +19,7 @@ import pytest
 
 from scapo_eval import PresenceOracle, Vocabulary, cap_score
 from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
+from scapo_eval.base.verdicts import Verdict
 from scapo_eval.benchmarks.capscore import capscore_metrics
 from scapo_eval.benchmarks.labels import label_rows, together, wilson
 from scapo_eval.benchmarks.scoring import ScoringOptions
@@ -123,7 +124,11 @@ def test_uses_and_left_out_mentions_are_columns_of_a_page(tmp_path: Path) -> Non
     columns = marked(run.texts, run.states, matcher, run.rewards, run.found, run.uses, run.counts)
     assert columns["label"] == [0, 1, 0]
     assert [USES[use] for use in columns["use"]] == ["claim", "negated", "hedged"]
-    assert columns["verdict"] == [0, 3, 0]  # the negated cat does not count
+    assert columns["verdict"] == [
+        Verdict.SUPPORTED,
+        Verdict.NOT_COUNTED,
+        Verdict.SUPPORTED,
+    ]  # the negated cat does not count
     assert [form.unclaimed for form in surface_forms(run)] == [1]
 
 
@@ -200,7 +205,7 @@ def test_marks_count_in_utf16_units() -> None:
             at = starts[-1] + columns["length"][k]
             k += 1
     assert starts == [3, 12, 2, 2, 13]
-    assert columns["verdict"] == [0, 0, 0, 3, 0]
+    assert columns["verdict"] == [*[Verdict.SUPPORTED] * 3, Verdict.NOT_COUNTED, Verdict.SUPPORTED]
     first = texts[0].encode("utf-16-le")
     assert first[2 * 12 : 2 * (12 + columns["length"][1])].decode("utf-16-le") == "dogs"
 
@@ -485,4 +490,4 @@ def test_mentions_that_do_not_count_are_marked_as_such(tmp_path: Path) -> None:
         run = caption_evidence(path, VOCABULARY, TRUTH, name="c", options=options, resampling=Resampling(0))
         (system,) = payload(html.page(Report(captions=(run,)), title="T"), "captions")["systems"]
         found[claims] = (system["verdict"], system["reward"], run.scores.counts["hallucinated"], guards(run)["objects"])
-    assert found == {"all": ([0, 1], [1000, -1000], 1, 2.0), "asserted": ([0, 3], [1000, -100], 0, 1.0)}
+    assert found == {"all": ([1, 0], [1000, -1000], 1, 2.0), "asserted": ([1, 3], [1000, -100], 0, 1.0)}

@@ -23,6 +23,8 @@ from scapo_eval import (
     SubsentenceReward,
     Vocabulary,
 )
+from scapo_eval.base.deprecation import ScapoDeprecationWarning
+from scapo_eval.base.verdicts import Verdict
 from scapo_eval.rewarding.reward import Part
 from scapo_eval.segmenting.segment import split_subsentences
 
@@ -210,7 +212,10 @@ def test_scalings_count_labels_not_mentions(vocabulary: Vocabulary, oracle: Pres
 
 def test_claims_name_the_labels_behind_the_counts(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
     result = SubsentenceReward(vocabulary, oracle)([226988], [STORY])[0]
-    assert result.claims == [{"dog": "new"}, {"dog": "rep", "cat": "hal"}, {"dog": "rep", "tree": "new"}, {}]
+    new, repeated, absent = Verdict.SUPPORTED, Verdict.REPEATED, Verdict.HALLUCINATED
+    assert result.verdicts == [{"dog": new}, {"dog": repeated, "cat": absent}, {"dog": repeated, "tree": new}, {}]
+    with pytest.warns(ScapoDeprecationWarning, match="RewardResult.verdicts"):
+        assert result.claims[1] == {"dog": "rep", "cat": "hal"}
     assert (result.generated, result.hallucinated, result.covered, result.unknown) == (3, 1, 2, 0)
     assert result.total == pytest.approx(0.9)
 
@@ -230,7 +235,8 @@ def test_unknown_cells_count_for_nothing(vocabulary: Vocabulary) -> None:
     result = SubsentenceReward(vocabulary, oracle)([1], ["The sky over a tree is blue. A dog looks at the sky."])[0]
     assert [part.reward for part in result.parts] == [-0.1, 1.0]
     assert (result.generated, result.unknown) == (1, 2)
-    assert result.claims == [{"tree": "unknown", "sky": "unknown"}, {"dog": "new", "sky": "unknown"}]
+    unknown = Verdict.UNKNOWN
+    assert result.verdicts == [{"tree": unknown, "sky": unknown}, {"dog": Verdict.SUPPORTED, "sky": unknown}]
 
 
 def test_negated_and_hedged_mentions_can_be_left_out(vocabulary: Vocabulary, oracle: PresenceOracle) -> None:
@@ -478,9 +484,9 @@ def test_pickles_and_serves_threads(vocabulary: Vocabulary, oracle: PresenceOrac
         for results in pool.map(lambda _: reward(ids, texts), range(8)):
             assert [result.parts for result in results] == [result.parts for result in expected]
     one = pickle.loads(pickle.dumps(expected[17]))
-    assert (one.parts, one.claims, one.total, one.response) == (
+    assert (one.parts, one.verdicts, one.total, one.response) == (
         expected[17].parts,
-        expected[17].claims,
+        expected[17].verdicts,
         expected[17].total,
         texts[17],
     )

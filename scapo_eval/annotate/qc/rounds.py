@@ -8,7 +8,6 @@ A killed process leaves every answer that was given, and at most half a line, wh
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -24,11 +23,13 @@ from numpy.typing import NDArray
 
 from ...base.errors import InputError, ScapoError, short_repr
 from ...base.hashes import digest
+from ...base.verdicts import UNKNOWN
 from ...files.files import atomic_write, read_regular
 from ...files.json_text import dump_json, parse_json
+from ...files.locks import try_lock
 from ...inference.runner import now
 from ...results.stats import DEFAULT_SEED
-from ..store import UNKNOWN, Provenance, Store
+from ..store import Provenance, Store
 from .draws import DEFAULT_AT_LEAST, DEFAULT_RANDOM, Pairs, draw_pairs
 
 FORMAT = "scapo-qc-round/1"
@@ -108,13 +109,10 @@ class Round:
     def __init__(self, path: Path, store: Store, *, write: bool = False) -> None:
         self.path = path
         self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND) if write else None
-        if self._file is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(self._file)
-                reason = "another process has this round open (a running `annotate qc serve`?); answer there, or end it"
-                raise InputError(reason, path=str(path)) from None
+        if self._file is not None and not try_lock(self._file):
+            os.close(self._file)
+            reason = "another process has this round open (a running `annotate qc serve`?); answer there, or end it"
+            raise InputError(reason, path=str(path))
         try:
             self._read(store)
         except BaseException:

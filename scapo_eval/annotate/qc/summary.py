@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import InputError
+from ...base.verdicts import ABSENT, PRESENT, UNKNOWN
 from ...files.files import atomic_write
 from ...files.json_text import dump_json, read_json
-from ..store import ABSENT, PRESENT, UNKNOWN, Store
+from ..store import Store
 from .bounds import alpha_of_draw, pooled_wrong_cells, wrong_cells
 from .rounds import ANSWERS, FOLDER, Round, judged_matrix, people_cells, read_rounds
 

@@ -10,7 +10,7 @@ const CASES = 40; // questions that are shown at once, and more at each press
 const [VERDICT, RIGHT, RESPONSE, DESCRIPTION, JUDGMENT] = [0, 1, 2, 3, 4];
 const FIELDS = ["set", "part", "system", "first", "outcome", "text"];
 
-const markOf = (right) => (right === null ? "v2" : right ? "v0" : "v1");
+const markOf = (right) => (right === null ? "v-unknown" : right ? "v-supported" : "v-hallucinated");
 const fold = (title, text) =>
   text ? el("details", {}, el("summary", {}, title), el("blockquote", { dir: "auto" }, text)) : null;
 

@@ -6,7 +6,7 @@ import { byId, el } from "./dom.js";
 import { sum, wellFormed } from "./format.js";
 import { addPage, remember, shown } from "./pages.js";
 import { systemMark } from "./systems.js";
-import { Texts, VERDICTS } from "./texts.js";
+import { Texts } from "./texts.js";
 
 const GRID_STEP = 96; // pictures that are shown at once, and more at each press
 const ROW = 44; // height of a row of the list in pixels, as in captions.css
@@ -61,13 +61,13 @@ class Captions {
         for (const k of places[s][image]) columns.text[k] = data.texts[next++];
       });
     this.systems = data.systems.map((columns, s) => {
-      const texts = new Texts(columns, data.labels, data.uses),
+      const texts = new Texts(columns, data.labels, data.verdicts, data.uses),
         of = places[s],
         sets = [];
       for (let k = 0; k < columns.text.length; k++) {
-        const claims = [new Set(), new Set(), new Set()];
+        const claims = { supported: new Set(), hallucinated: new Set(), unknown: new Set() };
         for (let m = texts.markAt[k]; m < texts.markAt[k + 1]; m++)
-          if (texts.label[m] >= 0 && texts.verdict[m] < VERDICTS.length) claims[texts.verdict[m]].add(texts.label[m]);
+          if (texts.label[m] >= 0) claims[data.verdicts[texts.verdict[m]]]?.add(texts.label[m]);
         sets.push(claims);
       }
       return { name: columns.name, line: columns.line, image: columns.image, texts, of, sets };
@@ -242,7 +242,7 @@ class Captions {
       const saying = this.systems.filter((s) => s.of[image].length),
         times = new Map();
       for (const s of saying)
-        for (const label of new Set(s.of[image].flatMap((k) => s.sets[k].flatMap((set) => [...set]))))
+        for (const label of new Set(s.of[image].flatMap((k) => Object.values(s.sets[k]).flatMap((set) => [...set]))))
           times.set(label, (times.get(label) || 0) + 1);
       return [...times.values()].filter((n) => n < saying.length).length;
     });
@@ -256,7 +256,7 @@ class Captions {
     const [labels, alias] = s.label ? this.meant(s.label) : [null, ""];
     const word = s.word ? folded(s.word) : alias,
       use = this.uses.indexOf(s.use),
-      verdict = VERDICTS.indexOf(s.verdict);
+      verdict = s.verdict;
     const systems = this.systems.filter(
       (system) => (!s.system || wellFormed(system.name) === s.system) && !isAside(system.name, this.aside),
     );
@@ -267,19 +267,19 @@ class Captions {
           (mark) =>
             mark.label >= 0 &&
             (!labels || labels.includes(mark.label)) &&
-            (verdict < 0 || mark.verdict === verdict) &&
+            (!verdict || mark.verdict === verdict) &&
             (use < 0 || mark.use === use) &&
             (!word || folded(system.texts.text[k].slice(mark.start, mark.end)) === word),
         );
     const says = (system, k, image) => {
       if (text && !system.texts.text[k].toLowerCase().includes(text)) return false;
       const sets = system.sets[k],
-        missed = (label) => this.present[image].has(label) && !sets[0].has(label);
+        missed = (label) => this.present[image].has(label) && !sets.supported.has(label);
       if (s.verdict === "missed") return labels ? labels.some(missed) : [...this.present[image]].some(missed);
       if (word || use >= 0) return mention(system, k);
-      if (!labels) return verdict >= 0 ? sets[verdict].size > 0 : true;
+      if (!labels) return verdict ? sets[verdict].size > 0 : true;
       return labels.some((label) =>
-        verdict >= 0 ? sets[verdict].has(label) : sets.some((set) => set.has(label)) || missed(label),
+        verdict ? sets[verdict].has(label) : Object.values(sets).some((set) => set.has(label)) || missed(label),
       );
     };
     const rows = [],
@@ -291,7 +291,7 @@ class Captions {
         for (const k of system.of[image])
           if (says(system, k, image)) {
             hit = true;
-            count += system.sets[k][1].size;
+            count += system.sets[k].hallucinated.size;
           }
       if (hit) {
         rows.push(image);
@@ -370,8 +370,8 @@ class Captions {
       const badges = this.shownSystems
         .filter((s) => s.of[image].length)
         .map((s) => {
-          const wrong = sum(s.of[image].map((c) => s.sets[c][1].size)),
-            right = sum(s.of[image].map((c) => s.sets[c][0].size));
+          const wrong = sum(s.of[image].map((c) => s.sets[c].hallucinated.size)),
+            right = sum(s.of[image].map((c) => s.sets[c].supported.size));
           said.push(`${s.name}: ${right} supported, ${wrong} hallucinated`);
           return el(
             "span",
@@ -449,7 +449,7 @@ class Captions {
       );
     const cards = this.shownSystems.flatMap((s) =>
       s.of[image].map((k, n) => {
-        const [right, wrong, unknown] = s.sets[k],
+        const { supported: right, hallucinated: wrong, unknown } = s.sets[k],
           href = link(this.linkOf(image, s.name, n));
         const target =
           this.target && this.target.image === image && this.target.of === wellFormed(s.name) && this.target.n === n;
@@ -504,11 +504,14 @@ export function captionsPage(data, pictures) {
 export function hallucinatedCaptions(word, label) {
   return captions.systems.flatMap((s) =>
     s.texts.text.flatMap((caption, k) =>
-      s.sets[k][1].has(label) &&
+      s.sets[k].hallucinated.has(label) &&
       s.texts
         .marksOf(k)
         .some(
-          (mark) => mark.label === label && mark.verdict === 1 && folded(caption.slice(mark.start, mark.end)) === word,
+          (mark) =>
+            mark.label === label &&
+            mark.verdict === "hallucinated" &&
+            folded(caption.slice(mark.start, mark.end)) === word,
         )
         ? [{ system: s.name, line: s.line[k], image_id: captions.images[s.image[k]], caption }]
         : [],

@@ -303,7 +303,7 @@ function captionPair(argument, texts, base, k) {
       el("b", {}, "One image, picked to show it"),
       ": ",
       example.label
-        ? [el("mark", { class: "v1" }, example.label), " is the label with the largest tested change. "]
+        ? [el("mark", { class: "v-hallucinated" }, example.label), " is the label with the largest tested change. "]
         : [systemMark(argument.systems[k].name), example.what + ". "],
       el(
         "a",

@@ -2,9 +2,6 @@
 
 import { el } from "./dom.js";
 
-export const VERDICTS = ["supported", "hallucinated", "unknown"];
-const IGNORED = 3; // a phrase that names nothing, or a mention that the reading does not count
-
 const starts = (lengths) => {
   const out = new Uint32Array(lengths.length + 1);
   lengths.forEach((n, k) => {
@@ -13,8 +10,9 @@ const starts = (lengths) => {
   return out;
 };
 export class Texts {
-  constructor(columns, labels, uses = []) {
-    Object.assign(this, columns, { labels, uses });
+  /** verdicts: code of a verdict -> its word, as scapo_eval/base/verdicts.py defines them. */
+  constructor(columns, labels, verdicts, uses = []) {
+    Object.assign(this, columns, { labels, verdicts, uses });
     this.markAt = starts(columns.marks);
     this.pieceAt = starts(columns.pieces);
   }
@@ -25,7 +23,7 @@ export class Texts {
     for (let m = this.markAt[k]; m < this.markAt[k + 1]; m++) {
       const start = at + this.gap[m];
       at = start + this.length[m];
-      out.push({ start, end: at, label: this.label[m], verdict: this.verdict[m], use: this.use[m] });
+      out.push({ start, end: at, label: this.label[m], verdict: this.verdicts[this.verdict[m]], use: this.use[m] });
     }
     return out;
   }
@@ -34,8 +32,7 @@ export class Texts {
   described(mark) {
     const use = this.uses[mark.use];
     if (mark.label < 0) return "a phrase that names nothing";
-    const said = mark.verdict === IGNORED ? "not counted" : VERDICTS[mark.verdict];
-    return `${this.labels[mark.label]}: ${said}` + (mark.use && use ? `, ${use}` : "");
+    return `${this.labels[mark.label]}: ${mark.verdict}` + (mark.use && use ? `, ${use}` : "");
   }
 
   /** The text of caption k with its marks; rewards: with the reward behind each piece; named: with labels above. */
@@ -54,7 +51,11 @@ export class Texts {
         const mark = marks[m],
           begin = Math.max(mark.start, at),
           end = Math.min(mark.end, to);
-        const marked = el("mark", { class: "v" + mark.verdict, title: this.described(mark) }, text.slice(begin, end));
+        const marked = el(
+          "mark",
+          { class: "v-" + mark.verdict.replace(" ", "-"), title: this.described(mark) },
+          text.slice(begin, end),
+        );
         const use = mark.use ? " · " + this.uses[mark.use] : "";
         piece.append(
           text.slice(at, begin),
