@@ -30,7 +30,7 @@ from .readers.parsers import PARSERS, parser_identity
 from .readers.parsers import parser as parser_of
 from .results.comparison import compare as compare_runs
 from .results.results import Resampling, Results, Run, system_names, unique_names
-from .results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, Test
+from .results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
 from .truths.oracle import PresenceOracle, Truth
 
 TruthGiven = Given | PresenceOracle | Mapping[Any, Iterable[str]]
@@ -69,7 +69,7 @@ def score(
         claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
             is right on captions of recent models.
         workers: processes that parse and match; None: this one.
-        resamples: bootstrap resamples for intervals; 0 for none.
+        resamples: of tests and percentiles; 0 for no intervals.
         seed: of the resampling.
         bootstrap: how images are resampled, see :class:`~scapo_eval.results.results.Resampling`; None: by their number.
         skip_bad: leave faulty records out and count them, in place of an error.
@@ -276,7 +276,9 @@ def compare(
     runs: Iterable[Run],
     *,
     allow_different: bool = False,
-    test: Test = "approximate_randomization",
+    test: Test = "studentized_permutation",
+    interval: IntervalMethod = "wilson",
+    margin: float | None = None,
     resamples: int | None = None,
     seed: int | None = None,
     bootstrap: Bootstrap | None = None,
@@ -287,6 +289,8 @@ def compare(
         runs: what :func:`score`, :func:`chair`... return, or :func:`load_results`; runs of one name are numbered.
         allow_different: go on where runs were scored in different ways (another truth, vocabulary, parser...).
         test: where p-values come from, see :func:`scapo_eval.results.stats.paired_differences`.
+        interval: how intervals are made: ``wilson``, or ``percentile`` (the only ones of 0.2.0).
+        margin: difference up to which two systems count as equal (0.01: one point); adds ``p_equivalence``.
         resamples, seed, bootstrap: of all intervals and tests; None takes the first run's.
 
     Raises:
@@ -303,8 +307,11 @@ def compare(
         resamples=drawn.resamples if resamples is None else resamples,
         seed=drawn.seed if seed is None else seed,
         bootstrap=bootstrap or drawn.bootstrap,
+        interval=interval,
     )
-    return compare_runs(unique_names(listed), allow_different=allow_different, test=test, resampling=resampling)
+    return compare_runs(
+        unique_names(listed), allow_different=allow_different, test=test, resampling=resampling, margin=margin
+    )
 
 
 def _yesno(

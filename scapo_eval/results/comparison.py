@@ -44,7 +44,7 @@ def compare(
         InputError: runs of different benchmarks, or scored against different truths, with different vocabularies,
             readings, parsers, modes...; McNemar's test of metrics without single verdicts.
     """
-    drawn = replace(resampling or runs[0].resampling, test=test)
+    drawn = replace(resampling or runs[0].resampling, test=test if len(runs) > 1 else None)
     if margin is not None and not margin > 0:
         raise InputError(f"the margin of equivalence must be above 0, got {margin}")
     baseline, *others = [run.redrawn(drawn) for run in same_metrics(runs)]

@@ -75,7 +75,7 @@ class Signature:
         seed: int,
         confidence: float = 0.95,
         bootstrap: str = "multinomial",
-        interval: str = "percentile",
+        interval: str = "wilson",
         test: str | None = None,
     ) -> Signature:
         """With the fields of the intervals: ``bs`` resamples, ``seed``, ``interval``, and ``ci``, ``bootstrap``,

@@ -250,7 +250,7 @@ def paired_differences(
                 standard_error=_number(pair.errors[k]),
                 detectable=pair.detectable(k),
                 p_equivalence=None if margin is None else pair.p_equivalence(k, margin),
-                n_differing=pair.n_differing(k),
+                n_differing=int(pair.differing[k]),
             )
         )
     return rows
@@ -272,16 +272,17 @@ class _Pair:
         variance = null_variance((a.values, b.values), (a.variances, b.variances), (a.sizes, b.sizes), r, fraction)
         return np.asarray(np.sqrt(variance))
 
-    def freedom(self, k: int) -> float:
-        """Degrees of freedom of metric k's standard error."""
-        return max(1.0, float(min(self.a.images[k], self.b.images[k])) - 1)
+    @cached_property
+    def freedoms(self) -> Floats:
+        """(M,) degrees of freedom of the standard errors."""
+        return np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1)
 
     def detectable(self, k: int) -> float | None:
         """The smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
         error = float(self.errors[k])
         if np.isnan(error):
             return None
-        found = detectable_difference(error, self.freedom(k))
+        found = detectable_difference(error, float(self.freedoms[k]))
         return None if found > 1 and self.a.fraction[k] else found
 
     def p_equivalence(self, k: int, margin: float) -> float | None:
@@ -290,12 +291,13 @@ class _Pair:
         if np.isnan(error):
             return None
         room = margin - abs(float(self.a.values[k] - self.b.values[k]))
-        return float(room <= 0) if error == 0 else t_tail(room / error, self.freedom(k))
+        return float(room <= 0) if error == 0 else t_tail(room / error, float(self.freedoms[k]))
 
-    def n_differing(self, k: int) -> int:
-        """Number of images that count differently in metric k."""
-        apart = (self.a.numerators[:, k] != self.b.numerators[:, k]) | (self.a.volumes[:, k] != self.b.volumes[:, k])
-        return int(apart.sum())
+    @cached_property
+    def differing(self) -> NDArray[np.int64]:
+        """(M,) number of images that count differently."""
+        apart = (self.a.numerators != self.b.numerators) | (self.a.volumes != self.b.volumes)
+        return np.asarray(apart.sum(axis=0))
 
 
 def detectable_difference(error: float, freedom: float, power: float = POWER, level: float = 1 - CONFIDENCE) -> float:
