@@ -275,8 +275,8 @@ class _Table:
         yield Text()
         for row in sliced["interactions"]:
             if row["metric"] in self.metrics and row["p_value"] is not None:
-                what = f"difference to {row['baseline']}" if row["baseline"] else "value"
-                text = f"{row['metric']}: {row['system']}'s {what} differs between slices: p = {row['p_value']:.4f}"
+                what = f"difference of {row['system']} to {row['baseline']}" if row["baseline"] else row["system"]
+                text = f"{row['metric']}: {what} equal in all slices? p = {row['p_value']:.4f}"
                 yield Text(text, style="" if row["p_value"] < 0.05 else "dim")
 
     def signatures(self) -> Iterator[tuple[list[str], str, str]]:

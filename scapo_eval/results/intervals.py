@@ -18,7 +18,8 @@ from ..base.types import Interval
 from .linear import Linear, correlations
 from .metric import Floats
 
-FEW_EVENTS = 3
+FEW_EVENTS = 3.5
+"""Effective events below which the lower bound of a share is Poisson's."""
 
 _NORMAL = NormalDist()
 
@@ -65,7 +66,7 @@ def wilson(share: float, n: float, z: float = 1.959963984540054) -> tuple[float,
 def _rare(share: float, n: float, low: float, confidence: float) -> float:
     """The lower bound of a share of few events: Poisson's, by Wilson and Hilferty's cube root (1931)."""
     events = share * n
-    if not 0 < events <= FEW_EVENTS:
+    if not 0 < events < FEW_EVENTS:
         return low
     z = _NORMAL.inv_cdf(confidence)
     root = 1 - 1 / (9 * events) - z / (3 * math.sqrt(events))
