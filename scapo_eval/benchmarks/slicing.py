@@ -102,7 +102,9 @@ def _column(path: str | Path, column: str) -> Mapping[int, Any]:
         keys |= record.keys() | inside.keys()
         if value is not None:
             if isinstance(value, (dict, list)):
-                raise InputError(f"column '{column}' must hold a text or a number, got {short_repr(value)}", path=path)
+                raise InputError(
+                    f"column '{column}' must hold a text or a number, got {short_repr(value)}", path=str(path)
+                )
             found[number] = value
     if not found:
         known = ", ".join(sorted(keys - {"caption"})[:20])

@@ -42,7 +42,7 @@ class Sliced:
         return {
             "by": self.column,
             "slices": list(self._slices(metrics, resampling)),
-            "interactions": list(self._interactions(metrics)) if resampling.resamples else [],
+            "interactions": list(self.interactions(metrics)) if resampling.resamples else [],
         }
 
     def _slices(self, metrics: MetricSet, resampling: Resampling) -> Iterator[dict[str, Any]]:
@@ -74,7 +74,8 @@ class Sliced:
                     }
                 yield found
 
-    def _interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
+    def interactions(self, metrics: MetricSet) -> Iterator[dict[str, Any]]:
+        """Tests of equal values in all slices: of each system's metrics, then of its differences to the baseline."""
         (baseline, first), *others = self.systems.items()
         for name, slices in self.systems.items():
             for metric, p, n in _homogeneity(slices, metrics):

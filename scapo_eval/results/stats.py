@@ -275,7 +275,7 @@ class _Pair:
     @cached_property
     def freedoms(self) -> Floats:
         """(M,) degrees of freedom of the standard errors."""
-        return np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1)
+        return np.asarray(np.maximum(1.0, np.minimum(self.a.images, self.b.images) - 1))
 
     def detectable(self, k: int) -> float | None:
         """The smallest difference of metric k that would be shown, see :attr:`Comparison.detectable`."""
