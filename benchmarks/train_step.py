@@ -30,22 +30,22 @@ import numpy as np
 import torch
 import transformers
 
-from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout
-from scapo_train.credit import CreditedBatch
+from scapo_train.config import Config, Data, Lora, Loss, Model, Optim, Rollout, Run
+from scapo_train.credit import CreditedBatch, Logprobs, no_logprobs
 from scapo_train.data import Prompt, Response, Source
 from scapo_train.distributed import ProcessGroup, join_process_group
 from scapo_train.families.policy import EncodedPrompt
+from scapo_train.loop import Models, Task
 from scapo_train.metrics import Metrics
 from scapo_train.model import load_policy
-from scapo_train.monitoring.log import Clock
 from scapo_train.plan.hardware import GIB, GPUS
 from scapo_train.plan.job import Job, Workload
 from scapo_train.plan.planner import plan
 from scapo_train.plan.seconds import Seconds
 from scapo_train.plan.shapes import model_config, shape_of
-from scapo_train.rollout import PolicySampler
+from scapo_train.plan.small import small_config
 from scapo_train.trainer import Trainer
-from scapo_train.update import Updater, UpdateResult, optimizer_of
+from scapo_train.update import UpdateResult
 
 END = 151645
 
@@ -64,22 +64,7 @@ def shortened(name: str, folder: Path, layers: int | None) -> Path:
 
 def tiny(folder: Path) -> Path:
     """A folder with the configuration of a Qwen2.5-VL of a million parameters."""
-    config = model_config("Qwen/Qwen2.5-VL-3B-Instruct")
-    text, vision = config.text_config, config.vision_config
-    text.hidden_size, text.intermediate_size, text.num_hidden_layers = 128, 352, 3
-    text.num_attention_heads, text.num_key_value_heads, text.vocab_size = 4, 2, 2000
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:3]
-    for name in ("rope_parameters", "rope_scaling"):
-        if isinstance(rope := getattr(text, name, None), dict):
-            rope["mrope_section"] = [6, 5, 5]
-    vision.depth, vision.hidden_size, vision.intermediate_size, vision.num_heads = 2, 64, 96, 4
-    vision.out_hidden_size, vision.fullatt_block_indexes = 128, [1]
-    for number, name in enumerate(("image", "video", "vision_start", "vision_end")):
-        setattr(config, f"{name}_token_id", number)
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        setattr(text, name, None)
-    config.save_pretrained(folder)
+    small_config().save_pretrained(folder)
     return folder
 
 
@@ -114,7 +99,7 @@ class NoisePrompts:
         vision, (width, height) = config.vision_config, job.work.image
         channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
         side = job.shape.token_side
-        self.sources = [Source.of([f"{k}.png"], str(k), "Describe this image.") for k in range(number)]
+        self.sources = [Source.of([], str(k), "Describe this image.") for k in range(number)]
         self.bad: set[int] = set()
         self._grid = torch.tensor([1, round(height / side) * 2, round(width / side) * 2])
         self._dim = channels * vision.temporal_patch_size * vision.patch_size**2
@@ -125,6 +110,9 @@ class NoisePrompts:
             config.vision_end_token_id,
         ]
         self._ids = torch.cat([text[:5], torch.tensor(picture), text[5:]])
+
+    def close(self) -> None:
+        """Nothing to end."""
 
     def take(self, indices: Sequence[int], _: Sequence[int] = ()) -> list[Prompt]:
         """As :meth:`scapo_train.data.Prompts.take`."""
@@ -164,26 +152,40 @@ class RandomTrainer(Trainer):
     """
 
     def __init__(self, job: Job, process_group: ProcessGroup, *, rollout: bool = True) -> None:
-        config = job.config
-        self.config, self.process_group = config, process_group
-        self.step, self.steps, self.log = 0, 1000, None
-        self.prompts: Any = NoisePrompts(job, 4 * config.data.prompts_per_step)
-        with random_weights(process_group.device):
-            self.policy = load_policy(config.model, 1.0, process_group, lora=config.lora)
-            self.reference = None
-            if config.loss.kl:
-                own = config.lora.rank > 0
-                self.reference = self.policy if own else load_policy(config.model, 1.0, process_group, reference=True)
-        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
-        self.optimizer = optimizer_of(config, self.policy)
-        self.updater = Updater(config, self.policy, self.reference, self.optimizer, process_group, self.steps)
-        length = config.rollout.max_new_tokens
-        self.sampler: Any = RandomResponses(job.shape.vocabulary, length)
-        if rollout:
-            self.sampler = PolicySampler(self.policy, process_group.device, length, config.rollout.prompts_per_batch)
-        self.clock, self._has_learned = Clock(process_group.device), False
+        self._job, self._rollout = job, rollout
+        self._noise: Any = NoisePrompts(job, 4 * job.config.data.prompts_per_step)
+        super().__init__(job.config, process_group)
 
-    def _credit(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> CreditedBatch:
+    def read(self) -> Task:
+        """The prompts of noise."""
+        return Task(self._noise.sources)
+
+    def load_models(self) -> Models:
+        """Random weights."""
+        config, group = self.config, self.process_group
+        with random_weights(group.device):
+            policy = load_policy(config.model, 1.0, group, lora=config.lora)
+            if not self.compares:
+                return Models(None, policy, None)
+            own = config.lora.rank > 0
+            return Models(None, policy, policy if own else load_policy(config.model, 1.0, group, reference=True))
+
+    def make_prompts(self, sources: Sequence[Source], models: Models) -> Any:
+        """The prompts of noise."""
+        return self._noise
+
+    def make_sampler(self, models: Models) -> Any:
+        """The policy, or random tokens."""
+        length = self.config.rollout.max_new_tokens
+        return super().make_sampler(models) if self._rollout else RandomResponses(self._job.shape.vocabulary, length)
+
+    def facts(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def _credit(
+        self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response], logprobs: Logprobs = no_logprobs
+    ) -> CreditedBatch:
         draw = np.random.default_rng(self.step)
         advantages = [draw.choice([-1.0, 0.0, 1.0], len(each.ids)).astype(np.float32) for each in responses]
         rewards = np.array([each.sum() for each in advantages], dtype=np.float64)
@@ -269,6 +271,7 @@ def job_of(args: argparse.Namespace, folder: Path, process_group: ProcessGroup) 
     path = tiny(folder) if args.tiny else shortened(args.model, folder, args.layers)
     width, height = (int(each) for each in args.image.split("x"))
     config = Config(
+        run=Run(output=str(folder / "run"), steps=1000, samples=0, export=False),
         model=Model(path=str(path), reference=args.reference, gradient_checkpointing=not args.no_checkpointing),
         lora=Lora(rank=args.lora),
         data=Data(prompts_per_step=args.prompts * process_group.size),

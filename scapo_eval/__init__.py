@@ -7,6 +7,7 @@ and never brings torch, spaCy, NLTK or pandas in.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .base import moved
@@ -17,10 +18,12 @@ moved.install()
 _HOME = {
     "AliasMatcher": "matching.matcher",
     "CaptionScores": "benchmarks.capscore",
+    "CountedBenchmark": "benchmarks.counted",
     "InputError": "base.errors",
     "InputErrors": "base.errors",
     "Mention": "base.types",
     "MissingExtra": "base.errors",
+    "Option": "results.benchmark",
     "PresenceOracle": "truths.oracle",
     "Protocol": "benchmarks.protocol",
     "Results": "results.results",
@@ -31,27 +34,30 @@ _HOME = {
     "Subsentence": "base.types",
     "SubsentenceReward": "rewarding.reward",
     "Vocabulary": "matching.vocabulary",
-    "amber": "api",
+    "amber": "benchmarks.amber",
     "cap_score": "benchmarks.capscore",
-    "chair": "api",
+    "chair": "benchmarks.chair",
     "compare": "api",
     "load_results": "results.results",
-    "phd": "api",
-    "pope": "api",
+    "phd": "benchmarks.phd",
+    "pope": "benchmarks.pope",
     "power": "results.power",
-    "score": "api",
+    "ratio": "results.metric",
+    "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
-    "yesno": "api",
+    "yesno": "benchmarks.yesno",
 }
 
 __all__ = [
     "AliasMatcher",
     "CaptionScores",
+    "CountedBenchmark",
     "InputError",
     "InputErrors",
     "Mention",
     "MissingExtra",
+    "Option",
     "PresenceOracle",
     "Protocol",
     "Results",
@@ -71,6 +77,7 @@ __all__ = [
     "phd",
     "pope",
     "power",
+    "ratio",
     "score",
     "score_captions",
     "split_subsentences",
@@ -78,13 +85,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .api import amber, chair, compare, phd, pope, score, yesno
+    from .api import compare
     from .base.errors import InputError, InputErrors, MissingExtra, ScapoError
     from .base.types import Mention, Subsentence
-    from .benchmarks.capscore import CaptionScores, cap_score, score_captions
+    from .benchmarks.amber import amber
+    from .benchmarks.capscore import CaptionScores, cap_score, score, score_captions
+    from .benchmarks.chair import chair
+    from .benchmarks.counted import CountedBenchmark
+    from .benchmarks.phd import phd
+    from .benchmarks.pope import pope
     from .benchmarks.protocol import Protocol
+    from .benchmarks.yesno import yesno
     from .matching.matcher import AliasMatcher
     from .matching.vocabulary import Vocabulary
+    from .results.benchmark import Option
+    from .results.metric import ratio
     from .results.power import power
     from .results.results import Results, Run, load_results
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
@@ -95,6 +110,11 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not one of the rooms
+        from .results.benchmark import has_benchmark
+
+        if has_benchmark(name):
+            return getattr(import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -74,6 +74,7 @@ class Run:
         stop_on: names of alarms that end training after a checkpoint, without an export
             (:mod:`scapo_train.monitoring.alarms`).
         patience: number of evaluations without a better ``keep_best`` after which training ends; 0: never.
+        max_hours: hours after which training is saved and left (exit code 75), before a job's time is over; 0: never.
     """
 
     output: str = "runs/scapo"
@@ -89,6 +90,7 @@ class Run:
     keep_best: Literal["", "cap_score", "cover_rate", "hal_rate"] = ""
     patience: int = 0
     stop_on: tuple[str, ...] = ()
+    max_hours: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,10 @@ class Rollout:
         prompts_per_batch: number of prompts that the transformers engine generates for at once, per rank.
         gpu_memory: share of the GPU's memory that vLLM may take.
         tensor_parallel: number of ranks that share one vLLM model.
-        check_sync: whether to compare vLLM's greedy answer with the trainer's after the first weight synchronization.
+        check_sync: whether to compare vLLM's pixels and log-probabilities with the trainer's, before and after the
+            first weight synchronization, and to stop where they differ by more than rounding.
+        sleep: whether vLLM gives the GPU's memory up while the policy is updated; it must not on a CPU.
+        sleep_level: 2: it forgets the weights, which the policy has; 1: it keeps them on the host.
         mismatch_alarm: mean absolute difference of vLLM's and the trainer's log-probabilities that is warned of.
     """
 
@@ -197,6 +202,8 @@ class Rollout:
     gpu_memory: float = 0.45
     tensor_parallel: int = 1
     check_sync: bool = True
+    sleep: bool = True
+    sleep_level: int = 2
     mismatch_alarm: float = 0.05
 
 
@@ -603,6 +610,8 @@ def _contradictions(config: Config, source: str | None) -> list[InputError]:
         found.append("credit.overlong is greater than rollout.max_new_tokens")
     if config.rollout.gpu_memory >= 1:
         found.append(f"rollout.gpu_memory is a share of the GPU, less than 1, got {config.rollout.gpu_memory}")
+    if config.rollout.sleep_level not in (1, 2):
+        found.append(f"rollout.sleep_level is 1 or 2 (rollout.sleep = false: none), got {config.rollout.sleep_level}")
     if config.run.keep_best and not (config.data.evaluation and config.run.evaluate_every):
         found.append("run.keep_best needs data.evaluation and run.evaluate_every")
     if config.lora.dropout >= 1:
@@ -655,6 +664,7 @@ def command_line(prog: str, description: str | None) -> argparse.ArgumentParser:
     option("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
     option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     option("--resume", choices=["auto", "never"], default="never", help="go on from the newest checkpoint")
+    option("--max-hours", type=float, metavar="HOURS", help="save and leave in time, exit code 75: run.max_hours=HOURS")
     option("--accept-changes", action="store_true", help="go on also with another objective or seed than before")
     return parser
 

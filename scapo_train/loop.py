@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scapo_eval.base.errors import InputError, ScapoError
 from scapo_eval.base.text import printable
+from scapo_eval.files.json_text import read_json
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.rewarding.reward import SubsentenceReward
 from scapo_eval.rewarding.tokens import decode_batch
@@ -32,18 +36,91 @@ from .config import REQUIRED, Config, load, required, to_toml
 from .data import Prompts, Source, check_pictures, indices_of_step, read_prompts, seed_of
 from .distributed import ProcessGroup, join_process_group
 from .export import BEST
+from .families.policy import Policy
 from .metrics import Metrics, ratio, score_metrics
 from .model import load_policy, processor_of, source_folder
 from .monitoring.log import Clock, Log, open_folder, show_messages
-from .monitoring.watch import Interrupted, exit_code
+from .monitoring.memory import out_of_memory, remedy_for_memory
+from .monitoring.watch import Interrupted, TimeOver, exit_code
 from .rollout import PolicySampler, Sampler, encode
 from .update import optimizer_of
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a training run is about, read before any model is loaded.
+
+    Attributes:
+        sources: the prompts, or what else a step takes, in the order of their file.
+        reward: what rewards the responses that a step samples, where it samples any.
+    """
+
+    sources: Sequence[Source]
+    reward: SubsentenceReward | None = None
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a training run.
+
+    Attributes:
+        processor: of pictures and text.
+        policy: the model that is trained.
+        reference: the frozen model that it is compared with (a policy with adapters itself), if with any.
+    """
+
+    processor: Any
+    policy: Policy
+    reference: Policy | None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's."""
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest sequence that the policy takes; None: no limit."""
+        return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def trainable(self) -> list[Any]:
+        """Parameters that the optimizer changes."""
+        return [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+
+
+DOCTOR = "doctor.json"
+"""Report of :mod:`scapo_train.doctor`, in the folder of the training run."""
+
+
+def check_health(folder: Path) -> None:
+    """Refuses to train where the doctor found a fault.
+
+    Raises:
+        InputError: names what failed.
+    """
+    path = folder / DOCTOR
+    report = read_json(path) if path.is_file() else {}
+    if isinstance(report, dict) and report.get("ok") is False:
+        failed = [each["name"] for each in report.get("findings", []) if each["ok"] is False]
+        raise InputError(f"{', '.join(failed)} failed: mend it and run the doctor again, or remove the file", path=path)
+
+
 class Loop(ABC):
     """A training run: everything that lives longer than a step.
+
+    A kind of training run is a subclass. Its hooks are called once each, in this order, and each is given what it may
+    build upon; of the attributes only ``config`` and ``process_group`` are there before :meth:`prepare`:
+
+    1. :meth:`read`: what is trained on.
+    2. :meth:`load_models`: the policy and what it is compared with.
+    3. :meth:`make_prompts`: the task's sources as the model reads them.
+    4. :meth:`make_sampler`: what describes pictures.
+    5. :meth:`prepare`: what else a step needs; every attribute of the run is there, with untrained weights.
+
+    After them a checkpoint is loaded (:meth:`restore`), and steps are made.
 
     Args:
         config: settings of the training run.
@@ -55,9 +132,6 @@ class Loop(ABC):
     required: ClassVar[tuple[str, ...]] = REQUIRED
     """Settings that only a user can name."""
 
-    reward: SubsentenceReward | None = None
-    """What rewards the responses that a step samples, where it samples any."""
-
     def __init__(
         self, config: Config, process_group: ProcessGroup, *, resume: bool = False, accept_changes: bool = False
     ) -> None:
@@ -65,33 +139,34 @@ class Loop(ABC):
         self.folder = Path(config.run.output)
         if process_group.main:
             open_folder(self.folder, resume=resume)
-        sources = self.read()
-        check_pictures(sources)
-        data = config.data
-        self.steps = config.run.steps or data.epochs * (len(sources) // data.prompts_per_step)
-        indices_of_step(0, len(sources), data.prompts_per_step, config.run.seed, source=data.train)
+        check_health(self.folder)
 
-        self.processor = processor_of(config.model)
-        self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        read = partial(load_policy, config.model, self.temperature, process_group)
-        self.policy = read(lora=config.lora, seed=config.run.seed)
-        own = bool(config.lora.rank)
-        self.reference = (self.policy if own else read(reference=True)) if self.compares else None
-        self.prompts = self.make_prompts(sources)
-        self.held_out, self.held_out_reward = self._held_out()
-        self.trainable = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
-        self.optimizer = optimizer_of(config, self.policy)
-        self.sampler = self.make_sampler()
+        task = self.read()
+        check_pictures(task.sources)
+        data = config.data
+        self.reward = task.reward
+        self.steps = config.run.steps or data.epochs * (len(task.sources) // data.prompts_per_step)
+        indices_of_step(0, len(task.sources), data.prompts_per_step, config.run.seed, source=data.train)
+
+        models = self.load_models()
+        self.processor, self.policy, self.reference = models.processor, models.policy, models.reference
+        self.tokenizer, self.positions, self.trainable = models.tokenizer, models.positions, models.trainable
+        self.optimizer = optimizer_of(config, models.policy)
+        self.prompts = self.make_prompts(task.sources, models)
+        self.held_out, self.held_out_reward = _held_out(config, task, models)
+        self.sampler = self.make_sampler(models)
+
         self.clock = Clock(process_group.device)
-        self._has_learned = False
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config.run.keep)
         self.best = Best(config.run.keep_best, config.run.patience)
         self.best_checkpoint = Checkpoints(self.folder / BEST, 1)
+        self.step, self._has_learned, self._stop_requested = 0, False, False
+        self._deadline = time.monotonic() + 3600 * config.run.max_hours if config.run.max_hours else math.inf
         self.prepare()
-        self.step = self._resume(accept_changes) if resume else 0
+        if resume:
+            self.step = self._resume(accept_changes)
         self.sampler.sync()
         self.log = self._make_log() if process_group.main else None
-        self._stop_requested = False
 
     # --- what a step is about -----------------------------------------------------------------------------------
 
@@ -111,22 +186,32 @@ class Loop(ABC):
         return str(self.reward.signature) if self.reward is not None else "pairs"
 
     @abstractmethod
-    def read(self) -> Sequence[Source]:
+    def read(self) -> Task:
         """Reads what is trained on, before the model is loaded."""
 
-    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
-        """Prompts that a response is sampled to."""
-        positions, longest = self.positions, self.config.rollout.max_new_tokens
-        return Prompts(sources, self.processor, self.config.data.max_bad, positions and positions - longest)
+    def load_models(self) -> Models:
+        """Loads the policy, and the reference where there is one."""
+        config = self.config
+        read = partial(load_policy, config.model, self.temperature, self.process_group)
+        processor, policy = processor_of(config.model), read(lora=config.lora, seed=config.run.seed)
+        if not self.compares:
+            return Models(processor, policy, None)
+        return Models(processor, policy, policy if config.lora.rank else read(reference=True))
 
-    def make_sampler(self) -> Sampler:
+    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
+        """Prompts that a response is sampled to."""
+        return _prompts(self.config, sources, models)
+
+    def make_sampler(self, models: Models) -> Sampler:
         """What describes pictures."""
         rollout = self.config.rollout
-        return PolicySampler(self.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch)
+        return PolicySampler(
+            models.policy, self.process_group.device, rollout.max_new_tokens, rollout.prompts_per_batch
+        )
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes what else a step needs, once the model is there and before a checkpoint is read."""
+        """Makes what else a step needs, once the models are there and before a checkpoint is read."""
 
     @abstractmethod
     def train_step(self) -> Metrics:
@@ -163,9 +248,10 @@ class Loop(ABC):
         """All remaining steps, and the export.
 
         Raises:
-            Interrupted: after a signal; the state is saved.
+            Interrupted: after a signal, or before ``run.max_hours`` are over; the state is saved.
+            ScapoError: out of memory, with what would need less.
         """
-        config = self.config.run
+        config, longest = self.config.run, 0.0
         handlers = {each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             if self.step == 0:
@@ -173,6 +259,7 @@ class Loop(ABC):
                 if start and self.log is not None:
                     self.log.metrics(0, self.steps, start)
             while self.step < self.steps and not self.best.exhausted:
+                began = time.monotonic()
                 values = self.train_step()
                 self.step += 1
                 values |= self.evaluate(self.step)
@@ -180,7 +267,9 @@ class Loop(ABC):
                     self.log.metrics(self.step, self.steps, values)
                 if self.best.update(self.step, values):
                     self.best_checkpoint.save(self.step, self.policy, self.optimizer, self.state())
-                stop = bool(self.process_group.max(int(self._stop_requested)))
+                longest = max(longest, time.monotonic() - began)
+                over = time.monotonic() + 1.5 * longest > self._deadline  # another step and its checkpoint
+                stop = self.process_group.max(2 * int(self._stop_requested) or int(over))
                 due = config.save_every and self.step % config.save_every == 0
                 last = self.step == self.steps or self.best.exhausted
                 raised = [name for name in config.stop_on if values[f"alarm_{name}"]]
@@ -192,13 +281,18 @@ class Loop(ABC):
                     place = f"stopped after step {self.step} of {self.steps}" + (
                         "" if saved else ", which is not saved"
                     )
-                    raise Interrupted(f"{place}: go on with --resume auto")
+                    kind = Interrupted if stop == 2 else TimeOver
+                    raise kind(f"{place}: go on with --resume auto")
             if not self._has_learned and self.step:
                 reason = "not one update was made: nothing is exported (metrics.jsonl: updates_left_out)"
                 raise InputError(reason, path=str(self.folder))
             if config.export:
                 self._take_best()
                 export(self.policy.vlm, source_folder(self.config.model), self.folder / "model")
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise ScapoError(remedy_for_memory(self.config, self.clock.phase, self.step + 1, error)) from None
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -216,36 +310,12 @@ class Loop(ABC):
         """The prompts of a step that this rank takes."""
         return self.indices(step)[self.process_group.rank :: self.process_group.size] if step < self.steps else []
 
-    @property
-    def positions(self) -> int | None:
-        """Tokens of the longest sequence that the model takes; None: no limit."""
-        return getattr(self.policy.vlm.config.get_text_config(), "max_position_embeddings", None)
-
     def _on_signal(self, number: int, _frame: Any) -> None:
         if self._stop_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._stop_requested = True
 
     # --- held-out descriptions ----------------------------------------------------------------------------------
-
-    def _held_out(self) -> tuple[Prompts, SubsentenceReward | None]:
-        """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
-        config, data = self.config, self.config.data
-        if not data.evaluation:
-            return Loop.make_prompts(self, self.prompts.sources[: config.run.samples]), self.reward
-        path = data.evaluation_oracle or ("" if self.reward is not None else data.oracle)
-        if self.reward is None and not path:
-            raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
-        given = self.reward.truth if self.reward is not None else None
-        oracle = PresenceOracle.load(path) if path or given is None else given.oracle
-        vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary
-        skip = data.on_unknown_image == "skip"
-        sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=skip)
-        check_pictures(sources)
-        sources = sources[: data.evaluation_prompts or None]
-        settings = config.credit.reward_config()
-        reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
-        return Loop.make_prompts(self, sources), reward
 
     def due(self, every: int, step: int) -> bool:
         """Whether something that is done at intervals is done after this step."""
@@ -324,6 +394,30 @@ class Loop(ABC):
         return Log(self.folder, self.config, card, self.step or -1)
 
 
+def _prompts(config: Config, sources: Sequence[Source], models: Models) -> Prompts:
+    """Prompts with room for a response."""
+    room = models.positions and models.positions - config.rollout.max_new_tokens
+    return Prompts(sources, models.processor, config.data.max_bad, room)
+
+
+def _held_out(config: Config, task: Task, models: Models) -> tuple[Prompts, SubsentenceReward | None]:
+    """The held-out prompts and their rewards; without any, the first training prompts stand in for samples."""
+    data = config.data
+    if not data.evaluation:
+        return _prompts(config, task.sources[: config.run.samples], models), task.reward
+    path = data.evaluation_oracle or ("" if task.reward is not None else data.oracle)
+    if task.reward is None and not path:
+        raise InputError("data.evaluation needs a truth: --set data.evaluation_oracle=...")
+    given = task.reward.truth if task.reward is not None else None
+    oracle = PresenceOracle.load(path) if path or given is None else given.oracle
+    vocabulary = Vocabulary.load(data.vocabulary) if given is None else given.vocabulary
+    sources = read_prompts(data.evaluation, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+    check_pictures(sources)
+    settings = config.credit.reward_config()
+    reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
+    return _prompts(config, sources[: data.evaluation_prompts or None], models), reward
+
+
 def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_changes: bool = False) -> Path:
     """Trains until the last step.
 
@@ -347,7 +441,10 @@ def train(kind: type[Loop], config: Config, *, resume: bool = False, accept_chan
 
 
 def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
-    """Trains; returns the exit code: 0 done, 2 bad input, 130 asked to leave (and saved), 75 a rank has died.
+    """Trains; returns the exit code.
+
+    0 done, 2 bad input or out of memory, 130 asked to leave (and saved), 75 worth another start: a rank has died,
+    or the hours are over.
 
     Args:
         prog: what messages begin with.
@@ -356,9 +453,15 @@ def command(prog: str, kind: type[Loop], given: argparse.Namespace) -> int:
     """
     interrupts_are_errors()
     try:
-        settings = load(given.config, given.set)
+        hours = [f"run.max_hours={given.max_hours}"] if given.max_hours is not None else []
+        settings = load(given.config, given.set + hours)
         required(settings, given.config, kind.required)
         train(kind, settings, resume=given.resume == "auto", accept_changes=given.accept_changes)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        print(f"{prog}: {remedy_for_memory(settings, '', 0, error)}", file=sys.stderr)
+        return exit_code(ScapoError())
     except (ScapoError, KeyboardInterrupt) as error:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # before the ranks have met, a fault may be one machine's
             print(f"{prog}: {printable(str(error)) or 'interrupted'}", file=sys.stderr)

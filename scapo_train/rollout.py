@@ -88,7 +88,8 @@ class PolicySampler:
         decoding = policy.decoding(prompts, group, self._max_new_tokens, device)
         logits = decoding.start()
         if not bool(torch.isfinite(logits).all()):
-            raise ScapoError("the policy's logits are not finite: damaged weights, or model.dtype is too narrow")
+            why = "optim.lr is too large, if there was an update; else damaged weights, or model.dtype is too narrow"
+            raise ScapoError(f"the policy's logits are not finite: {why}")
         never = torch.tensor(policy.never, dtype=torch.long, device=device)
         ends = torch.tensor(policy.ends, device=device)
         alive = torch.arange(rows, device=device)  # the responses that the rows of the batch belong to

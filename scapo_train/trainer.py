@@ -22,9 +22,9 @@ from scapo_eval.truths.oracle import PresenceOracle
 
 from . import loop
 from .credit import CreditedBatch, Logprobs, credit, no_logprobs, resamples
-from .data import Response, Source, read_prompts, seed_of
+from .data import Response, read_prompts, seed_of
 from .families.policy import EncodedPrompt
-from .loop import Loop
+from .loop import Loop, Models, Task
 from .metrics import Metrics, ratio, response_metrics, response_sums, update_metrics
 from .monitoring.alarms import AlarmWatch
 from .monitoring.log import Log
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class Trainer(Loop):
     """A training run on rollouts; see :class:`~scapo_train.loop.Loop`."""
 
-    reward: SubsentenceReward
+    reward: SubsentenceReward  # which every task of this kind has
 
     @property
     def temperature(self) -> float:
@@ -50,27 +50,27 @@ class Trainer(Loop):
         """Whether the loss has a KL term."""
         return self.config.loss.kl > 0
 
-    def read(self) -> Sequence[Source]:
+    def read(self) -> Task:
         """Reads the truth and the prompts."""
         data = self.config.data
         vocabulary, oracle = Vocabulary.load(data.vocabulary), PresenceOracle.load(data.oracle)
         settings = self.config.credit.reward_config()
-        self.reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
-        if (without := self.reward.truth.without_truth) and self.process_group.main:
+        reward = SubsentenceReward(vocabulary, oracle, settings, any_fingerprint=data.any_fingerprint)
+        if (without := reward.truth.without_truth) and self.process_group.main:
             _log.warning("%s", without)
-        return read_prompts(data.train, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+        sources = read_prompts(data.train, data.images, oracle, skip_unknown=data.on_unknown_image == "skip")
+        return Task(sources, reward)
 
-    def make_sampler(self) -> Sampler:
+    def make_sampler(self, models: Models) -> Sampler:
         """The engine of the rollouts."""
-        config, policy = self.config, self.policy
-        if config.rollout.engine == "transformers":
-            return super().make_sampler()
-        if not policy.packs:
-            reason = f'rollout.engine = "vllm" is not for models of the kind {policy.vlm.config.model_type}'
+        if self.config.rollout.engine == "transformers":
+            return super().make_sampler(models)
+        if not models.policy.packs:
+            reason = f'rollout.engine = "vllm" is not for models of the kind {models.policy.vlm.config.model_type}'
             raise InputError(f'{reason}: set it to "transformers"')
         from .samplers.vllm import VllmSampler
 
-        return VllmSampler(config, policy, self.processor, self.process_group)
+        return VllmSampler(self.config, models.policy, models.processor, self.process_group)
 
     def prepare(self) -> None:
         """Makes what updates the policy, and what watches over it."""
@@ -191,6 +191,8 @@ class Trainer(Loop):
             "tokens_per_second": ratio(update.tokens / self.config.optim.inner_epochs, sum(seconds.values())),
             **seconds,
         }
+        if process_group.device.type == "cuda":
+            metrics["peak_memory"] = float(process_group.max(torch.cuda.max_memory_allocated(process_group.device)))
         metrics |= self.alarms.check(self.step + 1, metrics)
         if self.log is not None:
             for alarm in self.alarms.began:

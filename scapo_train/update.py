@@ -368,7 +368,8 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     local = [each.detach().to_local() if hasattr(each, "to_local") else each.detach() for each in parameters]
     fine = torch.stack([torch.isfinite(each).all() for each in local]).all()
     if process_group.max(int(not fine)):
-        raise ScapoError(f"step {step}: weights are not finite; go on from the last checkpoint with --resume auto")
+        why = "optim.lr may be too large; go on from the last checkpoint with --resume auto"
+        raise ScapoError(f"step {step}: weights are not finite: {why}")
 
 
 def _split_group(

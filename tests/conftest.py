@@ -30,8 +30,12 @@ WARM = Path(__file__).resolve().parent / "programs" / "warm.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: several processes end together, where a long one at the end would keep one alone."""
+    """Puts the longest tests first, so that several processes end together; marks the fast ones."""
     items.sort(key=lambda item: "test_train_world" not in item.nodeid)
+    for item in items:
+        is_unit = "unit" in item.path.parts and not item.path.name.startswith("test_train_")
+        if is_unit and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.fast)
 
 
 @pytest.fixture(scope="session")

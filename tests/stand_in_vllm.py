@@ -1,6 +1,6 @@
 """A stand-in for vLLM that really holds a model, and takes only what a release of vLLM declares.
 
-Its weights are a second copy of a tiny Qwen2.5-VL, filled through ``load_weights`` alone, under vLLM's names.
+Its weights are a second copy of a tiny Qwen2.5-VL, filled through ``reload_weights`` alone, under vLLM's names.
 Asleep they are not numbers. It keeps what it computed for pictures and prompts until it is told to forget it,
 and answers from that, as vLLM's encoder and prefix caches do. ``vllm_train_signatures.json`` holds what the
 releases declare (see ``unit/test_train_vllm.py``).
@@ -95,7 +95,6 @@ class Engine:
 
         self._declares("LLM.__init__", given)
         assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
-        assert given["enable_sleep_mode"]
         assert given["distributed_executor_backend"] in ("uni", "external_launcher")
         self.given = given
         if not Path(given["model"]).exists():
@@ -117,28 +116,41 @@ class Engine:
         self.made.append(self)
 
     def sleep(self, **given: Any) -> None:
-        """Loses the weights at level 2."""
+        """Loses the weights at level 2, and at level 1 until it wakes."""
         self._declares("LLM.sleep", given)
-        assert given == {"level": 2}
+        assert self.given["enable_sleep_mode"]
         assert "weights" in self.awake
         self.awake.clear()
+        self.on_host = [each.clone() for each in self.model.parameters()] if given["level"] == 1 else []
         self._fill(float("nan"))
         self.calls.append("sleep")
 
     def wake_up(self, **given: Any) -> None:
-        """Allocates, and restores nothing."""
+        """Allocates, and restores what is on the host."""
         self._declares("LLM.wake_up", given)
         for tag in given["tags"]:
             assert tag in self.record["tags"]
             assert tag not in self.awake
             self.awake.add(tag)
             self.calls.append(f"wake {tag}")
+            if tag == "weights" and self.on_host:
+                with torch.no_grad():
+                    for parameter, kept in zip(self.model.parameters(), self.on_host, strict=True):
+                        parameter.copy_(kept)
 
-    def apply_model(self, function: Callable[[Any], Any]) -> list[Any]:
+    def apply_model(self, func: Callable[[Any], Any]) -> list[Any]:
         """Runs it on the model."""
+        return [func(self.model)]
+
+    def collective_rpc(self, method: str, **given: Any) -> list[Any]:
+        """Reloads weights; of those that are missing vLLM itself says nothing."""
+        self._declares("LLM.collective_rpc", given)
+        assert method == "reload_weights"
+        self._declares("GPUModelRunner.reload_weights", given["kwargs"])
         assert "weights" in self.awake, "the weights' memory is not there"
-        self.calls.append("apply_model")
-        return [function(self.model)]
+        self.calls.append("reload")
+        self.model.load_weights(given["kwargs"]["weights_iterator"])
+        return [None]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets prompts."""

@@ -29,13 +29,19 @@ TEMPLATE = (
     "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant :{% endif %}"
 )
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen2_vl", "qwen3_vl_moe", "llava", "text")
-HIDDEN = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+# heads of 32: the smallest that vLLM's kernels take
+HIDDEN = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+# all of it written out: vLLM normalizes pixels by what the file says, and does not know the processor's defaults
+PIXELS = {
+    "do_convert_rgb": True, "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+}  # fmt: skip
 
 
-def tokenizer(family: str) -> Any:
-    """Words as tokens."""
+def tokenizer(family: str, byte_level: bool = False) -> Any:
+    """Words as tokens; or bytes and pairs of them, which can spell anything, such as JSON."""
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made_for_qwen = family.startswith("qwen") and transformers.__version__.startswith("4.")  # its processor insists
     cls = transformers.Qwen2TokenizerFast if made_for_qwen else transformers.PreTrainedTokenizerFast
@@ -43,13 +49,22 @@ def tokenizer(family: str) -> Any:
     words = dict.fromkeys([*SPECIAL, *WORDS.split()])
     fast = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="<unk>"))
     fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    if byte_level:
+        fast = Tokenizer(models.BPE())
+        fast.pre_tokenizer, fast.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        fast.train_from_iterator(
+            [WORDS], trainers.BpeTrainer(
+                vocab_size=400, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+            ),
+        )  # fmt: skip
     return cls(
         tokenizer_object=fast, unk_token="<unk>", pad_token="<|endoftext|>", eos_token="<|im_end|>",
         additional_special_tokens=list(SPECIAL[1:7]), model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
 
 
-def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path:
+def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0, *, byte_level: bool = False) -> Path:
     """Writes weights, settings and tokenizer into ``folder``.
 
     Args:
@@ -57,16 +72,17 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         family: ``qwen2_5_vl``, ``qwen3_vl``, ``qwen2_vl``, ``qwen3_vl_moe``, ``llava``, or ``text`` for a model that
             reads no images.
         seed: of the weights.
+        byte_level: tokens are bytes and pairs of them, not words.
     """
     import torch
     import transformers
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    words = tokenizer(family)
+    words = tokenizer(family, byte_level)
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad", "vision_start")}
     text = {
-        **HIDDEN, "vocab_size": len(words), "num_key_value_heads": 2, "max_position_embeddings": 512,
+        **HIDDEN, "vocab_size": len(words), "num_key_value_heads": 1, "max_position_embeddings": 512,
         "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None,
     }  # fmt: skip
     image = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -77,18 +93,18 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         "vision_end_token_id": words.convert_tokens_to_ids("<|vision_end|>"),
     }  # fmt: skip
     if family == "qwen2_5_vl":
-        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]}
+        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [4, 6, 6]}
         vision: dict[str, Any] = {
-            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "out_hidden_size": 64,
             "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
         }  # fmt: skip
         config: Any = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **qwen)
         model: Any = transformers.Qwen2_5_VLForConditionalGeneration(config)
         processor: dict[str, Any] = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14}
     elif family == "qwen2_vl":
-        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]}
+        text["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [4, 6, 6]}
         vision = {
-            "depth": 2, "embed_dim": 32, "hidden_size": 32, "mlp_ratio": 2, "num_heads": 4, "patch_size": 14,
+            "depth": 2, "embed_dim": 64, "hidden_size": 64, "mlp_ratio": 2, "num_heads": 2, "patch_size": 14,
             "spatial_merge_size": 2,
         }  # fmt: skip
         config = transformers.Qwen2VLConfig(text_config=text, vision_config=vision, **qwen)
@@ -96,15 +112,18 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14}
     elif family in ("qwen3_vl", "qwen3_vl_moe"):
         text |= {
-            "head_dim": 8,
-            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": True},
+            "head_dim": 32,
+            "rope_scaling": {"rope_type": "default", "mrope_section": [4, 6, 6], "mrope_interleaved": True},
         }
         vision = {
-            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "out_hidden_size": 64,
             "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
         }  # fmt: skip
         if family == "qwen3_vl_moe":
-            text |= {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1}
+            text |= {
+                "moe_intermediate_size": 128, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1,
+                "norm_topk_prob": True,
+            }  # fmt: skip
             config = transformers.Qwen3VLMoeConfig(text_config=text, vision_config=vision, **qwen)
             model = transformers.Qwen3VLMoeForConditionalGeneration(config)
         else:
@@ -112,7 +131,7 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
             model = transformers.Qwen3VLForConditionalGeneration(config)
         processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16}
     elif family == "llava":
-        vision = {**HIDDEN, "image_size": 56, "patch_size": 14, "projection_dim": 32, "model_type": "clip_vision_model"}
+        vision = {**HIDDEN, "image_size": 56, "patch_size": 14, "projection_dim": 64, "model_type": "clip_vision_model"}
         config = transformers.LlavaConfig(
             vision_config=vision, text_config={**text, "model_type": "llama"}, image_token_index=ids["image_pad"],
             vision_feature_select_strategy="default",
@@ -131,17 +150,22 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path
         model = transformers.LlamaForCausalLM(config)
         processor = {}
     if processor:
+        processor |= PIXELS
         if family.startswith("qwen"):
             processor |= {"min_pixels": 56 * 56, "max_pixels": 112 * 112, "merge_size": 2, "temporal_patch_size": 2}
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     words.chat_template = TEMPLATE.replace("IMAGE", image)
     words.save_pretrained(folder)
     for parameter in model.parameters():  # spread the weights: at their usual size every next token is as likely
-        parameter.data.mul_(3.0)
+        parameter.data.mul_(2.0)
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id
     )
-    model.save_pretrained(folder)
+    if family == "qwen3_vl_moe" and not transformers.__version__.startswith("4."):  # experts as hub and vLLM have them
+        experts = {name: each.mT.contiguous() for name, each in model.state_dict().items() if ".mlp.experts." in name}
+        model.save_pretrained(folder, state_dict={**model.state_dict(), **experts}, save_original_format=False)
+    else:
+        model.save_pretrained(folder)
     return folder
 
 

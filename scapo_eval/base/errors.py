@@ -47,6 +47,10 @@ class InputError(ScapoError):
         return partial(type(self), self.reason, path=self.path, line=self.line), ()
 
 
+class OptionError(InputError):
+    """Options that do not go together, or not with what is scored."""
+
+
 class InputErrors(ScapoError):
     """Several faults of one input: the first 20 are printed, all are counted.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.errors import InputError
+from ..base.errors import InputError, OptionError
 from ..files.containers import Warn, warn_user
 from ..files.files import STDIN
 from ..files.json_text import iter_records
-from ..readers.parsers import PARSERS, parser
-from ..results.benchmark import benchmark
+from ..files.records import Readable
+from ..results.benchmark import SUMMARIES, Benchmark, Option, benchmark, benchmarks
 from ..results.results import Resampling, Run
-from .amber import ANSWERS, Amber, AmberData, read_responses
-from .yesno import YesNoBenchmark, part_of, yesno_metrics
+from .systems import Systems
 
 METRICS = ("accuracy", "precision", "recall", "f1")
 
@@ -22,7 +21,7 @@ AUGMENTED = "answers with a description in the prompt (as SCAPO's published disc
 
 def augmented_runs(
     name: str,
-    answers: Mapping[str, str],
+    answers: Mapping[str, Readable],
     truth: Sequence[str],
     *,
     parser_name: str | None = None,
@@ -32,9 +31,9 @@ def augmented_runs(
     """The four metrics of each file of answers; runs whose prompts held a description say so in their notes.
 
     Args:
-        name: of the benchmark: ``amber``, or one of yes/no questions.
+        name: of a benchmark that has ``augmented`` in its record.
         answers: system name -> file; the first should be the plain one.
-        truth: AMBER's checkout, PhD's data, or files of questions; empty: the answers' own labels.
+        truth: the benchmark's data, or files of questions; empty: the answers' own labels.
         parser_name: the rule that reads yes or no; None: the benchmark's own.
         resampling: of the intervals.
         warn: told of a baseline that is not plain, and of damage that does not prevent reading.
@@ -44,7 +43,10 @@ def augmented_runs(
     """
     if STDIN in answers.values():
         raise InputError("augmented reads files, not standard input")
-    found = _benchmark_runs(name)(answers, truth, parser_name, resampling or Resampling(), warn)
+    score = benchmark(name).augmented
+    if score is None:
+        raise InputError(f"'{name}' has no yes/no answers; known: {', '.join(KNOWN)}")
+    found = score(answers, truth, parser_name, resampling or Resampling(), warn)
     described = [_has_description(path) for path in answers.values()]
     if described[0] and not all(described):
         warn(f"{found[0].name} is the baseline, and it is the augmented one: put the plain answers first")
@@ -54,42 +56,6 @@ def augmented_runs(
         replace(_reduced(run), notes=(*run.notes, AUGMENTED) if augmented else run.notes)
         for run, augmented in zip(found, described, strict=True)
     ]
-
-
-_Score = Callable[[Mapping[str, str], Sequence[str], "str | None", Resampling, Warn], "list[Run]"]
-
-
-def _benchmark_runs(name: str) -> _Score:
-    record = benchmark(name)
-    return _yesno(record) if isinstance(record, YesNoBenchmark) else _amber
-
-
-def _amber(
-    answers: Mapping[str, str], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
-) -> list[Run]:
-    if parser_name is not None and parser_name not in ANSWERS:
-        raise InputError(f"unknown parser {parser_name!r} for amber; known: {', '.join(ANSWERS)}")
-    data = AmberData.load(truth[0])
-    scorer = Amber(data, answers=parser_name)
-    return [scorer.score(read_responses(path, data), name, resampling=resampling).run for name, path in answers.items()]
-
-
-def _yesno(record: YesNoBenchmark) -> _Score:
-    def runs(
-        answers: Mapping[str, str], truth: Sequence[str], parser_name: str | None, resampling: Resampling, warn: Warn
-    ) -> list[Run]:
-        parser_name = parser_name or "default"
-        if parser_name not in PARSERS:
-            raise InputError(f"unknown parser {parser_name!r}; known: {', '.join(PARSERS)}")
-        questions = record.read_questions(truth) if truth else None
-        read = {
-            name: record.read_answers(path, questions, parser(parser_name), model=None, warn=warn)
-            for name, path in answers.items()
-        }
-        four = replace(record, metrics_of=yesno_metrics, group_of=part_of)
-        return four.runs(read, parser=parser_name, resampling=resampling)
-
-    return runs
 
 
 def _reduced(run: Run) -> Run:
@@ -103,6 +69,50 @@ def _reduced(run: Run) -> Run:
     return replace(run, metric_set=metrics, printed=printed)
 
 
-def _has_description(path: str) -> bool:
+def _has_description(path: Readable) -> bool:
     """Whether answers of the file say that a description stood in their prompts."""
     return any(record.get("description") for _, record in iter_records(path, on_error=lambda error: None))
+
+
+KNOWN = tuple(each.name for each in benchmarks(name for name in SUMMARIES if name != "augmented") if each.augmented)
+"""Benchmarks whose answers are scored so."""
+
+
+def _score(
+    systems: Systems,
+    *,
+    benchmark: str = "amber",
+    data: str | None = None,
+    questions: Sequence[str] = (),
+    parser: str | None = None,
+) -> list[Run]:
+    if len(systems.given) < 2:
+        raise OptionError("give the plain answers, then augmented ones")
+    truth = questions or ((data,) if data else ())
+    return augmented_runs(
+        benchmark, systems.named(), truth, parser_name=parser, resampling=systems.resampling, warn=systems.warn
+    )
+
+
+BENCHMARK = Benchmark(
+    name="augmented",
+    title="Described",
+    help="""Accuracy, precision, recall and F1 of plain against description-augmented answers, with paired tests.
+
+    The first file is the baseline, for example: base.jsonl base_described.jsonl ours_described.jsonl. AMBER's positive
+    class is "no", that of the others "yes". The published discriminative values of SCAPO are description-augmented:
+    set your own beside them only if they are.
+    """,
+    score=_score,
+    files="answers",
+    metavar="PLAIN AUGMENTED...",
+    options={
+        "benchmark": Option(choices=KNOWN, help="What was asked."),
+        "data": Option(file="read", metavar="PATH", help="The benchmark's data, where its verb takes --data."),
+        "questions": Option(
+            file="read", repeated=True, metavar="FILE", help="Files of questions, where its verb takes --questions."
+        ),
+        "parser": Option(metavar="NAME", help="Whose rule reads yes or no.  [default: the benchmark's]"),
+    },
+    one_process="two files of answers side by side are",
+)

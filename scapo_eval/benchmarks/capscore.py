@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,20 @@ from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.verdicts import Verdict
 from ..files.files import display_name, is_stream
-from ..files.records import Readable, Records
+from ..files.records import Given, Readable, Records
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Claims
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.metric import Formula, MetricSet, Sums, divide, harmonic_mean, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
-from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
-from ..truths.oracle import PresenceOracle, Truth
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from .scoring import (
     OnBlock,
+    OnUnknownImage,
     ScoredBlock,
     Scorer,
     ScoringOptions,
@@ -42,6 +43,7 @@ from .scoring import (
     tally,
     truth_notes,
 )
+from .systems import Systems, drawn
 
 COLUMNS = (
     "captions",
@@ -56,6 +58,8 @@ COLUMNS = (
 )
 """Per caption: 1; claimed known labels; of these absent, present; labels present in the image; mentions of
 known labels; of these hallucinated; 1 if there is one; claimed labels whose cell is unknown."""
+
+DOPA_VOCABULARY = "dopa160"
 
 INLINE = "inline objects"
 """Source name of the truth that captions carry in ``objects``."""
@@ -114,18 +118,6 @@ def capscore_metrics(*, dagger: bool = False) -> MetricSet:
     better = {name: name.startswith(("cover", "cap")) for name in formulas}
     at_most = tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", DAGGER)[: 1 + dagger] for a, b in SET_BOUNDS)
     return MetricSet("capscore", columns, formulas, better, at_most=(*at_most, ("hallucinated_captions", "captions")))
-
-
-BENCHMARK = Benchmark(
-    name="capscore",
-    verb="score",
-    headline=("hal_rate", "cover_rate", "cap_score"),
-    metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
-    frontiers=(
-        ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
-        (f"hal_rate{DAGGER}", f"cover_rate{DAGGER}", "Hal. Rate and Cover Rate against DOPA"),
-    ),
-)
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
@@ -436,3 +428,121 @@ def _oracle_of(blocks: Iterable[Captions], source: str) -> PresenceOracle:
     if not objects:
         raise InputErrors([InputError("no caption is left to score", path=source)])
     return PresenceOracle.from_objects(objects, source=f"{source} ({INLINE})")
+
+
+def _score(
+    systems: Systems,
+    *,
+    truth: TruthGiven | None = None,
+    vocabulary: Vocabulary | str | Path = "coco80",
+    dopa: TruthGiven | None = None,
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    per_caption: str | None = None,
+    scoring: ScoringOptions | None = None,
+) -> list[CaptionScores]:
+    scoring = scoring or ScoringOptions()
+    labels = Vocabulary.of(vocabulary)
+    oracle = None if truth is None else PresenceOracle.of(truth)
+    dagger = None
+    if dopa is not None:
+        matrix, second = PresenceOracle.of(dopa), Vocabulary.of(dopa_vocabulary)
+        dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
+    return systems.each(
+        partial(score_file, vocabulary=labels, oracle=oracle, options=scoring, dagger=dagger), per_caption
+    )
+
+
+def score(
+    captions: Given,
+    *,
+    truth: TruthGiven | None = None,
+    vocabulary: Vocabulary | str | Path = "coco80",
+    dopa: TruthGiven | None = None,
+    dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
+    name: str | None = None,
+    claims: Claims = "all",
+    workers: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+    skip_bad: bool = False,
+    on_unknown_image: OnUnknownImage = "error",
+    any_fingerprint: bool = False,
+    drop_unfinished: bool = False,
+) -> CaptionScores:
+    """Cap. Score, Hal. and Cover Rate and CHAIR of captions.
+
+    Args:
+        captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
+        truth: what is in the images; None takes every record's ``objects``.
+        vocabulary: labels and their aliases: an object, a shipped name or a file.
+        dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
+        dopa_vocabulary: its vocabulary.
+        name: of the system; by default the file's, or ``captions``.
+        claims: which mentions count, see :mod:`scapo_eval.matching.uses`; ``all`` is the paper's protocol, ``visual``
+            is right on captions of recent models.
+        workers: processes that parse and match; None: this one.
+        resamples: bootstrap resamples for intervals; 0 for none.
+        seed: of the resampling.
+        bootstrap: how images are resampled, see :class:`~scapo_eval.results.results.Resampling`; None: by their number.
+        skip_bad: leave faulty records out and count them, in place of an error.
+        on_unknown_image: what becomes of captions whose image the truth does not know.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+        drop_unfinished: drop the last sentence of a caption where it has no end (cut off by a token limit).
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+    """
+    [run] = _score(
+        Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
+        truth=truth,
+        vocabulary=vocabulary,
+        dopa=dopa,
+        dopa_vocabulary=dopa_vocabulary,
+        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
+    )
+    return run
+
+
+BENCHMARK = Benchmark(
+    name="capscore",
+    title="Captions",
+    help="""Scores caption files; several are compared with the first.
+
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input. Captions of a billion: docs/scale.md.
+    """,
+    verb="score",
+    headline=("hal_rate", "cover_rate", "cap_score"),
+    metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
+    meanings={
+        "hal_rate": "claimed labels that are absent",
+        "cover_rate": "present labels that are claimed",
+        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
+        "chair_i": "mentions that are hallucinated",
+        "chair_s": "captions with a hallucinated mention",
+    },
+    frontiers=(
+        ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
+        (f"hal_rate{DAGGER}", f"cover_rate{DAGGER}", "Hal. Rate and Cover Rate against DOPA"),
+    ),
+    score=_score,
+    function=score,
+    files="captions",
+    captions=True,
+    scoring=True,
+    options={
+        "truth": Option(
+            file="read", metavar="FILE", help="What is in the images; without it every record needs 'objects'."
+        ),
+        "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
+        "dopa": Option(file="read", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
+        "dopa_vocabulary": Option(file="read", metavar="NAME|FILE", help="Vocabulary of --dopa."),
+        "per_caption": Option(
+            file="written",
+            metavar="FILE",
+            help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
+        ),
+    },
+    engine=OnEngine(function="score", needs=("truth",), refuses=("per_caption",)),
+)

@@ -16,21 +16,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import OptionError
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Rule
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
+from ..files.records import Readable
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, Option
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..rewarding.reward import RewardColumns, RewardConfig, SubsentenceReward
-from ..truths.oracle import PresenceOracle
+from ..segmenting.segment import RULES
+from ..truths.oracle import PresenceOracle, TruthGiven
 from .scoring import ScoredBlock, Scorer, ScoringOptions, tally
+from .systems import Systems
+
+DEFAULT_VOCABULARY = "coco80"
 
 COLUMNS = (
     "responses",
@@ -55,14 +61,6 @@ def density_metrics() -> MetricSet:
     better = {name: name.endswith("supported") for name in shown if name.endswith(("supported", "hallucinated"))}
     bounds = tuple((name, name.split("_")[0]) for name in shown if "_" in name)
     return MetricSet("density", COLUMNS, formulas, better, frozenset(shown), bounds)
-
-
-BENCHMARK = Benchmark(
-    name="density",
-    metric_set=lambda columns: density_metrics(),
-    several=False,
-    headline=("objects", "objects_supported", "objects_hallucinated"),
-)
 
 
 def density_counts(columns: RewardColumns) -> NDArray[np.int64]:
@@ -121,7 +119,7 @@ class DensityScorer(Scorer):
 
 
 def score_density(
-    path: str | Path,
+    path: Readable,
     annotations: Sequence[tuple[Vocabulary, PresenceOracle]],
     rules: Sequence[Rule],
     options: ScoringOptions | None = None,
@@ -192,3 +190,62 @@ def score_density(
         )
         runs.append(run)
     return runs
+
+
+def _score(
+    systems: Systems,
+    *,
+    truth: Sequence[TruthGiven],
+    vocabulary: Sequence[Vocabulary | str | Path] = (),
+    rule: Rule = "subsentence",
+    calibrate: bool = False,
+    scoring: ScoringOptions | None = None,
+) -> list[Run]:
+    vocabulary = vocabulary or (DEFAULT_VOCABULARY,)
+    if len(vocabulary) != len(truth):
+        raise OptionError(f"{len(truth)} --truth for {len(vocabulary)} --vocabulary: give one for each")
+    annotations = [
+        (Vocabulary.of(labels), PresenceOracle.of(given)) for labels, given in zip(vocabulary, truth, strict=True)
+    ]
+    [(_, source)] = systems.given
+    rules = RULES if calibrate else (rule,)
+    return score_density(source, annotations, rules, scoring, resampling=systems.resampling, warn=systems.warn)
+
+
+BENCHMARK = Benchmark(
+    name="density",
+    title="Density",
+    help="""Objects per response (all, supported, hallucinated) and subsentences (all, and with such objects).
+
+    ROLLOUTS are what scapo-eval reward reads. Several annotations side by side:
+
+    scapo-eval density rollouts.jsonl --truth instances.json --vocabulary coco80 --truth dopa.npz --vocabulary dopa160
+    """,
+    metric_set=lambda columns: density_metrics(),
+    metric_names={
+        "objects": "Objects",
+        "objects_supported": "Objects, supported",
+        "objects_hallucinated": "Objects, hallucinated",
+        "subsentences": "Subsentences",
+        "subsentences_supported": "Subsentences, supported",
+        "subsentences_hallucinated": "Subsentences, hallucinated",
+        "subsentences_both": "Subsentences, both",
+    },
+    several=False,
+    headline=("objects", "objects_supported", "objects_hallucinated"),
+    score=_score,
+    files="rollouts",
+    scoring=True,
+    options={
+        "truth": Option(file="read", repeated=True, metavar="FILE", help="What is in the images; once per vocabulary."),
+        "vocabulary": Option(
+            file="read",
+            repeated=True,
+            metavar="NAME|FILE",
+            help=f"Labels and their aliases, in the order of the truths.  [default: {DEFAULT_VOCABULARY}]",
+        ),
+        "rule": Option(choices=RULES, help="How responses are cut."),
+        "calibrate": Option(help="Show every rule, to choose one by your own responses."),
+    },
+    one_process="a sample of responses, under every rule side by side, is",
+)

@@ -25,6 +25,7 @@ from ..files.containers import Row, Warn, open_rows, warn_user
 from ..files.fields import Record, find_image, id_in, optional_text
 from ..files.files import STDIN, display_name
 from ..files.json_text import json_type, read_json
+from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
 from ..results.metric import Formula, MetricSet, ratio
@@ -32,6 +33,7 @@ from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
 from .judged import digest_of, raise_faults
+from .systems import Systems
 
 ANSWERS = ("yes", "no", "unsaid")
 """What a description says of a reference claim: it, something else, nothing."""
@@ -213,7 +215,7 @@ def holds_claims(path: str | Path) -> bool:
     return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
 
 
-def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Description]:
+def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Description]:
     """The verdicts on one system's descriptions.
 
     Args:
@@ -229,7 +231,7 @@ def read_descriptions(path: str | Path, *, warn: Warn = warn_user) -> list[Descr
     faults = FaultList()
     found: list[Description] = []
     seen: dict[str, int] = {}
-    rows = _folder(path) if Path(path).is_dir() else open_rows(path, warn=warn)
+    rows = _folder(path) if not isinstance(path, Records) and Path(path).is_dir() else open_rows(path, warn=warn)
     for line, record in rows:
         try:
             identity = next((id_in(record, key) for key in ("id", "question_id") if key in record), None)
@@ -414,6 +416,33 @@ def _reference(match: int | str | None, references: Sequence[str]) -> str | None
     return references[position] if position is not None and position < len(references) else None
 
 
+def _score(systems: Systems) -> list[Run]:
+    return [
+        facts_run(name, read_descriptions(source, warn=systems.warn), systems.resampling)
+        for name, source in systems.named().items()
+    ]
+
+
 BENCHMARK = Benchmark(
-    name="facts", metric_set=lambda columns: METRICS, headline=("dcscore", "precision", "recall", "f1"),
-)  # fmt: skip
+    name="facts",
+    title="Claims",
+    help="""Scores the claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P.
+
+    VERDICTS are what scapo-eval judge facts wrote (claims, verified, matched, references, answers), files of facts
+    (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
+    """,
+    metric_set=lambda columns: METRICS,
+    metric_names={"dcscore": "DCScore", "capeval_c": "CAPEval C", "capeval_p": "CAPEval P", "claims": "Claims"},
+    meanings={
+        "dcscore": "mean of F1 over all claims and over the descriptive ones",
+        "precision": "claims that are true",
+        "recall": "reference claims, and true claims beyond them, that are stated",
+        "capeval_c": "reference claims that the description speaks of",
+        "capeval_p": "of these, rightly",
+        "claims": "claims per description",
+    },
+    headline=("dcscore", "precision", "recall", "f1"),
+    score=_score,
+    files="verdicts",
+    one_process="a judge's verdicts on claims are",
+)

@@ -8,24 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import lcm
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import UNFIT, FaultList, InputError, short_repr, unfit
+from ..base.errors import UNFIT, FaultList, InputError, OptionError, short_repr, unfit
 from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.fields import Record, find_image, id_in, optional_text
 from ..files.files import display_name
 from ..files.json_text import json_type
+from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
 from ..results.metric import Formula, MetricSet, ratio
-from ..results.results import Resampling, Run
+from ..results.results import Resampling, Run, system_names
 from ..results.signature import Signature
 from .judged import digest_of, judged_records, raise_faults
+from .systems import Systems
 
 SHARE_UNIT = lcm(*range(1, 31))
 """Fixed-point scale of one answer's share of verified facts.
@@ -64,7 +65,7 @@ MAX_COUNT = 10**6
 """Facts of one answer; more of them are not a count."""
 
 
-def read_facts(path: str | Path, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
+def read_facts(path: Readable, *, setting: str | None = None, warn: Warn = warn_user) -> list[Facts]:
     """The verified facts of one run.
 
     Args:
@@ -240,4 +241,36 @@ def faithscore_run(
     )
 
 
-BENCHMARK = Benchmark(name="faithscore", metric_set=_metrics_of, headline=("faithscore", "avg_facts"))
+def _score(systems: Systems) -> list[Run]:
+    stems = system_names([str(source) for _, source in systems.given])
+    read: dict[str, list[Facts]] = {}
+    for stem, (label, source) in zip(stems, systems.given, strict=True):
+        system, _, setting = (label or "").partition("/")
+        if label and not system:
+            raise OptionError(f"expected SYSTEM/SETTING=FILE, got '{label}={source}'")
+        run = read.setdefault(system or stem, [])
+        if run and not setting:
+            reason = f"'{system}' has several files: name the setting of each, {system}/SETTING={source}"
+            raise OptionError(reason)
+        run.extend(read_facts(source, setting=setting or None, warn=systems.warn))
+    settings = settings_of(read.values())
+    return [faithscore_run(name, run, settings, systems.resampling) for name, run in read.items()]
+
+
+BENCHMARK = Benchmark(
+    name="faithscore",
+    title="FaithScore",
+    help="""Scores verified atomic facts; several systems are compared with the first.
+
+    FILEs are records with facts and verified (lists or counts) and optionally id, image_id and setting, or
+    FaithScore's own atomic_facts and fact_scores. Files under one SYSTEM are one system, for example
+    base/detailed=a.jsonl base/conversation=b.jsonl ours/detailed=c.jsonl; every setting gets its own columns.
+    """,
+    metric_set=_metrics_of,
+    metric_names={"faithscore": "FaithScore", "avg_facts": "Avg. Facts"},
+    headline=("faithscore", "avg_facts"),
+    score=_score,
+    files="facts",
+    metavar="[SYSTEM[/SETTING]=]FILE...",
+    one_process="a judge's verdicts on facts are",
+)

@@ -24,14 +24,18 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Readable
 from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
-from ..readers.parsers import Parser, parse_label
+from ..readers.parsers import Parser, parse_label, parser_identity
+from ..readers.parsers import parser as parser_of
+from ..results.benchmark import Option
 from ..results.counts import CountTable
 from ..results.metric import MetricSet, Sums, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
+from .answered import READING, QuestionFiles, evidence
 from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, joined, match
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question
+from .systems import Systems, sources_of
 
 TextOnly = Literal["auto", "in", "out"]
 """Whether questions that are asked without a figure count: the set of 1,129 questions has 178 of them, the one of 951
@@ -396,14 +400,75 @@ def _run_of(
     return run
 
 
+def _score(
+    systems: Systems,
+    *,
+    questions: QuestionFiles | None = None,
+    text_only: TextOnly = "auto",
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    model: str | None = None,
+    per_answer: str | None = None,
+) -> list[Run]:
+    systems.alone("--per-answer", per_answer, "file of answers")
+    parse = parser_of(parser, yes=yes, no=no)
+    asked = sources_of(questions)
+    truth = read_questions(asked) if asked else None
+    answers = {
+        name: read_hallusionbench(source, truth, parse, text_only=text_only, model=model, warn=systems.warn)
+        for name, source in systems.named().items()
+    }
+    with systems.evidence(per_answer) as write:
+        if write:
+            graded = next(iter(answers.values())).graded
+            write({**record, "correct": is_right(item)} for record, item in zip(evidence(graded), graded, strict=True))
+    identity = parser_identity(parser, yes=yes, no=no)
+    return hallusionbench_runs(answers, parser=identity, resampling=systems.resampling)
+
+
 BENCHMARK = AnsweredBenchmark(
     name="hallusionbench",
+    title="HallusionBench",
+    help="""Scores HallusionBench answers per question, figure and pair; several files are compared with the first.
+
+    ANSWERS are the official result file (model_prediction), VLMEvalKit's or lmms-eval's predictions, or own JSON
+    Lines with ids such as VD/illusion/1/0/0/0.
+    """,
     metric_set=lambda columns: metrics_of(_groups_in(columns)),
+    metric_names={
+        "a_acc": "aAcc",
+        "f_acc": "fAcc",
+        "q_acc": "qAcc",
+        "easy_acc": "Easy",
+        "hard_acc": "Hard",
+        "average": "Average",
+    },
+    meanings={
+        "a_acc": "questions answered right",
+        "f_acc": "figures, all of whose questions are right",
+        "q_acc": "questions that are right about every figure (or none) they are asked of",
+        "average": "mean of the three",
+        "easy_acc": "q_acc about the original, or without a figure",
+        "hard_acc": "q_acc about the edited figures",
+    },
+    headline=("a_acc", "f_acc", "q_acc", "average"),
     read_questions=read_questions,
     keyed=keyed,
-    options={"text_only": get_args(TextOnly)},
+    decides=("text_only",),
     run_of=_run_of,
-    headline=("a_acc", "f_acc", "q_acc", "average"),
+    score=_score,
+    options={
+        "questions": Option(
+            file="read", repeated=True, metavar="FILE", help="HallusionBench.json; without it the answers' own labels."
+        ),
+        "text_only": Option(
+            choices=get_args(TextOnly),
+            help="Questions asked without a figure: in (1,129 questions), out (951), or in if any is answered.",
+        ),
+        **READING,
+    },
+    asked="HallusionBench.json",
     recognizes=_recognizes,
     prompts=_prompts,
 )

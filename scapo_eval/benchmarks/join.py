@@ -15,7 +15,7 @@ from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.records import Readable
 from ..readers.parsers import Parser, Said, contains, parse_label
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, OnEngine
 from ..results.results import Run
 from .provenance import benchmark_of, hint
 from .questions import Key, Question, image_key, plain_key
@@ -186,6 +186,9 @@ and the other arguments of :func:`joined`.
 """
 
 
+ANSWERS_ON_ENGINE = OnEngine(function="answers", needs=("questions",), refuses=("per_answer",))
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnsweredBenchmark(Benchmark):
     """A benchmark of questions that are answered yes or no, whose answers are found one by one (:func:`match`).
@@ -193,16 +196,22 @@ class AnsweredBenchmark(Benchmark):
     Attributes:
         read_questions: question files -> questions with their truth.
         keyed: what of some answers is joined with questions, and how.
-        options: what else decides a run -> its values, the first by default.
+        decides: options that decide a run beside the reading of answers; of their choices the first by default.
         run_of: makes the run of what was found.
-        truth_option: the option of its verb that takes the question files.
     """
 
     read_questions: Callable[[Sequence[Readable]], list[Question]]
     keyed: KeyedBy
-    options: Mapping[str, Sequence[str]]
+    decides: Sequence[str]
     run_of: RunOf
-    truth_option: str = "--questions"
+    files: str = "answers"
+    listed: str = "questions"
+    engine: OnEngine | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        engine = self.engine or ANSWERS_ON_ENGINE
+        object.__setattr__(self, "engine", replace(engine, given={"benchmark": self.name}))
 
     __repr__ = fields_in_short
 
@@ -350,7 +359,8 @@ def _asks(answer: Answer, question: Question) -> bool:
 
 
 def _letters(text: str) -> str:
-    return " ".join(text.casefold().replace("imange", "image").split())  # POPE's typo, which some copies mend
+    # "imange" is a typo of published questions, which some copies mend
+    return " ".join(text.casefold().replace("imange", "image").split())
 
 
 def _notes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from ..base.errors import FaultList, InputError
@@ -11,6 +10,7 @@ from ..base.hashes import digest
 from ..files.containers import Row, Warn, first_bytes, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
+from ..files.records import Readable, Records
 from .provenance import file_looks_like
 
 
@@ -21,7 +21,7 @@ def digest_of(images: Iterable[str | None]) -> str:
     return digest(known) if len(known) == len(named) else "none"
 
 
-def raise_faults(path: str | Path, faults: FaultList, wanted: str, *, nothing: bool) -> None:
+def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: bool) -> None:
     """Raises what was found; once, where no record at all is of the wanted kind."""
     if nothing and faults.total > 1:
         first = faults.errors[0]
@@ -31,9 +31,9 @@ def raise_faults(path: str | Path, faults: FaultList, wanted: str, *, nothing: b
     faults.raise_if_any()
 
 
-def judged_records(path: str | Path, key: str, warn: Warn) -> Iterator[Row]:
+def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[Row]:
     """Records of any container; the elements of an array that are no objects stand under ``key``."""
-    if first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"[":
+    if isinstance(path, Records) or first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"[":
         yield from open_rows(path, warn=warn)
         return
     values: Any = read_json(path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,14 @@ from ..files.containers import Warn, warn_user
 from ..files.fields import Record, find_image, id_in, mixed_models, optional_text
 from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
+from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .judged import digest_of, judged_records, raise_faults
+from .systems import Systems
 
 QUESTIONS = 96
 TYPES = (
@@ -72,7 +73,7 @@ def parse_rating(text: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def read_ratings(path: str | Path, *, warn: Warn = warn_user) -> list[Rating]:
+def read_ratings(path: Readable, *, warn: Warn = warn_user) -> list[Rating]:
     """The ratings of one run of MMHal-Bench.
 
     Args:
@@ -249,4 +250,27 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
 
 
-BENCHMARK = Benchmark(name="mmhal", metric_set=lambda columns: METRICS, headline=HEADLINE, prompts=_prompts)
+def _score(systems: Systems) -> list[Run]:
+    return [
+        mmhal_run(name, read_ratings(source, warn=systems.warn), systems.resampling)
+        for name, source in systems.named().items()
+    ]
+
+
+BENCHMARK = Benchmark(
+    name="mmhal",
+    title="MMHal-Bench",
+    help="""Scores MMHal-Bench ratings; several files are compared with the first.
+
+    RATINGS are the official evaluation output (a JSON array of the judge's completions), or records with
+    rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
+    """,
+    metric_set=lambda columns: METRICS,
+    metric_names={"mmhal_score": "Score", "mmhal_hal": "Hal. Rate", "score": "Score"},
+    headline=HEADLINE,
+    score=_score,
+    files="ratings",
+    one_process="a judge's 96 ratings are",
+    asked="MMHal-Bench's file",
+    prompts=_prompts,
+)

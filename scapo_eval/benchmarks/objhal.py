@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +26,16 @@ from ..files.json_text import iter_records, json_type
 from ..files.records import Readable
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_of
-from ..results.benchmark import Benchmark
+from ..results.benchmark import Benchmark, Option
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
-from ..truths.oracle import PresenceOracle, Truth
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from .capscore import COLUMNS, SET_BOUNDS
-from .chair import ChairScorer, Profile
+from .chair import OBJECTS, ChairScorer, Profile, Synonyms, scored_by_profile
 from .chair.profiles import ObjectColumns, word_counts
 from .scoring import ScoredBlock, ScoringOptions, tally, truth_notes
+from .systems import Systems
 
 Source = Literal["auto", "judge", "matcher"]
 """Who says which words of a description are objects; ``auto``: the judge, where the file holds its lists."""
@@ -308,9 +311,58 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     )
 
 
+def _score(
+    systems: Systems,
+    *,
+    truth: TruthGiven,
+    objects: Source = "auto",
+    profile: str = "native",
+    synonyms: Synonyms | str | Path | None = None,
+    vocabulary: Vocabulary | str | Path | None = None,
+    per_caption: str | None = None,
+    scoring: ScoringOptions | None = None,
+) -> list[Run]:
+    return scored_by_profile(
+        partial(score_objhal, source=objects),
+        systems,
+        truth=truth,
+        profile=profile,
+        synonyms=synonyms,
+        vocabulary=vocabulary,
+        per_caption=per_caption,
+        scoring=scoring,
+    )
+
+
 BENCHMARK = Benchmark(
     name="objhal",
+    title="Object HalBench",
+    help="""Scores Object HalBench: CHAIR per response and per mention, and recall; several files are compared.
+
+    CAPTIONS are what scapo-eval judge objhal wrote, or captions in any layout, whose objects the profile then finds.
+    The benchmark's synonym list is synonyms_refine.txt of its repository (--profile reference --synonyms FILE).
+    """,
     metric_set=lambda columns: METRICS,
+    meanings={
+        "chair_s": "captions with a hallucinated mention",
+        "chair_s_refined": "captions with a hallucinated mention, among those that name an object",
+        "chair_i": "mentions that are hallucinated",
+        "recall": "present objects that are mentioned",
+        "len": "words per caption",
+    },
     headline=("chair_s", "chair_s_refined", "chair_i", "recall"),
+    score=_score,
+    files="captions",
+    captions=True,
+    scoring=True,
+    options={
+        "objects": Option(
+            choices=get_args(Source),
+            help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it "
+            "did.",
+        ),
+        **OBJECTS,
+    },
+    one_process="its 300 descriptions, and a judge's lists of their objects, are",
     prompts=_prompts,
 )

@@ -12,20 +12,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..base.errors import FaultList, InputError
+from ..base.errors import FaultList, InputError, OptionError
 from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
-from ..files.files import display_name
-from ..files.json_text import iter_records
-from ..files.records import Readable
+from ..files.files import atomic_write, display_name
+from ..files.json_text import dump_json, iter_records
+from ..files.records import Given, Readable
 from ..readers.parsers import Parser, Said
+from ..results.benchmark import Option
 from ..results.metric import Floats, Formula, MetricSet, harmonic_mean
-from .join import Index, JoinedAnswers, Keyed, join, join_keyed
+from ..results.results import Run
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from .answered import READING, QuestionFiles
+from .join import ANSWERS_ON_ENGINE, Index, JoinedAnswers, Keyed, join, join_keyed
 from .prompts import with_context
 from .provenance import answers_to, benchmark_of, looks_like
 from .questions import OWN_LABELS, Question, plain_id, questions_of
-from .yesno import Cells, YesNoBenchmark, accuracy, columns, mean, no_recall, over, recall
+from .systems import Systems, drawn, sources_of
+from .yesno import (
+    UNPARSED,
+    Cells,
+    Unparsed,
+    YesNoBenchmark,
+    accuracy,
+    columns,
+    mean,
+    no_recall,
+    over,
+    recall,
+)
 
 MODES = ("base", "sec", "icc", "ccs")
 _SIDES: tuple[Said, Said] = ("yes", "no")
@@ -268,8 +284,87 @@ def _read_questions(paths: Sequence[Readable]) -> list[Question]:
     return [question for path in paths for question in read_phd(path)]
 
 
+def _score(
+    systems: Systems,
+    *,
+    data: QuestionFiles | None = None,
+    prompts: str | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    model: str | None = None,
+    per_answer: str | None = None,
+    unparsed: Unparsed = "wrong",
+) -> list[Run]:
+    if prompts:
+        if data is None or systems.given:
+            raise OptionError("--prompts takes --data and no answers")
+        with atomic_write(prompts) as stream:
+            for question in BENCHMARK.read_questions(sources_of(data)):
+                record = prompt_record(question)
+                record["question"] = record.pop("prompt")
+                stream.write(dump_json(record) + b"\n")
+        return []
+    if not systems.given:
+        raise OptionError("no answers to score (or --prompts FILE to write the prompts)")
+    return BENCHMARK.scored(
+        systems, data, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
+    )
+
+
+def phd(
+    answers: Given,
+    *,
+    data: QuestionFiles | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    unparsed: Unparsed = "wrong",
+    model: str | None = None,
+    name: str | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+) -> Run:
+    """The PhD index per mode and task.
+
+    Args:
+        answers: records of ``id``, ``mode`` and ``response``.
+        data: PhD's ``data.json``; None takes the answers' own labels.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: see :func:`scapo_eval.yesno`.
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+    """
+    [run] = _score(
+        Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
+        data=data,
+        parser=parser,
+        yes=yes,
+        no=no,
+        unparsed=unparsed,
+        model=model,
+    )
+    return run
+
+
+def _name_of(metric: str) -> str | None:
+    """``PhD-base`` for ``phd_base``, ``PhD-sec counting`` for ``phd_sec_counting``."""
+    if not metric.startswith("phd_"):
+        return None
+    mode, _, task = metric.removeprefix("phd_").partition("_")
+    return f"PhD-{mode}" + (" by task" if task == "task" else f" {task.replace('_', ' ')}" if task else "")
+
+
 BENCHMARK = YesNoBenchmark(
     name="phd",
+    title="PhD",
+    help="""Scores answers to PhD; several files are compared with the first.
+
+    ANSWERS are own JSON Lines with ids as --prompts writes them (phd/MODE/IMAGE/yes), or with mode, image and
+    question.
+    """,
+    name_of=_name_of,
     headline=("phd_base", "phd_sec", "phd_icc", "phd_ccs", "phd_all"),
     metrics_of=phd_metrics,
     group_of=mode_and_task,
@@ -277,7 +372,26 @@ BENCHMARK = YesNoBenchmark(
     read_answers=read_phd_answers,
     keyed=keyed,
     finished=finished,
-    truth_option="--data",
+    score=_score,
+    function=phd,
+    files_needed=False,
+    listed="",
+    options={
+        "data": Option(
+            file="read", metavar="FILE", help="PhD's data.json; without it the answers' own labels, modes and tasks."
+        ),
+        "prompts": Option(
+            file="written",
+            metavar="FILE",
+            help="Write the prompts of all modes as JSON Lines and stop (needs --data).",
+        ),
+        **READING,
+        **UNPARSED,
+    },
+    engine=replace(
+        ANSWERS_ON_ENGINE, needs=("data",), refuses=("per_answer", "prompts"), renamed={"data": "questions"}
+    ),
+    asked="PhD's data.json (all modes)",
     prompts=_prompts,
     recognizes=lambda answer: bool(answer.mode and _MODE.fullmatch(answer.mode)),
 )

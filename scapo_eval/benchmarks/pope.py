@@ -17,13 +17,18 @@ from ..base.types import Answer
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
 from ..files.json_text import iter_records
-from ..files.records import Readable
+from ..files.records import Given, Readable
 from ..readers.parsers import Parser
+from ..results.benchmark import Option
 from ..results.metric import MetricSet
+from ..results.results import Run
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from .answered import READING, QuestionFiles
 from .join import Index, JoinedAnswers, Keyed, join, join_keyed
 from .provenance import answers_to, benchmark_of
 from .questions import OWN_LABELS, Key, Question, plain_id, questions_of, read_questions
-from .yesno import FORMULAS, YesNoBenchmark, mean, over, yesno_metrics
+from .systems import Systems, drawn
+from .yesno import FORMULAS, UNPARSED, Unparsed, YesNoBenchmark, mean, over, yesno_metrics
 
 CATEGORIES = ("adversarial", "popular", "random")
 
@@ -180,13 +185,83 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     )
 
 
+def _score(
+    systems: Systems,
+    *,
+    questions: QuestionFiles | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    model: str | None = None,
+    per_answer: str | None = None,
+    unparsed: Unparsed = "wrong",
+) -> list[Run]:
+    return BENCHMARK.scored(
+        systems, questions, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
+    )
+
+
+def pope(
+    answers: Given,
+    *,
+    questions: QuestionFiles | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    unparsed: Unparsed = "wrong",
+    model: str | None = None,
+    name: str | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+) -> Run:
+    """POPE: accuracy, precision, recall, F1 and yes ratio, overall and per category.
+
+    Args:
+        answers: records of ``id`` and ``response``, or a file of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
+        questions: POPE's question files (one, or a list), or records; None takes the answers' own labels.
+        parser, yes, no, unparsed, model, name, resamples, seed, bootstrap: see :func:`scapo_eval.yesno`.
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+    """
+    [run] = _score(
+        Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
+        questions=questions,
+        parser=parser,
+        yes=yes,
+        no=no,
+        unparsed=unparsed,
+        model=model,
+    )
+    return run
+
+
 BENCHMARK = YesNoBenchmark(
     name="pope",
+    title="POPE",
+    help="""Scores POPE answers; several files are compared with the first.
+
+    ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
+    """,
     headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,
     read_answers=read_pope,
     keyed=keyed,
+    score=_score,
+    function=pope,
+    options={
+        "questions": Option(
+            file="read",
+            repeated=True,
+            metavar="FILE...",
+            help="POPE's question files, one per category; without them the answers' own labels.",
+        ),
+        **READING,
+        **UNPARSED,
+    },
+    asked="POPE's question files",
     recognizes=is_pope,
     prompts=_prompts,
 )

@@ -23,6 +23,7 @@ from ..files.json_text import read_json
 from ..files.records import Given, Records, readable
 from ..readers.captions_foreign import captions_of
 from ..readers.formats import kind_of, open_source
+from ..results.benchmark import benchmarks, other_benchmarks
 from ..results.results import Run
 from ..results.signature import Signature
 
@@ -260,10 +261,11 @@ def _first(ids: Iterable[str]) -> str:
 
 
 def shipped_protocols() -> dict[str, Any]:
-    """Name -> readable resource of the protocols that come with the project."""
-    folder = resources.files(__package__) / "protocols"
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)]
-    return {entry.name.removesuffix(SUFFIX): entry for entry in sorted(found, key=lambda entry: entry.name)}
+    """Name -> readable resource of the protocols that come with the project, and with benchmarks of other packages."""
+    own = [Path(each.protocols) for each in benchmarks(other_benchmarks()) if each.protocols is not None]
+    folders = [*own, resources.files(__package__) / "protocols"]
+    found = {entry.name: entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(SUFFIX)}
+    return {name.removesuffix(SUFFIX): found[name] for name in sorted(found)}
 
 
 def read_sample(given: Given) -> Sample:

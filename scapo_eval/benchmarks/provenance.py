@@ -13,7 +13,7 @@ from ..files.files import STDIN, display_name
 from ..files.records import Readable
 from ..readers.answers import answers_of, read_answers
 from ..readers.formats import open_source
-from ..results.benchmark import SUMMARIES, benchmarks
+from ..results.benchmark import benchmarks, has_benchmark
 
 
 def answers_to(
@@ -40,14 +40,14 @@ def answers_to(
 
 
 def benchmark_of(answer: Answer) -> str | None:
-    """``pope``, ``phd``... as far as the record itself tells; None where it does not.
+    """Name of a benchmark, as far as the record itself tells; None where it does not.
 
-    It tells by its ``benchmark`` (``POPE`` and ``pope_adv`` are pope, too), its id (``pope/...``), or by what the
-    benchmark itself recognizes (PhD's modes, POPE's wording).
+    It tells by its ``benchmark`` (``NAME`` and ``name_split`` are that of ``name``, too), its id (``name/...``), or by
+    what the benchmark itself recognizes (its modes, the wording of its questions).
     """
     name = answer.benchmark or (answer.id.split("/", 1)[0] if "/" in answer.id else "")
     word = re.match(r"[a-z0-9]*", name.casefold())
-    if word and word.group() in SUMMARIES:
+    if word and has_benchmark(word.group()):
         return word.group()
     if answer.benchmark:
         return answer.benchmark
@@ -59,7 +59,7 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
     named = Counter(name for answer in answers if (name := benchmark_of(answer)))
     if named:
         name = named.most_common(1)[0][0]
-        return f"{name} answers" + (f" (scapo-eval {name})" if name in SUMMARIES else "")
+        return f"{name} answers" + (f" (scapo-eval {name})" if has_benchmark(name) else "")
     if any(answer.question for answer in answers):
         return None
     for each in benchmarks():

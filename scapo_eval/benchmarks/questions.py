@@ -136,7 +136,7 @@ def _own_key(answer: Answer) -> str:
 
 
 def read_questions(path: Readable, category: str | None = None) -> list[Question]:
-    """A file of questions with labels: POPE's, or own yes/no records.
+    """A file of questions with labels, a benchmark's or own yes/no records.
 
     Args:
         path: JSON Lines, a JSON array, parquet, a table or records in memory of ``{"question_id" or "id", "label" or

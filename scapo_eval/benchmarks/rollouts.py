@@ -14,7 +14,7 @@ from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
 from ..readers.captions import Captions, caption_blocks
-from ..rewarding.reward import SubsentenceReward
+from ..rewarding.reward import FILE_WORDS, SubsentenceReward
 from .scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally
 
 
@@ -57,8 +57,12 @@ class RewardScorer(Scorer):
                 "covered": result.covered,
                 "unknown": result.unknown,
                 "parts": [
-                    {**part._asdict(), "text": text[part.start : part.end], "claims": claims}
-                    for part, claims in zip(result.parts, result.claims, strict=True)
+                    {
+                        **part._asdict(),
+                        "text": text[part.start : part.end],
+                        "claims": {label: FILE_WORDS[verdict] for label, verdict in verdicts.items()},
+                    }
+                    for part, verdicts in zip(result.parts, result.verdicts, strict=True)
                 ],
             }
 

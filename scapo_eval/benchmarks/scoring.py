@@ -26,6 +26,8 @@ from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
 from ..segmenting.unfinished import without_unfinished
 from ..truths.oracle import Truth
 
+OnUnknownImage = Literal["error", "skip"]
+
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
@@ -43,7 +45,7 @@ class ScoringOptions:
 
     claims: Claims = "all"
     skip_bad: bool = False
-    on_unknown_image: Literal["error", "skip"] = "error"
+    on_unknown_image: OnUnknownImage = "error"
     any_fingerprint: bool = False
     workers: int | None = None
     drop_unfinished: bool = False

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.errors import InputError, short_repr
 from ..files.json_text import iter_records
+from ..files.records import Readable, Records
 from ..results.counts import CountBuilder, CountTable
 from .scoring import ScoredBlock
 
@@ -30,10 +31,10 @@ class Slicer:
         column: key of the records, or of their ``meta``.
 
     Raises:
-        InputError: no record has the column.
+        InputError: no record has the column; standard input, which cannot be read twice.
     """
 
-    def __init__(self, path: str | Path, column: str) -> None:
+    def __init__(self, path: Readable, column: str) -> None:
         self.column, self.path = column, path
         self._known = None if column == LENGTH else _column(path, column)
         self._rows: list[tuple[list[str], list[Any], Any]] = []
@@ -92,7 +93,9 @@ def _natural(name: str) -> tuple[int, float, str]:
         return 1, 0.0, name
 
 
-def _column(path: str | Path, column: str) -> Mapping[int, Any]:
+def _column(path: Readable, column: str) -> Mapping[int, Any]:
+    if not isinstance(path, Records) and not Path(path).is_file():
+        raise InputError(f"its column '{column}' is read in a second look, which takes a file", path=str(path))
     found: dict[int, Any] = {}
     keys: set[str] = set()
     for number, record in iter_records(path, on_error=lambda fault: None):

@@ -1,4 +1,4 @@
-"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; POPE and PhD build on them.
+"""Figures of yes/no answers: accuracy, precision, recall, F1, yes ratio; other benchmarks build on them.
 
 The positive class is "yes". An answer that says neither is wrong: it stays in ``n`` and in the
 denominators of the recalls, and is never a predicted yes or no. A question without an answer counts
@@ -13,20 +13,36 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ..base.errors import InputError, check_choice
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
-from ..files.records import Readable
-from ..readers.parsers import Parser, Said
-from ..results.benchmark import Benchmark
+from ..files.records import Given, Readable
+from ..readers.parsers import PARSERS, Parser, Said, parser_identity
+from ..readers.parsers import parser as parser_of
+from ..results.benchmark import Option
 from ..results.counts import CountTable
 from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
-from .join import AnsweredBenchmark, Graded, Index, JoinedAnswers, Keyed, Matches, RunOf, join, join_keyed, joined
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from .answered import READING, QuestionFiles, evidence
+from .join import (
+    AnsweredBenchmark,
+    Graded,
+    Index,
+    JoinedAnswers,
+    Keyed,
+    Matches,
+    RunOf,
+    join,
+    join_keyed,
+    joined,
+)
 from .provenance import answers_to
 from .questions import OWN_LABELS, Question, plain_id, questions_of, read_questions
+from .systems import Systems, drawn, sources_of
 
 Unparsed = Literal["wrong", "drop"]
 """What becomes of an answer that says neither yes nor no: wrong, or left out of every metric."""
@@ -153,7 +169,7 @@ def groups_in(columns: Sequence[str]) -> list[str]:
 
 
 def part_of(question: Question) -> str:
-    """The group of a question in POPE and in plain yes/no sets: its category (or mode)."""
+    """The group of a question where its benchmark says nothing else: its category (or mode)."""
     return question.part
 
 
@@ -237,7 +253,7 @@ class YesNoBenchmark(AnsweredBenchmark):
     """
 
     metric_set: Callable[[tuple[str, ...]], MetricSet] = field(init=False)
-    options: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"unparsed": get_args(Unparsed)})
+    decides: Sequence[str] = ("unparsed",)
     run_of: RunOf = field(init=False)
     metrics_of: Callable[[Sequence[str]], MetricSet]
     read_answers: ReadAnswers
@@ -247,9 +263,12 @@ class YesNoBenchmark(AnsweredBenchmark):
     __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
-        Benchmark.__post_init__(self)
+        super().__post_init__()
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
         object.__setattr__(self, "run_of", self._run_of)
+        object.__setattr__(self, "augmented", self._augmented)
+        if self.engine is not None:
+            object.__setattr__(self, "engine", replace(self.engine, finished=paired))
 
     def _run_of(
         self,
@@ -265,6 +284,62 @@ class YesNoBenchmark(AnsweredBenchmark):
         answers = self.finished(joined(found, questions, **said))
         [run] = self.runs({name: answers}, parser=parser, unparsed=unparsed, resampling=resampling)
         return run
+
+    def scored(
+        self,
+        systems: Systems,
+        questions: QuestionFiles | None = None,
+        *,
+        parser: str = "default",
+        yes: Sequence[str] = (),
+        no: Sequence[str] = (),
+        unparsed: Unparsed = "wrong",
+        model: str | None = None,
+        per_answer: str | None = None,
+    ) -> list[Run]:
+        """Reads answers, joins them with their questions, and counts.
+
+        Args:
+            systems: files of answers.
+            questions: question files; none of them: the answers' own labels.
+            parser, yes, no: whose rule reads yes or no, and further words for them.
+            unparsed: what becomes of an answer that says neither.
+            model: the one to score where a file mixes several.
+            per_answer: file of the evidence.
+
+        Raises:
+            InputErrors, InputError: faults, by file and line or by row; evidence of several files.
+        """
+        systems.alone("--per-answer", per_answer, "file of answers")
+        check_choice("parser", parser, list(PARSERS))
+        check_choice("unparsed", unparsed, get_args(Unparsed))
+        parse = parser_of(parser, yes=yes, no=no)
+        asked = sources_of(questions)
+        truth = self.read_questions(asked) if asked else None
+        answers = {
+            name: self.read_answers(source, truth, parse, model=model, warn=systems.warn)
+            for name, source in systems.named().items()
+        }
+        with systems.evidence(per_answer) as write:
+            if write:
+                write(evidence(next(iter(answers.values())).graded))
+        identity = parser_identity(parser, yes=yes, no=no)
+        return self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling)
+
+    def _augmented(
+        self, answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
+    ) -> list[Run]:
+        """See :mod:`scapo_eval.benchmarks.augmented`."""
+        parser = parser or "default"
+        if parser not in PARSERS:
+            raise InputError(f"unknown parser {parser!r}; known: {', '.join(PARSERS)}")
+        questions = self.read_questions(truth) if truth else None
+        read = {
+            name: self.read_answers(path, questions, parser_of(parser), model=None, warn=warn)
+            for name, path in answers.items()
+        }
+        four = replace(self, metrics_of=yesno_metrics, group_of=part_of)
+        return four.runs(read, parser=parser, resampling=resampling)
 
     def runs(
         self,
@@ -352,11 +427,91 @@ def _run(
     )
 
 
+def _score(
+    systems: Systems,
+    *,
+    questions: QuestionFiles | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    model: str | None = None,
+    per_answer: str | None = None,
+    unparsed: Unparsed = "wrong",
+) -> list[Run]:
+    return BENCHMARK.scored(
+        systems, questions, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
+    )
+
+
+def yesno(
+    answers: Given,
+    *,
+    questions: QuestionFiles | None = None,
+    parser: str = "default",
+    yes: Sequence[str] = (),
+    no: Sequence[str] = (),
+    unparsed: Unparsed = "wrong",
+    model: str | None = None,
+    name: str | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+) -> Run:
+    """Accuracy, precision, recall, F1 and yes ratio of any yes/no answers.
+
+    Args:
+        answers: records of ``id`` and ``response`` (and ``label`` where there are no questions).
+        questions: records of ``id`` and ``label``, or files of them; None takes the answers' own labels.
+        parser: whose rule reads yes or no out of an answer, one of :data:`scapo_eval.readers.parsers.PARSERS`.
+        yes, no: further words for them (``oui``, ``non``...).
+        unparsed: an answer that says neither is ``wrong``, or left out (``drop``).
+        model: the one to score where a file mixes several.
+        name, resamples, seed, bootstrap: see :func:`scapo_eval.score`.
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+    """
+    [run] = _score(
+        Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
+        questions=questions,
+        parser=parser,
+        yes=yes,
+        no=no,
+        unparsed=unparsed,
+        model=model,
+    )
+    return run
+
+
+UNPARSED = {
+    "unparsed": Option(
+        choices=get_args(Unparsed), help="An answer that says neither is wrong, or left out of every metric."
+    )
+}
+
 BENCHMARK = YesNoBenchmark(
     name="yesno",
+    title="Yes/no",
+    help="""Scores yes/no answers by the labels of their questions; several files are compared with the first.
+
+    ANSWERS are own JSON Lines (id, response) or files of lmms-eval, VLMEvalKit, LLaVA, verl, TRL.
+    """,
     headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=yesno_metrics,
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,
     keyed=keyed,
+    score=_score,
+    function=yesno,
+    options={
+        "questions": Option(
+            flags=("--questions", "--labels"),
+            file="read",
+            repeated=True,
+            metavar="FILE",
+            help="Ids and labels; without it the answers' own labels.",
+        ),
+        **READING,
+        **UNPARSED,
+    },
 )

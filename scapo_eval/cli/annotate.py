@@ -26,11 +26,11 @@ from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import find_images
 from ..matching.vocabulary import Vocabulary
+from .codes import SOME_FAILED
 from .echo import echo
 from .engine_options import EngineSettings, completion_progress, engine_options, shard_option
 from .files import INPUT, OUTPUT
 from .groups import Group
-from .main import SOME_FAILED
 
 _FORECAST_EVERY = 60.0  # seconds between forecasts while a pass runs
 _MAX_TOKENS = 256

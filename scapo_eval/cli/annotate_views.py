@@ -25,9 +25,9 @@ from ..files.json_text import dump_json
 from ..matching.mining import mine
 from ..matching.vocabulary import Vocabulary
 from .annotate import joint_groups, own_prompts
+from .codes import BAD_INPUT
 from .echo import echo
 from .files import INPUT, OUTPUT
-from .main import BAD_INPUT
 from .screen import SafeConsole
 
 

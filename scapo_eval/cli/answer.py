@@ -10,13 +10,25 @@ from ..inference.describe import describe
 from ..inference.runner import Session
 from ..inference.shards import Shard
 from ..inference.sources import ImageFolder
+from ..results.benchmark import benchmarks
 from .engine_options import EngineSettings, completion_progress, engine_options, finish, shard_option, shared
 from .files import INPUT, OUTPUT
+
+RECORDS = tuple(benchmarks())
 
 DESCRIPTIONS_SUFFIX = ".descriptions.jsonl"
 
 
-@click.command("answer")
+HELP = f"""Answers questions; {", ".join(each.verb for each in RECORDS if each.augmented)} and judge read the output.
+
+QUESTIONS are {", ".join(each.asked for each in RECORDS if each.asked)}, or your own records of
+{{"id", "image", "question"}}. With --describe every image is described once, in detail, by the same model, and its
+questions come with image and description. The published discriminative scores of SCAPO are description-augmented ones:
+compare them with those of --describe only.
+"""
+
+
+@click.command("answer", help=HELP)
 @click.argument("questions", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Answers as JSON Lines.")
 @click.option("--images-root", metavar="DIR", help="Folder with the images, in any depth, by file name or id.")
@@ -37,13 +49,7 @@ def command(
     shard: Shard | None,
     settings: EngineSettings,
 ) -> int:
-    """Answers questions; amber, phd, pope, yesno and judge read the output.
-
-    QUESTIONS are AMBER's query files, PhD's data.json (all modes), POPE's question files, MMHal-Bench's file, or your
-    own records of {"id", "image", "question"}. With --describe every image is described once, in detail, by the same
-    model, and its questions come with image and description. The published discriminative scores of SCAPO (AMBER,
-    POPE, PhD) are description-augmented ones: compare them with those of --describe only.
-    """
+    """Answers the questions of benchmarks; its help page is :data:`HELP`."""
     if self_describe and descriptions:
         raise click.UsageError("--describe and --descriptions exclude each other")
     every = read_questions(questions, ImageFolder(images_root))[:limit]

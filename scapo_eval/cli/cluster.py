@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,33 +10,26 @@ import click
 
 from ..benchmarks.scoring import ScoringOptions
 from ..results.results import Run, unique_names
-from .files import split_name
 from .options import Command, Output, with_options
 
 if TYPE_CHECKING:
     from ..distributed.batch import Skipping
 
-ONE_PROCESS: Mapping[str, str] = {
-    "objhal": "its 300 descriptions, and a judge's lists of their objects, are",
-    "mmhal": "a judge's 96 ratings are",
-    "faithscore": "a judge's verdicts on facts are",
-    "facts": "a judge's verdicts on claims are",
-    "density": "a sample of responses, under every rule side by side, is",
-    "augmented": "two files of answers side by side are",
-    "labels": "the label by label table of one file is",
-}
-"""Verb without ``--engine`` -> why it has none."""
 
+def refuse_engine(command: click.Command, counted: str) -> None:
+    """Lets a verb without ``--engine`` say why, in place of "no such option".
 
-def refuse_engine(verb: str, command: click.Command) -> None:
-    """Lets a verb of :data:`ONE_PROCESS` say so, in place of "no such option"."""
+    Args:
+        command: the verb.
+        counted: what is counted in one process, and "is" or "are".
+    """
 
     def refuse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
         if values and not ctx.resilient_parsing:
-            reason = f"{ONE_PROCESS[verb]} counted in one process"
-            raise click.UsageError(f"{verb} takes no --engine: {reason} (docs/scale.md#what-runs-on-an-engine)", ctx)
+            reason = f"{counted} counted in one process (docs/scale.md#what-runs-on-an-engine)"
+            raise click.UsageError(f"{command.name} takes no --engine: {reason}", ctx)
 
-    if verb in ONE_PROCESS and not any(option.name == "engine" for option in command.params):
+    if not any(option.name == "engine" for option in command.params):
         names = ["--engine", "--address", "--on-bad-file"]
         command.params.append(click.Option(names, multiple=True, hidden=True, expose_value=False, callback=refuse))
 
@@ -59,11 +52,11 @@ class Cluster:
         if not self.engine and (self.address or self.on_bad_file):
             raise click.UsageError("--address and --on-bad-file belong to --engine")
 
-    def runs(self, arguments: Sequence[str], output: Output, score: Callable[..., Run]) -> list[Run]:
+    def runs(self, systems: Sequence[tuple[str | None, str]], output: Output, score: Callable[..., Run]) -> list[Run]:
         """The runs of all systems.
 
         Args:
-            arguments: a file, a pattern or a URI each, ``NAME=`` before it.
+            systems: name, or None, and a file, a pattern or a URI each.
             output: the verb's options.
             score: counts one system on the engine: ``(path, name=, on_bad_file=, resamples=, seed=, bootstrap=)``.
         """
@@ -72,7 +65,7 @@ class Cluster:
         how: dict[str, Any] = {"on_bad_file": self.on_bad_file or "fail", "bootstrap": output.bootstrap or "poisson"}
         how |= {"resamples": output.resamples, "seed": output.seed}
         with ray.connected(self.address, quiet=output.quiet):
-            return unique_names([score(path, name=name, **how) for name, path in map(split_name, arguments)])
+            return unique_names([score(path, name=name, **how) for name, path in systems])
 
 
 def skipping(scoring: ScoringOptions) -> Skipping:

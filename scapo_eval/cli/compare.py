@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import click
@@ -15,9 +14,12 @@ from ..results.results import NotResults, Run, load_results, unique_names
 from .emit import emit
 from .files import INPUT, split_name
 from .options import Output, output_options
+from .verbs import command_of
 
-VERBS = tuple(each.verb for each in benchmarks() if each.several)
-"""Verbs that score several raw files and compare them with the first."""
+SETS = {each.verb: each for each in benchmarks() if each.several and each.metric_set}
+"""Verbs that score several raw files and compare them with the first, and their benchmarks."""
+
+VERBS = tuple(SETS)
 
 
 class Compare(click.Command):
@@ -30,7 +32,7 @@ class Compare(click.Command):
         benchmark, rest = _take_benchmark(args)  # also while the shell completes: the options are that verb's
         if benchmark is None:
             return super().make_context(info_name, args, parent, **extra)
-        command: click.Command = import_module(f".{benchmark}", __package__).command
+        command = command_of(SETS[benchmark])
         context = command.make_context(f"{info_name} --benchmark {benchmark}", rest, parent, **extra)
         files = next(parameter.name for parameter in command.params if isinstance(parameter, click.Argument))
         if len(context.params[files or ""]) < 2 and not context.resilient_parsing:

@@ -3,85 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ..base.errors import InputError
 from ..benchmarks.protocol import Protocol
-from ..benchmarks.slicing import Slicer, labels_of
-from ..files.files import input_size
 from ..files.json_text import dump_json
 from ..results.comparison import compare
 from ..results.render import chosen_metrics, latex, markdown
 from ..results.results import Results, Run, same_metrics
 from ..results.slices import Sliced
 from .echo import echo
-from .files import named_files
 from .gates import check_gates
-from .options import Format, Output, caption_file, evidence_file
-from .screen import progress
+from .options import Format, Output
 from .tables import show_table
 from .tsv import tsv
-
-
-def score_and_emit(captions: Sequence[str], per_caption: str | None, output: Output, score: Callable[..., Run]) -> int:
-    """Scores caption files one after another with progress, writes their evidence, and shows the results.
-
-    Args:
-        captions: files, ``NAME=FILE`` or not; the first is the baseline.
-        per_caption: file of the evidence of the only one.
-        output: the options.
-        score: makes a run of a path; takes ``name``, ``resampling``, ``on_block`` and ``on_progress``.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        click.UsageError: evidence of several files.
-    """
-    if per_caption and len(captions) > 1:
-        raise click.UsageError("--per-caption takes one caption file at a time")
-    named = named_files(captions)
-    runs: list[Run] = []
-    with evidence_file(per_caption) as write:
-        slicers: dict[str, Slicer] = {}
-        for name, path in named:
-            if output.by:
-                slicers[name] = Slicer(_sliceable(path), output.by)
-            on_block = _keeping(write, slicers.get(name))
-            with caption_file(path), progress(output, name, input_size(path)) as advance:
-                run = score(path, name=name, resampling=output.resampling, on_block=on_block, on_progress=advance)
-            runs.append(run)
-    sliced = None
-    if output.by:
-        label = labels_of(list(slicers.values()))
-        columns = runs[0].metric_set.columns
-        sliced = Sliced(output.by, {name: slicer.tables(columns, label) for name, slicer in slicers.items()})
-    return emit(runs, output, files=[path for _, path in named], sliced=sliced)
-
-
-def _sliceable(path: str) -> str:
-    if not Path(path).is_file():
-        raise click.UsageError(f"--by reads its column in a second look, and takes a file: '{path}' is none")
-    return path
-
-
-def _keeping(write: Callable[[Any], None] | None, slicer: Slicer | None) -> Callable[[Any, Any], None] | None:
-    """What is done with every scored block; None for nothing."""
-    if write is None and slicer is None:
-        return None
-
-    def keep(scorer: Any, block: Any) -> None:
-        if slicer is not None:
-            slicer.add(block)
-        if write is not None:
-            write(scorer.records(block))
-
-    return keep
 
 
 def emit(

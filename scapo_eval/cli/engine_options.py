@@ -21,8 +21,8 @@ from ..engines.base import CHOICES
 from ..inference.journal import SUFFIX, Journal
 from ..inference.runner import Tally
 from ..inference.shards import FAILED_SUFFIX, Shard, Share
+from .codes import SOME_FAILED
 from .echo import echo
-from .main import SOME_FAILED
 from .options import Command, with_options
 
 _LINE_EVERY = 30.0  # seconds between progress lines where there is no terminal
@@ -40,6 +40,7 @@ class EngineSettings:
     rate: float | None
     timeout: float
     tries: int
+    wait_server: float | None
     batch_size: int
     replicas: int
     revision: str | None
@@ -113,6 +114,12 @@ def engine_options(max_tokens: int) -> Callable[[Command], Command]:
             "--timeout", type=click.FloatRange(0, min_open=True), default=600.0, help="openai: seconds for one try."
         ),
         option("--tries", type=click.IntRange(1), default=8, help="openai: tries per request."),
+        option(
+            "--wait-server",
+            type=click.FloatRange(0),
+            metavar="SECONDS",
+            help="openai: wait so long for a server that is away, also at the start; else up to 300 once it answered.",
+        ),
         option("--batch-size", type=click.IntRange(1), default=8, help="transformers: requests per batch."),
         option("--replicas", type=click.IntRange(1), default=1, help="ray: copies of the model on the cluster."),
         option("--revision", metavar="REV", help="vllm, ray, transformers: revision of a hub's model."),
@@ -219,7 +226,8 @@ def make_engine(settings: EngineSettings, engine: str, model: str, base_url: str
 
         return OpenAIEngine(
             model, base_url, api_key=os.environ.get(settings.api_key_env), concurrency=settings.concurrency,
-            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries, extra=extra, warn=settings.warn,
+            rate=settings.rate, timeout=settings.timeout, attempts=settings.tries,
+            wait_server=settings.wait_server, extra=extra, warn=settings.warn,
         )  # fmt: skip
     if engine == "vllm":
         from ..engines.vllm_offline import VllmEngine

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ..results.metric import MetricSet
+from .codes import GATE_MISSED
 from .echo import echo
-from .main import GATE_MISSED
 
 
 @dataclass(frozen=True, slots=True)

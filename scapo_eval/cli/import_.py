@@ -34,7 +34,7 @@ from .files import INPUT, OUTPUT
 @click.option(
     "--as", "kind", type=click.Choice(["captions", "answers"]), help="What to read from a file that may hold either."
 )
-@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (POPE's files), joined by id.")
+@click.option("--labels", type=INPUT, metavar="FILE", help="Questions with labels (a benchmark's files), joined by id.")
 @click.option("--model", metavar="NAME", help="The model to take where a file mixes several.")
 @click.option("--name", metavar="NAME", help="Name of the system whose finished results are handed over.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was recognized.")
@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Converts captions or answers of another tool to JSON Lines, or its finished results to a results file.
 
-    FILES are recognized by content: COCO results, LLaVA, AMBER and POPE answers, samples of lmms-eval,
+    FILES are recognized by content: COCO results, answers of LLaVA and of benchmarks, samples of lmms-eval,
     VLMEvalKit's xlsx, tsv and json, verl rollouts, TRL completions. Of results (lmms-eval's results.json,
     VLMEvalKit's *_score.csv and *_acc.csv) several may be given.
     """

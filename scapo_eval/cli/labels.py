@@ -17,6 +17,7 @@ from ..files.json_text import dump_json
 from ..matching.vocabulary import Vocabulary
 from ..results.render import number
 from ..truths.oracle import PresenceOracle
+from .cluster import refuse_engine
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files
@@ -76,6 +77,9 @@ def command(
     else:
         for run in runs:
             _show(screen.console(), run.to_dict(), top)
+
+
+refuse_engine(command, "the label by label table of one file is")
 
 
 def _tsv(systems: list[dict[str, Any]]) -> str:

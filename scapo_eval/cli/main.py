@@ -15,12 +15,15 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from ..base.errors import ScapoError
 from ..base.version import __version__
-from ..results.benchmark import SUMMARIES
+from ..results.benchmark import SUMMARIES, benchmark, benchmarks, other_benchmarks
+from .codes import BAD_INPUT, INTERRUPTED
 from .echo import echo
+
+DEFAULT_VERB, DEFAULT_BENCHMARK = "score", "capscore"
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Score captions": {
-        "score": SUMMARIES["capscore"],
+        DEFAULT_VERB: SUMMARIES[DEFAULT_BENCHMARK],
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
         "power": "What a sample can show: smallest differences, power and images needed, from results files.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
@@ -28,8 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
     },
     "Benchmarks": {
-        **{name: line for name, line in SUMMARIES.items() if name != "capscore"},
-        "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
+        **{name: line for name, line in SUMMARIES.items() if name != DEFAULT_BENCHMARK},
     },
     "Generate": {
         "describe": "Have a model describe images (any server, vLLM, transformers).",
@@ -59,34 +61,34 @@ VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()
 COMPLETE = "_SCAPO_EVAL_COMPLETE"
 """Environment variable by which a shell asks for completions (click's protocol)."""
 
-DEFAULT_VERB = "score"
-BAD_INPUT, GATE_MISSED, SOME_FAILED, INTERRUPTED = 2, 3, 4, 130
-
 
 class Verbs(click.Group):
     """Loads verbs lazily and takes a first word that is not a verb as the file to score."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order of their table."""
-        return list(VERBS)
+        return [*VERBS, *other_benchmarks()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Imports the verb's module."""
-        if name not in VERBS:
-            return None
-        module = import_module(f".{'import_' if name == 'import' else name}", __package__)
-        command: click.Command = module.command
-        from .cluster import refuse_engine
+        """Makes a benchmark's verb of its record, imports another verb's module."""
         from .common import add_common_options
 
+        if (scored := _benchmark_of(name)) is not None:
+            from .verbs import command_of
+
+            command = command_of(benchmark(scored))
+        elif name in VERBS:
+            command = import_module(f".{'import_' if name == 'import' else name}", __package__).command
+        else:
+            return None
         add_common_options(command)
-        refuse_engine(name, command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The lists of verbs, without importing any."""
-        width = max(map(len, VERBS))
-        for heading, verbs in GROUPS.items():
+        """The lists of verbs, without importing any but those of other packages."""
+        others = {record.name: record.summary for record in benchmarks(other_benchmarks())}
+        width = max(map(len, (*VERBS, *others)))
+        for heading, verbs in ({**GROUPS, "Benchmarks of other packages": others} if others else GROUPS).items():
             with formatter.section(heading):
                 formatter.write_dl([(verb.ljust(width), line) for verb, line in verbs.items()])
         with formatter.section("Train (extra 'train')"):
@@ -101,13 +103,24 @@ class Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the default verb before a first word that is none."""
-        if args and args[0] not in VERBS and args[0] not in ("--help", "-h", "--version"):
+        if args and not _is_verb(args[0]) and args[0] not in ("--help", "-h", "--version"):
             word = args[0]
             close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if close and word.isalpha() and not Path(word).exists():
                 raise click.UsageError(f"file or verb '{word}' not found; did you mean '{close[0]}'?", ctx)
             args = [DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+
+def _benchmark_of(verb: str) -> str | None:
+    """The benchmark that a verb scores; only a word that could be one is looked for in the packages installed."""
+    if verb in VERBS:
+        return DEFAULT_BENCHMARK if verb == DEFAULT_VERB else verb if verb in SUMMARIES else None
+    return verb if verb.replace("-", "_").isidentifier() and verb in other_benchmarks() else None
+
+
+def _is_verb(word: str) -> bool:
+    return word in VERBS or (not Path(word).exists() and _benchmark_of(word) is not None)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
@@ -11,8 +11,7 @@ import click
 
 from ..base.errors import InputError, ScapoError
 from ..benchmarks.scoring import ScoringOptions
-from ..files.files import STDIN, atomic_write
-from ..files.json_text import dump_json
+from ..files.files import STDIN
 from ..matching.uses import CLAIMS
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
@@ -211,16 +210,6 @@ def scoring_options(command: Command) -> Command:
         ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
-
-
-@contextmanager
-def evidence_file(path: str | None) -> Iterator[Callable[[Iterable[dict[str, Any]]], None] | None]:
-    """Yields what writes records of evidence as JSON Lines, None without a path."""
-    if path is None:
-        yield None
-        return
-    with atomic_write(path) as stream:
-        yield lambda records: stream.writelines(dump_json(record) + b"\n" for record in records)
 
 
 def with_options(

@@ -22,10 +22,10 @@ from ..matching.vocabulary import Vocabulary, shipped_vocabularies
 from ..readers.captions import caption_blocks, parsed
 from ..truths.oracle import PresenceOracle, Truth
 from ..truths.truth_table import read_open_images
+from .codes import BAD_INPUT
 from .echo import echo
 from .files import INPUT, OUTPUT
 from .groups import Group
-from .main import BAD_INPUT
 from .screen import SafeConsole
 from .tables import aligned
 

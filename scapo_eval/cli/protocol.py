@@ -11,10 +11,10 @@ from rich.text import Text
 
 from ..benchmarks.protocol import Protocol, read_sample, shipped_protocols
 from ..files.json_text import dump_json
+from .codes import BAD_INPUT
 from .echo import echo
 from .files import INPUT
 from .groups import Group
-from .main import BAD_INPUT
 from .screen import SafeConsole
 
 HEADINGS = ("protocol", "verbs", "images", "hash", "title")

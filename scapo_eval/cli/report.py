@@ -11,6 +11,7 @@ from typing import get_args
 
 import click
 
+from ..benchmarks.capscore import DOPA_VOCABULARY
 from ..benchmarks.scoring import ScoringOptions
 from ..files.files import STDIN, atomic_write, refuse_replacing
 from ..report.data import METRICS_FILE, SAMPLES_FILE, Report
@@ -21,7 +22,6 @@ from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .files import INPUT, OUTPUT
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
-from .score import DOPA_VOCABULARY
 from .screen import Screen, progress, stage
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..results.metric import MetricSet
-from ..results.names import DAGGER_SUFFIX, MEANINGS
+from ..results.names import DAGGER_SUFFIX, meanings_of
 from ..results.render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
 
 GAP = 2
@@ -170,7 +170,7 @@ class _Table:
 
     def legend(self, resamples: int) -> Iterator[str]:
         """What the columns and marks mean, one sentence or two each."""
-        known = MEANINGS.get(self.metric_set.name, {})
+        known = meanings_of(self.metric_set.name)
         meanings = [
             f"{name}: {known[plain]}{' (DOPA)' if plain != name else ''}"
             for name in self.metrics

@@ -1,4 +1,4 @@
-"""Yes/no answers in Arrow to what they say of which question, in rows that add up: POPE, PhD and any other questions.
+"""Yes/no answers in Arrow to what they say of which question, in rows that add up.
 
 A worker reads answers, finds their questions and reads yes or no out of them
 (:func:`scapo_eval.benchmarks.join.match`); five bytes an answer travel to the process that asked, which joins them as
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api import sources_of
 from ..base.errors import InputError, InputErrors, check_choice
 from ..base.reprs import fields_in_short
 from ..base.types import Answer
 from ..benchmarks.hallusionbench import TextOnly
 from ..benchmarks.join import AnsweredBenchmark, Index, Matches, match
 from ..benchmarks.questions import Question
+from ..benchmarks.systems import sources_of
 from ..benchmarks.yesno import Unparsed
 from ..files.json_text import dump_json, parse_json
 from ..files.records import Given, Readable, Records
@@ -126,9 +126,9 @@ def packed_answers(questions: Sequence[int], flags: NDArray[Any]) -> bytes:
 
 
 class AnswerReading(TypedDict, total=False):
-    """How answers are read, as in :func:`scapo_eval.pope`; ``yes`` and ``no``: further words for them.
+    """How answers are read, as in :func:`scapo_eval.yesno`.
 
-    ``unparsed`` is an option of POPE, PhD and plain questions, ``text_only`` of HallusionBench.
+    ``text_only`` is an option of HallusionBench, ``unparsed`` of the others.
     """
 
     parser: str
@@ -146,7 +146,7 @@ class AnswerCounter(Replies):
     Attributes:
         benchmark: name of an :class:`~scapo_eval.benchmarks.join.AnsweredBenchmark`.
         questions: with their truth.
-        parser: name of the rule that reads answers; see :func:`scapo_eval.pope`.
+        parser: name of the rule that reads answers; see :func:`scapo_eval.yesno`.
         yes, no: further words for it.
         model: the one to score where files mix several.
         options: the benchmark's own.
@@ -171,8 +171,8 @@ class AnswerCounter(Replies):
             listed = ", ".join(known)
             raise InputError(f"answers to '{self.benchmark}' are not counted on an engine (known: {listed})")
         for name, value in self.options.items():
-            check_choice(f"option of {self.benchmark}", name, list(self._record.options))
-            check_choice(name, value, self._record.options[name])
+            check_choice(f"option of {self.benchmark}", name, list(self._record.decides))
+            check_choice(name, value, self._record.options[name].choices)
         parser_of(self.parser, yes=self.yes, no=self.no)  # words that do not fit are found here, not on a worker
 
     @classmethod
@@ -183,7 +183,7 @@ class AnswerCounter(Replies):
         questions: Given | Sequence[str | os.PathLike[str]],
         **reading: Unpack[AnswerReading],
     ) -> AnswerCounter:
-        """A counter of answers; the arguments are those of :func:`scapo_eval.pope`, and ``yes`` and ``no``.
+        """A counter of answers; the arguments are those of :func:`scapo_eval.yesno`.
 
         Raises:
             InputError: questions that cannot be read, another benchmark, parser or word.
@@ -252,7 +252,7 @@ class AnswerCounter(Replies):
             left_out={category.decode(): n for category, n in of_kind(counts, "left_out").items()},
             bad_files=bad_files,
             notes=sorted(note.decode() for note in of_kind(counts, "note")),
-            **{**{option: values[0] for option, values in self._record.options.items()}, **self.options},
+            **{**{name: self._record.options[name].choices[0] for name in self._record.decides}, **self.options},
         )
 
     def _matches(self, counts: Any) -> Matches:

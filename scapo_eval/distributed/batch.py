@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, Ty
 
 import numpy as np
 
-from ..api import OnUnknownImage, TruthGiven, oracle_of, vocabulary_of
 from ..base.errors import InputError, InputErrors, MissingExtra, ScapoError, cause
 from ..base.reprs import fields_in_short
 from ..benchmarks.capscore import CaptionScorer, CaptionScores, scores_of
 from ..benchmarks.chair import ChairScorer, Synonyms, chair_of
 from ..benchmarks.chair import profile as chair_profile
-from ..benchmarks.scoring import Block, Reader, Scorer, ScoringOptions, Sums, Tally, Work
+from ..benchmarks.scoring import Block, OnUnknownImage, Reader, Scorer, ScoringOptions, Sums, Tally, Work
 from ..files.fields import mixed_models
 from ..files.json_text import dump_json, parse_json
 from ..matching.uses import Claims
@@ -31,7 +30,7 @@ from ..matching.vocabulary import Vocabulary
 from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_blocks
 from ..results.counts import CountBuilder, CountTable
 from ..results.results import Resampling, Run
-from ..truths.oracle import Truth
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 
 try:
     import pyarrow as pa
@@ -228,7 +227,7 @@ class Counter(Counted[Result]):
         options = ScoringOptions(**skipping)
 
         def seen(given: TruthGiven, names: Vocabulary | str | Path) -> Truth:
-            return Truth.of(oracle_of(given), vocabulary_of(names), any_fingerprint=options.any_fingerprint)
+            return Truth.of(PresenceOracle.of(given), Vocabulary.of(names), any_fingerprint=options.any_fingerprint)
 
         dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
         return Counter(source, CaptionScorer.of(seen(truth, vocabulary), dagger, options), options, scores_of)
@@ -250,7 +249,7 @@ class Counter(Counted[Result]):
         """
         options = ScoringOptions(**skipping)
         reader = chair_profile(profile, vocabulary=vocabulary, synonyms=synonyms, claims=options.claims, workers=1)
-        return Counter(source, ChairScorer.of(reader, oracle_of(truth), options), options, chair_of)
+        return Counter(source, ChairScorer.of(reader, PresenceOracle.of(truth), options), options, chair_of)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union
 
-from ..api import TruthGiven
 from ..base.errors import check_choice
 from ..benchmarks.amber import AmberData, Similarity
 from ..benchmarks.capscore import CaptionScores
@@ -17,6 +16,7 @@ from ..files.records import Given
 from ..matching.vocabulary import Vocabulary
 from ..results.results import Resampling, Run
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ..truths.oracle import TruthGiven
 from .amber import AmberCounter, AmberReading
 from .answers import AnswerCounter, AnswerReading
 from .batch import Counted, Counter, OnBadFile, Reading, Result, Skipping, check_columns
@@ -124,7 +124,7 @@ class Engine(ABC, Generic[Data]):
         bootstrap: Bootstrap | None = "poisson",
         **reading: Unpack[AnswerReading],
     ) -> Run:
-        """POPE, PhD, HallusionBench or any yes/no questions.
+        """Answers to yes/no questions, of a benchmark or any others.
 
         The run is that of the benchmark's verb over the same answers. A question that is answered in two files, or
         twice in a data set, is refused: nobody can tell which answer is the first.
@@ -132,10 +132,10 @@ class Engine(ABC, Generic[Data]):
         Args:
             answers: a data set with the columns ``id`` and ``response`` (and others of own answers, docs/data.md); or
                 files of any layout that the verb reads, as for :meth:`score`. A file is read by one worker.
-            benchmark: whose questions they answer: ``pope``, ``phd``, ``hallusionbench`` or ``yesno``.
-            questions: question files, or records, as for :func:`scapo_eval.pope`.
+            benchmark: name of the benchmark whose questions they answer, or ``yesno``.
+            questions: question files, or records, as for :func:`scapo_eval.yesno`.
             name, workers, on_bad_file, resamples, seed, bootstrap: see :class:`Engine`.
-            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.pope`, and what its verb has
+            reading: ``parser``, ``yes``, ``no``, ``model``, as for :func:`scapo_eval.yesno`, and what its verb has
                 beside them: ``unparsed``, or HallusionBench's ``text_only``.
 
         Raises:

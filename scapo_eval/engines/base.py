@@ -127,7 +127,8 @@ class Completion:
     """What a model returned for a request, or why it returned nothing.
 
     Attributes:
-        text: text of the completion, empty where there is an error.
+        text: text of the completion without white space around it, which engines differ in; empty where there is an
+            error.
         finish: why it ended: ``stop``, ``length`` (cut at ``max_tokens``) or another word of the server's; None if
             unknown.
         prompt_tokens: number of tokens of prompt and images, None if unknown.
@@ -140,6 +141,9 @@ class Completion:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text.strip())
 
 
 _SECRET = re.compile(

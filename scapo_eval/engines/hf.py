@@ -93,6 +93,7 @@ class TransformersEngine:
         self.batch_size = batch_size
         self.identity: Mapping[str, Any] = {
             "engine": "transformers",
+            "transformers": transformers.__version__,
             "model": model,
             "revision": revision or getattr(config, "_commit_hash", None),
             "weights": weights_hash(model),
@@ -220,7 +221,7 @@ class TransformersEngine:
         cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
         finish = "length" if end is None and not cuts and len(kept) >= sampling.max_tokens else "stop"
         return Completion(
-            text=(text[: min(cuts)] if cuts else text).strip(),
+            text=text[: min(cuts)] if cuts else text,
             finish=finish,
             prompt_tokens=prompt_tokens,
             completion_tokens=len(kept) + (end is not None),

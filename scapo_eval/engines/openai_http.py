@@ -36,6 +36,9 @@ DENIED = frozenset({401, 403, 404})
 BACKOFF, LONGEST_BACKOFF, LONGEST_RETRY_AFTER = 0.5, 30.0, 600.0
 """Seconds; a server that asks for a longer wait ends the run."""
 
+PATIENCE = 300.0
+"""Seconds that a server may refuse connections after it has answered: one with a 7B model needs minutes to start."""
+
 _TOLD_FROM = 10.0  # seconds of a wait that is worth a warning
 _LONGEST_REPLY = 32 << 20  # bytes
 _SHORTEST_SECRET = 4  # characters; a shorter one would be found in every text
@@ -64,6 +67,8 @@ class OpenAIEngine:
         timeout: seconds that one attempt may take.
         attempts: number of tries before a request counts as failed.
         backoff: seconds; before try k+1 the client waits a random time up to ``backoff * 2**k``.
+        wait_server: seconds in which a server that refuses connections may come back, which no request's tries are
+            lost by; None: :data:`PATIENCE` once it has answered, and at the start it must be there.
         extra: further fields of every request's body; None removes a field that a server refuses.
         warn: called with a message where the server refuses a sampling setting, which is then left out.
 
@@ -82,6 +87,7 @@ class OpenAIEngine:
         timeout: float = 600.0,
         attempts: int = 8,
         backoff: float = BACKOFF,
+        wait_server: float | None = None,
         extra: Mapping[str, Any] = MappingProxyType({}),
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -109,6 +115,8 @@ class OpenAIEngine:
         self._timeout = timeout
         self._attempts = attempts
         self._backoff = backoff
+        self._wait_server = wait_server
+        self._away_since: float | None = None
         self._extra = dict(extra)
         self._encoded = images.Cache(images.data_url, _KEPT_IMAGES)
         self._not_before = 0.0  # a server's Retry-After holds for all requests
@@ -167,7 +175,8 @@ class OpenAIEngine:
         """Asks for the list of models, to see whether the server is there and what it says of the model."""
         import aiohttp
 
-        for attempt in range(3):
+        attempt = 0
+        while True:
             try:
                 asked = session.get(
                     f"{self._url}/models", timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False
@@ -175,21 +184,62 @@ class OpenAIEngine:
                 async with asked as reply:
                     self.card["server"] = reply.headers.get("Server")
                     listed = parse_json(await self._read(reply)) if reply.status == 200 else None
-            except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-                if attempt == 2 or isinstance(error, aiohttp.InvalidURL):
-                    raise ScapoError(
-                        f"server not found at {self._url} ({error}); start it, or give --base-url"
-                    ) from None
-                await asyncio.sleep(self._backoff)
+            except aiohttp.ClientConnectorError as error:
+                attempt += 1
+                if self._wait_server:
+                    await self._wait(str(error), self._wait_server)
+                elif attempt == 3:
+                    raise self._not_found(error) from None
+                else:
+                    await asyncio.sleep(self._backoff)
+            except aiohttp.InvalidURL as error:
+                raise self._not_found(error) from None
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
                 return  # a server without that list, or one that stumbles: the requests will tell
             else:
+                self._away_since = None
                 models = listed.get("data") if isinstance(listed, dict) else None
                 for entry in models if isinstance(models, list) else ():
                     if isinstance(entry, dict) and entry.get("id") == self.model:
                         entry = {key: entry[key] for key in ("id", "root", "owned_by", "max_model_len") if key in entry}
                         self.card["served_model"] = entry
+                self.card["server_version"] = await self._server_version(session)
                 return
+
+    async def _server_version(self, session: aiohttp.ClientSession) -> str | None:
+        """The version that vLLM's server tells; None of another server."""
+        import aiohttp
+
+        try:
+            url = self._url.removesuffix("/v1") + "/version"
+            async with session.get(url, timeout=aiohttp.ClientTimeout(total=10), allow_redirects=False) as reply:
+                found = parse_json(await self._read(reply)) if reply.status == 200 else None
+        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
+            return None
+        told = found.get("version") if isinstance(found, dict) else None
+        return told if isinstance(told, str) else None
+
+    def _not_found(self, error: Exception) -> ScapoError:
+        return ScapoError(
+            f"server not found at {self._url} ({error}); start it, give --base-url, or wait for it (--wait-server)"
+        )
+
+    async def _wait(self, reason: str, longest: float) -> None:
+        """Lets a moment pass in which the server is away.
+
+        Raises:
+            ScapoError: it has been away for too long.
+        """
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            self._warn(f"the server is away ({reason}); waiting for it, up to {longest:,.0f} s (--wait-server)")
+        if now - self._away_since > longest:
+            raise ScapoError(
+                f"server not found at {self._url} for {longest:,.0f} s ({reason}); what was completed is kept, run the "
+                "same command again, or wait for longer (--wait-server)"
+            )
+        await asyncio.sleep(random.uniform(0.5, 1.5) * min(1.0, longest / 10))
 
     async def _answer(self, session: aiohttp.ClientSession, request: Request) -> Completion:
         """Completes one request, in several attempts if need be."""
@@ -199,15 +249,20 @@ class OpenAIEngine:
             body = await self._body(request, settings)
         except images.ImageFault as error:
             return Completion(error=str(error))
-        reason = ""
-        for attempt in range(self._attempts):
+        reason, attempt = "", 0
+        while attempt < self._attempts:
             if attempt:
                 await asyncio.sleep(random.uniform(0, min(LONGEST_BACKOFF, self._backoff * 2 ** (attempt - 1))))
             while (wait := self._not_before - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
             if self._bucket:
                 await self._bucket.take()
-            outcome = await self._attempt(session, body)
+            try:
+                outcome = await self._attempt(session, body)
+            except _Away as away:
+                await self._wait(str(away), PATIENCE if self._wait_server is None else self._wait_server)
+                continue
+            attempt += 1
             if isinstance(outcome, Completion):
                 if forced and _refuses_schema(outcome.error):
                     self._schema_refused = True
@@ -227,7 +282,11 @@ class OpenAIEngine:
         return Completion(error=f"gave up after {self._attempts} tries: {reason}")
 
     async def _attempt(self, session: aiohttp.ClientSession, body: bytes) -> Completion | str:
-        """One attempt: the completion (or a final error), or the reason why it should be tried again."""
+        """One attempt: the completion (or a final error), or the reason why it should be tried again.
+
+        Raises:
+            _Away: the server refuses connections.
+        """
         import aiohttp
 
         try:
@@ -236,6 +295,11 @@ class OpenAIEngine:
                 data = await self._read(reply)
                 status, retry_after = reply.status, reply.headers.get("Retry-After")
                 location = reply.headers.get("Location")
+            self._away_since = None
+        except aiohttp.ClientConnectorError as error:
+            if self._wait_server == 0:
+                return f"{type(error).__name__}: {error}"
+            raise _Away(error) from None
         except asyncio.TimeoutError:
             return f"no answer within {self._timeout:g} s"
         except aiohttp.ClientError as error:
@@ -349,6 +413,10 @@ class OpenAIEngine:
             parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
             messages.append({"role": turn.role, "content": [*parts, {"type": "text", "text": turn.text}]})
         return messages
+
+
+class _Away(Exception):
+    """The server refuses connections."""
 
 
 class _TokenBucket:

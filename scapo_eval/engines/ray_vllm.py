@@ -6,7 +6,9 @@ The copies are loaded once for CHUNK requests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +37,7 @@ class RayVllmEngine:
 
     Raises:
         MissingExtra: Ray is not installed, or not its part ``ray[llm]``.
+        ScapoError: vLLM here is newer than this Ray can work with.
     """
 
     chunk = CHUNK
@@ -57,9 +60,11 @@ class RayVllmEngine:
         self._ray = ray
         self.identity: Mapping[str, Any] = {
             "engine": "ray", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
-            "extra": without_secrets(dict(extra)),
+            "extra": without_secrets(dict(extra)), "vllm": check_pair(ray.__version__),
         }  # fmt: skip
-        self.card: dict[str, Any] = {"ray": ray.__version__, "replicas": replicas}
+        self.card: dict[str, Any] = {
+            "ray": ray.__version__, "vllm": self.identity["vllm"], "replicas": replicas,
+        }  # fmt: skip
         own = {"revision": revision, "dtype": dtype, "seed": seed}
         self._config = {
             "model_source": model,
@@ -112,6 +117,29 @@ class RayVllmEngine:
         turns = [(turn.role, turn.text, list(turn.images)) for turn in request.turns]
         schema = None if request.schema is None else dump_json(dict(request.schema)).decode()
         return dump_json({"turns": turns, "params": params, "schema": schema, "sees": sees}).decode()
+
+
+def check_pair(ray: str) -> str | None:
+    """The version of vLLM on this machine, None without one; the cluster's is taken to be the same.
+
+    Args:
+        ray: version of Ray.
+
+    Raises:
+        ScapoError: Ray's metadata pin another, with which every picture would fail.
+    """
+    try:
+        installed = version("vllm")
+    except PackageNotFoundError:
+        return None
+    for requirement in requires("ray") or ():
+        pinned = re.match(r"vllm(?:\[[^]]*\])?==([\d.]+)", requirement.replace(" ", ""))
+        if pinned and pinned[1] != installed.partition("+")[0]:
+            raise ScapoError(
+                f"Ray {ray} works with vLLM {pinned[1]}, and {installed} is installed: "
+                f"pip install 'ray[llm]=={ray}', or another release of Ray"
+            )
+    return installed
 
 
 def prepared(row: dict[str, Any]) -> dict[str, Any]:

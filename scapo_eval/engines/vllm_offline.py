@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..base.errors import MissingExtra, ScapoError
 from . import images
@@ -44,18 +49,25 @@ class VllmEngine:
             raise MissingExtra("vllm", "the engine vllm") from None
         self._vllm = vllm
         self._faults, self._dead = faults()
-        arguments = {"model": model, "revision": revision, "dtype": dtype, "seed": seed, **extra}
+        compact = {"backend": "xgrammar", "disable_any_whitespace": True}  # some models end in loops of white space
+        arguments = {
+            "model": model, "revision": revision, "dtype": dtype, "seed": seed, "structured_outputs_config": compact,
+            **extra,
+        }  # fmt: skip
         self.identity: Mapping[str, Any] = {
             "engine": "vllm", "model": model, "revision": revision, "weights": weights_hash(model), "dtype": dtype,
-            "extra": without_secrets(dict(extra)),
+            "extra": without_secrets(dict(extra)), "vllm": vllm.__version__,
         }  # fmt: skip
         self.card: dict[str, Any] = {"vllm": vllm.__version__}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  as long as the engine, whose process writes into it
         try:
-            self._llm = vllm.LLM(**arguments)
-        except (OSError, ValueError) as error:
-            why = str(error)  # which may quote the arguments
+            with _output_to(self._log):
+                self._llm = vllm.LLM(**arguments)
+        except (OSError, ValueError, RuntimeError, AssertionError) as error:
+            why = root_cause(error, self._log)  # which may quote the arguments
             for secret in secrets_of(extra):
                 why = why.replace(secret, "***")
+            self._log.close()
             raise ScapoError(f"vLLM cannot load {model}: {why}") from None
 
     def run(self, requests: Iterable[Request], done: OnCompletion) -> None:
@@ -75,6 +87,7 @@ class VllmEngine:
     def close(self) -> None:
         """Frees the model."""
         del self._llm
+        self._log.close()
 
     def _chat(self, ready: Sequence[tuple[Request, list[dict[str, Any]]]]) -> list[Completion]:
         try:
@@ -84,7 +97,8 @@ class VllmEngine:
                 use_tqdm=False,
             )
         except self._dead as error:
-            raise ScapoError(f"vLLM's engine has died ({error}); run the same command again") from None
+            why = root_cause(error, self._log)
+            raise ScapoError(f"vLLM's engine has died ({why}); run the same command again") from None
         return [
             Completion(
                 text=output.outputs[0].text,
@@ -112,6 +126,52 @@ class VllmEngine:
             stop=list(sampling.stop),
             structured_outputs=schema,
         )
+
+
+_CAUSE = re.compile(r"(?:^|[\])] )((?:\w+\.)*\w+(?:Error|Exception)\b: .+)$", re.MULTILINE)
+_ELSEWHERE = re.compile(r"(?i)see (the )?(root cause|stack trace|error)|engine core|EngineCore")
+
+
+@contextmanager
+def _output_to(log: BinaryIO) -> Iterator[None]:
+    """Keeps what vLLM and its processes print; a user who has set vLLM's own level sees it."""
+    if "VLLM_LOGGING_LEVEL" in os.environ:
+        yield
+        return
+    streams = (1, 2)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in streams]
+    try:
+        for number in streams:
+            os.dup2(log.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, own in zip(streams, kept, strict=True):
+            os.dup2(own, number)
+            os.close(own)
+
+
+def root_cause(error: BaseException, log: BinaryIO | None = None) -> str:
+    """Why vLLM failed, in one line: of a chain of errors the first.
+
+    Args:
+        error: what was raised.
+        log: what vLLM's processes have printed, where they died of something that the error does not name.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split())
+    if log is not None and _ELSEWHERE.search(text):
+        log.seek(0)
+        printed = log.read().decode("utf-8", "replace")
+        found = [each for each in _CAUSE.findall(printed) if not _ELSEWHERE.search(each)]
+        text = " ".join(found[0].split()) if found else text
+    elif not text or isinstance(error, KeyError):
+        text = f"{type(error).__name__}: {text}"
+    return text[:400]
 
 
 Faults = tuple[type[Exception], ...]

@@ -1,6 +1,6 @@
 """What a file is made of (JSON lines, a JSON array, one JSON object, a workbook, a table, parquet), as rows.
 
-The kind is told by the content, never by the file's name: POPE's official ``.json`` holds lines.
+The kind is told by the content, never by the file's name: many a ``.json`` holds lines.
 """
 
 from __future__ import annotations

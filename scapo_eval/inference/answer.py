@@ -1,6 +1,6 @@
 """A model's answers to questions about images, plain or with its own description of the image as context.
 
-The published scores of SCAPO on AMBER's questions, POPE and PhD are description-augmented ones.
+The published scores of SCAPO on yes/no questions are description-augmented ones.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def read_questions(paths: Sequence[str], folder: ImageFolder) -> list[AskedQuest
     """Reads the questions of one or more files.
 
     Args:
-        paths: AMBER's ``query_*.json``, PhD's ``data.json`` (all modes of every record), POPE's question files,
-            MMHal-Bench's file, or own records ``{"id", "image", "question"}``.
+        paths: files whose prompts a benchmark's record knows, or own records ``{"id", "image", "question"}``.
         folder: finds the files of the images.
 
     Raises:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ..api import oracle_of, vocabulary_of
 from ..base.errors import FaultList, InputError, MissingExtra
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
@@ -63,7 +62,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
     ) -> None:
         super().__init__(**settings)
         options = ScoringOptions(claims, on_unknown_image=on_unknown_image)
-        seen = Truth.of(oracle_of(truth), vocabulary_of(vocabulary))
+        seen = Truth.of(PresenceOracle.of(truth), Vocabulary.of(vocabulary))
         self.scorer = CaptionScorer((seen,), options.on_unknown_image == "skip", options.claims)
         self.metric_set = capscore_metrics()
         self.add_state("counts", torch.zeros(len(self.metric_set.columns), dtype=torch.int64), dist_reduce_fx="sum")

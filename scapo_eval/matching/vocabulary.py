@@ -145,6 +145,11 @@ class Vocabulary:
         )
 
     @classmethod
+    def of(cls, given: Vocabulary | str | Path) -> Vocabulary:
+        """A vocabulary as it is, or loaded."""
+        return given if isinstance(given, Vocabulary) else cls.load(given)
+
+    @classmethod
     def load(cls, name_or_path: str | Path) -> Vocabulary:
         """Loads ``coco80``, ``dopa160`` or a YAML (or JSON) file in the format of ``docs/vocabulary.md``.
 

@@ -19,8 +19,8 @@ def read_answers(
 ) -> Iterator[Answer]:
     """The answers of a file in any understood layout, in its order; repeated ids are passed on.
 
-    Ids are the question's as written in the file. Layouts without ids (POPE's own, verl, TRL) number by
-    line from 1, which for POPE is the question's id: compare the question's text when joining those.
+    Ids are the question's as written in the file. Layouts without ids number by line from 1,
+    which may or may not be the question's id: compare the question's text when joining those.
 
     Args:
         path: file, ``-``, or records in memory.
@@ -72,7 +72,7 @@ def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]
 def _distinguished(answers: Iterable[tuple[Answer, str]]) -> Iterator[tuple[Answer, str]]:
     """Names questions by their document where question ids repeat.
 
-    lmms-lab/POPE numbers the questions of each category from 1, and lmms-eval stopped writing the
+    Some data sets number the questions of each category from 1, and lmms-eval stopped writing the
     category in v0.5: there only the document tells them apart.
     """
     known = list(answers)

@@ -26,7 +26,7 @@ from ..files.json_text import iter_records
 from ..readers.answers import answers_of
 from ..readers.formats import kind_of, open_source
 from ..readers.parsers import parser
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import benchmark, find_benchmark
 from ..results.results import Resampling, Run
 
 PARSER = "default"
@@ -99,7 +99,7 @@ def answers_in(path: str | Path) -> str | None:
     if first.label is None:
         return None
     name = benchmark_of(first) or ""
-    return name if name in SUMMARIES and isinstance(benchmark(name), YesNoBenchmark) else "yesno"
+    return name if isinstance(find_benchmark(name), YesNoBenchmark) else "yesno"
 
 
 def read_answer_evidence(

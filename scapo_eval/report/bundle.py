@@ -39,3 +39,9 @@ def style() -> str:
     """Every style sheet; ``base`` first, so that those of single pages may overrule it."""
     sheets = texts(".css")
     return "\n".join([sheets.pop("base"), *sheets.values()])
+
+
+@cache
+def vendored(name: str) -> str:
+    """A file of somebody else's, see NOTICE."""
+    return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")

@@ -16,7 +16,11 @@ from ..results.stats import MIN_SHARED_IMAGES, Comparison, mcnemar, paired_diffe
 from .data import CaptionEvidence
 from .sentences import LENGTH, Tone
 
-_LENGTHS = MetricSet("length", ("captions", "words"), {LENGTH: ratio("words", "captions")}, {}, frozenset({LENGTH}))
+SAYS_LESS = 0.2
+"""Share of words or objects fewer than the baseline from which a system is marked as saying less."""
+
+_AMOUNTS = ("captions", "words", "objects")
+_LENGTHS = MetricSet("length", _AMOUNTS, {LENGTH: ratio("words", "captions")}, {}, frozenset({LENGTH}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,21 @@ def length_difference(system: CaptionEvidence, baseline: CaptionEvidence, resamp
         interval=resampling.interval,
     )
     return found
+
+
+def amount_changes(system: CaptionEvidence, baseline: CaptionEvidence) -> dict[str, float | None]:
+    """By how much more a system says: ``words`` and ``objects`` per caption, as a share of the baseline's.
+
+    On the shared images; None where there is none, or the baseline has nothing of it.
+    """
+    shared = sorted(set(system.lengths.image_ids) & set(baseline.lengths.image_ids))
+    if not shared:
+        return {"words": None, "objects": None}
+    ours, theirs = (run.lengths.select(shared).total for run in (system, baseline))
+    return {
+        name: float(ours[k] / ours[0] / (theirs[k] / theirs[0]) - 1) if theirs[k] else None
+        for k, name in enumerate(("words", "objects"), 1)
+    }
 
 
 def telling_captions(

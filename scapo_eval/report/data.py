@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from ..benchmarks.density import density_counts, density_metrics
 from ..benchmarks.facts import Description
 from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
+from ..files.files import read_text
 from ..files.json_text import iter_records
 from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary, tokenize_alias
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.counts import CountBuilder, CountTable
 from ..results.linear import covariance
 from ..results.results import Resampling, Results, Run
@@ -37,6 +38,7 @@ from ..truths.oracle import PresenceOracle, Truth
 from .answers import AnswerEvidence
 
 METRICS_FILE, SAMPLES_FILE, ALARMS_FILE = "metrics.jsonl", "samples.jsonl", "alarms.jsonl"
+SETTINGS_FILE = "config.toml"
 """Files of a training run's folder that a report reads, see docs/report.md."""
 
 ISO_LEVELS = tuple(k / 20 for k in range(1, 20))
@@ -110,8 +112,9 @@ class CaptionEvidence:
 
     @cached_property
     def lengths(self) -> CountTable:
-        """Per image: ``captions`` and their ``words``."""
-        return self._per_image(("words",), np.array([len(words) for words in self.words]).reshape(-1, 1))
+        """Per image: ``captions``, their ``words``, and the ``objects`` (labels) that they name."""
+        words = np.array([len(words) for words in self.words], dtype=np.int64)
+        return self._per_image(("words", "objects"), np.stack([words, self.claimed.sum(axis=1)], axis=1))
 
     def _per_image(self, columns: tuple[str, ...], rows: NDArray[Any]) -> CountTable:
         builder = CountBuilder(("captions", *columns))
@@ -166,12 +169,14 @@ class TrainingLog:
         columns: quantity -> its value at each logged step, None where it was not logged; ``step`` is one of them.
         samples: ``(step, image id, response)`` in order of image, then step.
         alarms: what went wrong, in order of step.
+        settings: ``section.key`` -> its value as the run's settings file writes it.
     """
 
     name: str
     columns: Mapping[str, list[float | None]]
     samples: list[tuple[int, str, str]]
     alarms: Sequence[TrainingAlarm] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -247,7 +252,7 @@ def caption_evidence(
 
 
 def read_training_log(folder: str | Path) -> TrainingLog:
-    """Reads ``metrics.jsonl`` and, where they are there, ``samples.jsonl`` and ``alarms.jsonl`` of a run's folder.
+    """Reads ``metrics.jsonl`` and, where they are there, samples, alarms and settings of a run's folder.
 
     Raises:
         InputError: the file is not found, ``step`` does not increase, or a value is not a number.
@@ -272,8 +277,27 @@ def read_training_log(folder: str | Path) -> TrainingLog:
     columns = {name: [row.get(name) for row in rows] for name in names}
     folder = Path(folder)
     return TrainingLog(
-        folder.resolve().name, columns, _read_samples(folder / SAMPLES_FILE), _read_alarms(folder / ALARMS_FILE)
+        folder.resolve().name,
+        columns,
+        _read_samples(folder / SAMPLES_FILE),
+        _read_alarms(folder / ALARMS_FILE),
+        _read_settings(folder / SETTINGS_FILE),
     )
+
+
+def _read_settings(path: Path) -> dict[str, str]:
+    """The settings of a run, each on a line of its own as scapo_train writes them; other lines are left out."""
+    found: dict[str, str] = {}
+    if not path.is_file():
+        return found
+    section = ""
+    for line in read_text(path).splitlines():
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if key.startswith("[") and key.endswith("]") and not equals:
+            section = key.strip("[] ") + "."
+        elif equals and not key.startswith("#"):
+            found[section + key] = value
+    return found
 
 
 def _read_alarms(path: Path) -> list[TrainingAlarm]:
@@ -366,7 +390,7 @@ def planes(report: Report) -> list[Plane]:
     found = []
     for group in report.groups:
         name = group.metric_set.name
-        for x, y, title in benchmark(name).frontiers if name in SUMMARIES else ():
+        for x, y, title in record.frontiers if (record := find_benchmark(name)) else ():
             if {x, y} <= group.metric_set.formulas.keys():
                 points = [p for run in group.runs if (p := _point(run, x, y)) is not None]
                 apart = {row["system"] for row in group.comparisons if row["metric"] == x and row["difference"] is None}

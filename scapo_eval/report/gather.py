@@ -14,7 +14,7 @@ from ..benchmarks.scoring import ScoringOptions
 from ..files.containers import Warn, warn_user
 from ..files.files import STDIN, input_size
 from ..matching.vocabulary import Vocabulary
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.results import Resampling, Run, is_results_file, load_results, system_names, unique_names
 from ..truths.oracle import PresenceOracle, Truth
@@ -159,8 +159,8 @@ def gather(
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:
     """Whether the benchmark sets readings of one file side by side, as density does with annotations."""
-    name = runs[0].metric_set.name
-    return name in SUMMARIES and not benchmark(name).several
+    record = find_benchmark(runs[0].metric_set.name)
+    return record is not None and not record.several
 
 
 def _by_benchmark(runs: Sequence[Run]) -> list[list[Run]]:

@@ -55,7 +55,6 @@ from .data import (
     Plane,
     Report,
     SurfaceForm,
-    TrainingLog,
     guards,
     iso_curve,
     marked,
@@ -64,14 +63,12 @@ from .data import (
     suspect_forms,
 )
 from .overview import overview
-from .quantities import Quantity, by_group, quantity
 from .sentences import spoken_metrics
+from .training import training_columns
 
 THUMBNAIL_PIXELS = 220
 CLAIMS_SHOWN = 200
 """Number of descriptions per system whose claims a page shows."""
-SAYS_LESS = 0.2
-"""Share of words or objects fewer than the baseline from which a system is marked as saying less."""
 
 _ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
@@ -103,16 +100,27 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
     from_disk = any(not address.startswith("data:") for address in images.values())
     drawn = planes(report)
     arguments = overview(report)
-    script, style = bundle.script(), bundle.style()
+    scripts, style = [bundle.script()], bundle.style()
+    payloads = {
+        "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
+        "captions": _packed(_captions(report.captions)),
+        "answers": _packed(columns_of(report.answers)),
+        "pictures": _packed(dict(images)),
+    }
+    if report.training_logs:  # the library that draws many steps is only where there are steps
+        scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
+        style += bundle.vendored("uPlot.min.css")
+        training, numbers = training_columns(report)
+        payloads |= {"training": _packed(training), "numbers": _packed_bytes(numbers)}
     text = environment.get_template("page").render(
         title=title,
         version=__version__,
-        script=script,
+        scripts=scripts,
         style=style,
         policy="; ".join(
             (
                 "default-src 'none'",
-                f"script-src '{_csp_hash(script)}'",
+                "script-src " + " ".join(f"'{_csp_hash(script)}'" for script in scripts),
                 f"style-src '{_csp_hash(style)}'",
                 "img-src data:" + (" file:" if from_disk else ""),
                 "base-uri 'none'",
@@ -126,16 +134,11 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         captions=report.captions,
         claims=[_claims(each) for each in report.claims],
         answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
-        guards=_guard_rows(report),
+        guards=_guard_rows(report, arguments),
         guard_names=GUARDS,
         runs=report.training_logs,
         percent=percent,
-        payloads={
-            "charts": _packed({**_charts(report, drawn), "arguments": arguments}),
-            "captions": _packed(_captions(report.captions)),
-            "answers": _packed(columns_of(report.answers)),
-            "pictures": _packed(dict(images)),
-        },
+        payloads=payloads,
     )
     return text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8; packed texts keep theirs
 
@@ -146,7 +149,11 @@ def _csp_hash(text: str) -> str:
 
 def _packed(value: Any) -> str:
     """JSON, gzip, and five characters for four bytes (base64 needs a fifteenth more); none of them means markup."""
-    return base64.b85encode(gzip.compress(dump_json(value), 9, mtime=0)).decode().replace("<", ",")
+    return _packed_bytes(dump_json(value))
+
+
+def _packed_bytes(data: bytes) -> str:
+    return base64.b85encode(gzip.compress(data, 9, mtime=0)).decode().replace("<", ",")
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
@@ -291,36 +298,16 @@ def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
     }
 
 
-def _guard_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per system with captions: its guards, its scores, and whether it says less than the baseline.
-
-    ``says_less`` is empty, or what the test of the Cap. Score says of it: a loss only where that is tested worse.
-    """
+def _guard_rows(report: Report, arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per system with captions: its scores, its guards, and how they changed from its natural baseline."""
     rows: list[dict[str, Any]] = []
-    tones = {
-        row["system"]: is_better(row, True)
-        for group in report.groups
-        for row in group.comparisons
-        if group.metric_set.name == "capscore" and row["metric"] == "cap_score"
-    }
+    argument = next((each for each in arguments if each["set"] == "capscore"), None)
     for run in report.captions:
-        values = guards(run)
-        row: dict[str, Any] = {
-            "name": run.name,
-            "scores": run.scores.values,
-            "values": values,
-            "changes": {},
-            "says_less": "",
-        }
-        if rows:
-            base = rows[0]["values"]
-            for name in ("words", "objects"):
-                row["changes"][name] = values[name] / base[name] - 1 if base[name] else None
-            hal, before = run.scores.hal_rate, rows[0]["scores"]["hal_rate"]
-            less = [n for n, change in row["changes"].items() if change is not None and change <= -SAYS_LESS]
-            if less and hal is not None and before is not None and hal < before:
-                better = tones.get(run.name)
-                row["says_less"] = "untested" if better is None else "better" if better else "worse"
+        row: dict[str, Any] = {"name": run.name, "scores": run.scores.values, "values": guards(run), "changes": {}}
+        if argument is not None:
+            k = [system["name"] for system in argument["systems"]].index(run.name)
+            entry = (argument["against"][argument["natural"][k]] or argument["against"][0])[k]
+            row["changes"] = (entry or {}).get("guards", {})
         rows.append(row)
     return rows
 
@@ -333,6 +320,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
     names = list(dict.fromkeys([s.name for g in report.groups for s in g.runs] + [r.name for r in report.captions]))
     return {
         "names": names,
+        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "captions": [run.name for run in report.captions],
         "iso": [[level, _rounded(iso_curve(level))] for level in ISO_LEVELS],
         "planes": [
@@ -348,10 +336,12 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
         "labels": [_label_table(run, forms) for run, forms in zip(report.captions, surfaces, strict=True)],
         "suspects": [astuple(form) for form in suspect_forms(surfaces)],
         "all_labels": report.captions[0].truth.vocabulary.labels if report.captions else [],
-        "answered": len(report.answers),
+        "answers": [
+            (name, [each.name for each in report.answers if each.benchmark == name])
+            for name in dict.fromkeys(each.benchmark for each in report.answers)
+        ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
-        "training": [_training(run, report) for run in report.training_logs],
-        "quantities": _quantities(report.training_logs),
+        "trained": len(report.training_logs),
     }
 
 
@@ -381,35 +371,6 @@ def _histogram(values: list[int], width: int = 10, most: int = 40) -> list[int]:
     """Number of values in each bin of ``width``; the last bin is open."""
     counts: list[int] = np.bincount(np.minimum(np.asarray(values, dtype=np.int64) // width, most - 1)).tolist()
     return counts
-
-
-def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """What the runs log, in groups, and how each is shown."""
-    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
-    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
-
-
-def _training(run: TrainingLog, report: Report) -> dict[str, Any]:
-    images = [image for _, image, _ in run.samples]
-    states = None
-    if report.truth is not None:
-        index = report.truth.oracle.index
-        states = np.full((len(images), len(report.truth.vocabulary.labels)), -1, dtype=np.int8)
-        for k, image in enumerate(images):
-            if image in index:
-                states[k] = report.truth.states[index[image]]
-    matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
-    return {
-        "name": run.name,
-        "columns": {name: values for name, values in run.columns.items() if not name.startswith("alarm_")},
-        "alarms": [
-            [each.step, each.name, each.metric, each.value, each.threshold, each.setting] for each in run.alarms
-        ],
-        "step": [step for step, _, _ in run.samples],
-        "image": images,
-        "labels": report.vocabulary.labels if report.vocabulary else [],
-        "texts": marked([text for _, _, text in run.samples], states, matcher),
-    }
 
 
 # The packed captions
@@ -452,7 +413,6 @@ def _captions(runs: Iterable[CaptionEvidence]) -> dict[str, Any]:
         "labels": labels,
         "aliases": _aliases(runs[0].truth.vocabulary) if runs else [],
         "uses": USES,
-        "verdicts": {str(int(verdict)): verdict.word for verdict in Verdict},
         "images": list(images),
         "present": present,
         "texts": [text for of_image in texts for text in of_image],

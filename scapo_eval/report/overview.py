@@ -11,14 +11,14 @@ import numpy as np
 
 from ..base.columns import MentionColumns
 from ..matching.matcher import AliasMatcher
-from ..results.benchmark import SUMMARIES, benchmark
+from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
 from ..results.metric import MetricSet
 from ..results.names import CHANGES, benchmark_name, metric_meaning, metric_name
-from ..results.render import stars
+from ..results.render import is_better, stars
 from ..results.results import Results
 from ..results.stats import MIN_SHARED_IMAGES, Comparison, holm
-from .changes import LabelChange, label_changes, length_difference, telling_captions
+from .changes import SAYS_LESS, LabelChange, amount_changes, label_changes, length_difference, telling_captions
 from .data import CaptionEvidence, Report, marked
 from .sentences import LENGTH, Sentence, sentence, spoken_metrics
 
@@ -43,7 +43,8 @@ def _data_set(captions: Sequence[CaptionEvidence]) -> str:
 
 
 def _of_systems(metric_set: MetricSet) -> bool:
-    return metric_set.name not in SUMMARIES or benchmark(metric_set.name).several
+    record = find_benchmark(metric_set.name)
+    return record is None or record.several
 
 
 def _argument(group: Results, report: Report) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _against(
         found: dict[str, Any] = {
             "verdict": said.verdict,
             "tone": said.tone,
-            "said": [[piece, part.tone] for piece, part in zip(said.pieces(), said.parts, strict=True)],
+            "said": [[piece, part.tone, part.metric] for piece, part in zip(said.pieces(), said.parts, strict=True)],
             "n": said.n_images,
             "rows": [
                 [
@@ -150,7 +151,10 @@ def _evidence(
     ours: CaptionEvidence, base: CaptionEvidence, said: Sentence, group: Results, texts: _Texts
 ) -> dict[str, Any]:
     changes = label_changes(ours, base, group.runs[0].resampling)
-    found: dict[str, Any] = {"labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes]}
+    found: dict[str, Any] = {
+        "labels": [[c.label, c.difference, c.low, c.high, c.tone] for c in changes],
+        "guards": _guards(ours, base, group),
+    }
     if example := _example(ours, base, changes, said):
         pair, label, what = example
         found["example"] = {
@@ -159,6 +163,21 @@ def _evidence(
             "image": ours.image_ids[pair[0]],
             "texts": [texts.add(base, pair[1]), texts.add(ours, pair[0])],
         }
+    return found
+
+
+def _guards(ours: CaptionEvidence, base: CaptionEvidence, group: Results) -> dict[str, Any]:
+    """How much less a system says than the baseline, on the shared images.
+
+    ``says_less`` is empty unless it names fewer absent objects and a fifth fewer words or objects; then it is what the
+    test says of the Cap. Score.
+    """
+    found: dict[str, Any] = {**amount_changes(ours, base), "says_less": ""}
+    rows = {row["metric"]: row for row in group.comparisons if row["system"] == ours.name}
+    fell = (rows["hal_rate"]["difference"] or 0) < 0
+    if fell and any(found[name] is not None and found[name] <= -SAYS_LESS for name in ("words", "objects")):
+        better = is_better(rows["cap_score"], True)
+        found["says_less"] = "untested" if better is None else "better" if better else "worse"
     return found
 
 

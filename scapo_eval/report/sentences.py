@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..results.metric import MetricSet
@@ -17,6 +17,9 @@ Tone = Literal["better", "worse", "untested"]
 
 LENGTH = "len"
 """The mean length of captions, good in no direction."""
+
+PRICES = {"hal_rate": "pays with {} points more absent objects", "cover_rate": "pays with {} points of coverage"}
+"""Metric -> how its tested loss reads beside a tested gain in Cap. Score."""
 
 Row = Mapping[str, Any]
 """One of the ``comparisons`` of :func:`scapo_eval.results.comparison.compare`."""
@@ -122,10 +125,8 @@ def sentence(
     if all(row["difference"] == 0 and not row["n_differing"] for row in measured):
         return ended("no difference", f"the same in every metric, image by image, on all {n:,} shared images")
     tones = {name: _tone(found[name], metric_set) for name in names}
-    parts = [_changed(found[name], metric_set, tones[name]) for name in names if stars(found[name])]
-    if tones.get(CAP_SCORE) == "better":  # what it costs is paid for: not in the color of a loss
-        rates = component_rates(metric_set)
-        parts = [replace(p, tone="untested") if p.tone == "worse" and p.metric in rates else p for p in parts]
+    paid = _paid(tones, metric_set)
+    parts = [_changed(found[name], metric_set, tones[name], name in paid) for name in names if stars(found[name])]
     if undecided := [n for n in names if found[n]["difference"] is not None and not stars(found[n])]:
         parts.append(Part(f"no difference shown in {_or([_with_power(found[n], metric_set) for n in undecided])}"))
     if alone := [
@@ -155,8 +156,13 @@ def _tone(row: Row, metric_set: MetricSet) -> Tone:
     return "untested" if better is None else "better" if better else "worse"
 
 
-def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
-    """A tested change in words."""
+def _paid(tones: Mapping[str, Tone], metric_set: MetricSet) -> tuple[str, ...]:
+    """The rates that are tested worse where the Cap. Score made of them is tested better."""
+    return tuple(n for n in component_rates(metric_set) if tones.get(CAP_SCORE) == "better" and tones.get(n) == "worse")
+
+
+def _changed(row: Row, metric_set: MetricSet, tone: Tone, paid: bool = False) -> Part:
+    """A tested change in words; ``paid``: a loss beside a gain that is larger."""
     name, change = row["metric"], row["difference"]
     if name == LENGTH:
         share = abs(change) / row["baseline_value"] if row["baseline_value"] else 0.0
@@ -167,13 +173,17 @@ def _changed(row: Row, metric_set: MetricSet, tone: Tone) -> Part:
     if not float(amount):
         amount = number(abs(change), plain, 3)
     if name in CHANGES:
-        return Part(CHANGES[name][change > 0].format(amount), tone, name, change < 0)
+        words = PRICES[name] if paid else CHANGES[name][change > 0]
+        return Part(words.format(amount), tone, name, change < 0)
     lower = " (lower is better)" if metric_set.higher_is_better.get(name) is False else ""
     return Part(f"{metric_name(name)} {'+' if change > 0 else '−'}{amount}{lower}", tone, name)
 
 
 def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: Row | None) -> tuple[str, Tone]:
-    """A decided Cap. Score speaks for its two rates; then every metric that is good in one direction counts."""
+    """A decided Cap. Score speaks for its two rates, with ``overall`` where one of them is tested worse.
+
+    Then every metric that is good in one direction counts.
+    """
     spared = component_rates(metric_set) if tones.get(CAP_SCORE, "untested") != "untested" else ()
     judged = [n for n in tones if n not in spared and metric_set.higher_is_better.get(n) is not None]
     better, worse = ([name for name in judged if tones[name] == tone] for tone in ("better", "worse"))
@@ -184,7 +194,7 @@ def _verdict(tones: Mapping[str, Tone], metric_set: MetricSet, joint: Row | None
     tone: Tone = "better" if better else "worse"
     decided = better or worse
     if len(decided) == len(judged):
-        return tone, tone
+        return f"{tone} overall" if _paid(tones, metric_set) else tone, tone
     none_worse = ", worse in none" if better and joint is not None and joint["p_value"] < 0.05 else ""
     return f"{tone} in {_and(map(metric_name, decided))}{none_worse}", tone
 

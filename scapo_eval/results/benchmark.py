@@ -1,23 +1,29 @@
-"""What a benchmark is: one record, found by its name; everything that several verbs need of it stands there.
+"""What a benchmark is: one record, found by its name, from which everything that several rooms need of it is made.
 
-Adding one takes a module (or package) ``scapo_eval/benchmarks/NAME`` with its record ``BENCHMARK``, a verb
-``scapo_eval/cli/NAME.py``, and its line in :data:`SUMMARIES`.
+Its verb on the command line, its function in Python, its names for people and its part of the report come from the
+record alone. Shipped ones stand in :data:`SUMMARIES`, a module ``scapo_eval/benchmarks/NAME`` with its record
+``BENCHMARK`` each; those of other packages are entry points of the group ``scapo.benchmarks``, which name a record.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InputError
 from ..base.reprs import fields_in_short
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from pathlib import Path
+
     from ..base.types import Answer
     from .metric import MetricSet
+    from .results import Run
 
 SUMMARIES: Mapping[str, str] = {
     "capscore": "Cap. Score, Hal. and Cover Rate, CHAIR of caption files (the default verb).",
@@ -32,10 +38,64 @@ SUMMARIES: Mapping[str, str] = {
     "faithscore": "FaithScore and Avg. Facts from verified facts.",
     "facts": "Claims of descriptions: precision, recall, F1, DCScore, CAPEval's C and P from judges' verdicts.",
     "density": "Annotated objects and rewarded subsentences per response, for vocabularies and rules.",
+    "augmented": "Plain against description-augmented answers: accuracy, precision, recall, F1, tests.",
 }
-"""Name -> one line of help, in the order of the help page; read without importing any benchmark."""
+"""Name of a shipped benchmark -> one line of help, in the order of the help page; read without importing any."""
+
+GROUP = "scapo.benchmarks"
+"""Group of the entry points that name records of other packages."""
 
 Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How a parameter of a benchmark's ``score`` is given on the command line; its default is the parameter's own.
+
+    A parameter without a default is required; one whose default is False is a switch.
+
+    Attributes:
+        help: what it does, for the help page.
+        flags: its names; empty: the parameter's own (``--like_this`` with hyphens).
+        metavar: what stands for its value on the help page.
+        file: whether it is the path of a file that is read or written.
+        choices: its values.
+        repeated: whether it may be given several times, for a tuple.
+        at_least: the smallest number; it is a whole number then.
+    """
+
+    help: str
+    flags: Sequence[str] = ()
+    metavar: str | None = None
+    file: Literal["read", "written"] | None = None
+    choices: Sequence[str] = ()
+    repeated: bool = False
+    at_least: int | None = None
+
+    __repr__ = fields_in_short
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnEngine:
+    """How files are counted on a cluster.
+
+    Attributes:
+        function: name of the function of an engine (:mod:`scapo_eval.distributed.engine`).
+        needs: options without which it cannot.
+        refuses: options that it does not take.
+        renamed: option -> its name there, where it is another.
+        given: further arguments of the function.
+        finished: what is done with the runs of all systems.
+    """
+
+    function: str
+    needs: Sequence[str] = ()
+    refuses: Sequence[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    finished: Callable[[list[Run]], list[Run]] = list
+
+    __repr__ = fields_in_short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,33 +103,107 @@ class Benchmark:
     """One benchmark.
 
     Attributes:
-        name: key of :data:`SUMMARIES`, name of its metric set.
-        metric_set: column names of a table of counts -> its metrics; runs may differ in their parts.
-        verb: the verb that scores it.
-        several: whether the verb takes several systems and compares them with the first.
+        name: by which it is found; name of its metric set.
+        title: its name for people, over the columns of its metrics; empty: the name.
+        summary: one line of help; empty: that of :data:`SUMMARIES`.
+        help: what its verb's help page says: what it does, and what FILES are.
+        metric_set: column names of a table of counts -> its metrics; runs may differ in their parts. None: its runs
+            have the metrics of other benchmarks.
+        metric_names: metric -> its name for people, where it is not one that benchmarks share.
+        name_of: names for people that follow a rule: metric -> name, or None.
+        meanings: metric -> what is counted, for the legend of a table; a share unless it says otherwise.
         headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
+        score: files of one or several systems (:class:`~scapo_eval.benchmarks.systems.Systems`) -> a run each; its
+            keyword parameters are the options. No runs: it has done something else, and nothing is shown.
+        files: what the files are called on the help page and in Python, as a parameter.
+        metavar: how they are given, where it is not as ``FILES...``.
+        files_needed: whether there must be some; without, the options say what is done.
+        listed: option of question files, of which the shell puts further ones (``--questions a.json b.json``) among
+            the FILES.
+        options: the options, in the order of the help page.
+        declares: a function whose keyword parameters are options, too, where they are not ``score``'s.
+        scoring: whether ``score`` takes ``scoring``, how captions are scored (ScoringOptions).
+        captions: whether the files hold captions.
+        own_files: options -> files of the benchmark's own data, which no output may replace.
+        verb: the verb that scores it.
+        several: whether the verb takes several systems and compares them with the first.
+        function: its function in Python, for one system; None: one is made of ``score``.
+        engine: how it is counted on a cluster; None: in one process only.
+        one_process: what is counted in one process, for a message.
+        advice: options -> a line worth knowing beside the results, or None.
+        asked: what its question files are, for messages; empty where it has none to ask a model.
         recognizes: whether an answer that does not name its benchmark belongs here by its mode or question.
         recognizes_file: what a file of answers looks like, for messages; None where it is not of this benchmark.
         prompts: question file and its first record -> ``(line, record)`` for every prompt, the record with ``id``,
             ``prompt`` (or ``question``), ``image`` and what the answer should carry along; None where the file is not
             of this benchmark.
+        augmented: how plain and description-augmented answers are scored alike, see
+            :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
+        protocols: folder of the protocols that come with a benchmark of another package.
     """
 
     name: str
-    metric_set: Callable[[tuple[str, ...]], MetricSet]
-    verb: str = ""
-    several: bool = True
+    title: str = ""
+    summary: str = ""
+    help: str = ""
+    metric_set: Callable[[tuple[str, ...]], MetricSet] | None = None
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    name_of: Callable[[str], str | None] | None = None
+    meanings: Mapping[str, str] = field(default_factory=dict)
     headline: Sequence[str] = ()
     frontiers: Sequence[tuple[str, str, str]] = ()
+    score: Callable[..., Sequence[Run]] | None = None
+    files: str = "files"
+    metavar: str | None = None
+    files_needed: bool = True
+    listed: str = ""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    declares: Callable[..., Any] | None = None
+    scoring: bool = False
+    captions: bool = False
+    own_files: Callable[[Mapping[str, Any]], Iterable[Path]] | None = None
+    verb: str = ""
+    several: bool = True
+    function: Callable[..., Run] | None = None
+    engine: OnEngine | None = None
+    one_process: str = "its records are"
+    advice: Callable[[Mapping[str, Any]], str | None] | None = None
+    asked: str = ""
     recognizes: Callable[[Answer], bool] | None = None
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
+    augmented: Callable[..., Sequence[Run]] | None = None
+    protocols: str | Path | None = None
 
     __repr__ = fields_in_short
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "verb", self.verb or self.name)
+        for name, otherwise in (("verb", self.name), ("title", self.name), ("summary", SUMMARIES.get(self.name, ""))):
+            object.__setattr__(self, name, getattr(self, name) or otherwise)
+
+
+@cache
+def _others() -> Mapping[str, EntryPoint]:
+    """The entry points of other packages, by name; a shipped name is not theirs to take."""
+    from importlib.metadata import entry_points
+
+    return {each.name: each for each in entry_points(group=GROUP) if each.name not in SUMMARIES}
+
+
+def other_benchmarks() -> list[str]:
+    """Names of the benchmarks of other packages."""
+    return sorted(_others())
+
+
+def benchmark_names() -> list[str]:
+    """Shipped benchmarks, then those of other packages."""
+    return [*SUMMARIES, *other_benchmarks()]
+
+
+def has_benchmark(name: str) -> bool:
+    """Whether there is a benchmark of this name."""
+    return name in SUMMARIES or name in _others()
 
 
 @cache
@@ -77,17 +211,45 @@ def benchmark(name: str) -> Benchmark:
     """The record of a benchmark.
 
     Raises:
-        InputError: unknown benchmark.
+        InputError: unknown benchmark, or one of another package that cannot be loaded.
     """
-    if name not in SUMMARIES:
-        raise InputError(f"unknown benchmark '{name}' (known: {', '.join(SUMMARIES)})")
-    found: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
-    return found
+    if name in SUMMARIES:
+        shipped: Benchmark = import_module(f"scapo_eval.benchmarks.{name}").BENCHMARK
+        return shipped
+    if name not in _others():
+        raise InputError(f"unknown benchmark '{name}' (known: {', '.join(benchmark_names())})")
+    entry = _others()[name]
+    package = entry.dist.name if entry.dist else entry.value
+    try:
+        record = entry.load()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(f"the benchmark '{name}' of the package '{package}' cannot be loaded: {why}") from error
+    if not isinstance(record, Benchmark) or record.name != name:
+        what = f"a benchmark of the name '{record.name}'" if isinstance(record, Benchmark) else f"{type(record)}"
+        raise InputError(f"the entry point '{name}' of the package '{package}' is not its record, but {what}")
+    return record
 
 
-def benchmarks() -> Iterator[Benchmark]:
-    """Every record, in the order of :data:`SUMMARIES`."""
-    return map(benchmark, SUMMARIES)
+def find_benchmark(name: str) -> Benchmark | None:
+    """The record of a benchmark, None where there is none of this name."""
+    return benchmark(name) if has_benchmark(name) else None
+
+
+def benchmarks(names: Iterable[str] | None = None) -> Iterator[Benchmark]:
+    """The records of these names (None: every one); one that cannot be loaded is warned of and left out."""
+    return filter(None, map(_loadable, benchmark_names() if names is None else names))
+
+
+@cache
+def _loadable(name: str) -> Benchmark | None:
+    try:
+        return benchmark(name)
+    except InputError as error:
+        if name in SUMMARIES:
+            raise
+        warnings.warn(f"{error}; it is left out", stacklevel=2)
+        return None
 
 
 def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
@@ -100,9 +262,11 @@ def metric_set_of(name: str, columns: Sequence[str]) -> MetricSet:
     Raises:
         InputError: this version does not know it, or its columns are others.
     """
-    if name not in SUMMARIES:
-        raise InputError(f"this version does not know the metrics of '{name}' (known: {', '.join(SUMMARIES)})")
-    found = benchmark(name).metric_set(tuple(columns))
-    if found.columns != tuple(columns):
+    record = find_benchmark(name)
+    if record is None or record.metric_set is None:
+        known = ", ".join(each.name for each in benchmarks() if each.metric_set)
+        raise InputError(f"this version does not know the metrics of '{name}' (known: {known})")
+    metrics = record.metric_set(tuple(columns))
+    if metrics.columns != tuple(columns):
         raise InputError(f"the results' counts are not those of '{name}' in this version")
-    return found
+    return metrics

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ..base.errors import InputError
-from .names import MEANINGS, benchmark_name, metric_name
+from .names import benchmark_name, meanings_of, metric_name
 from .results import MetricValue, Run
 
 EEE_VERSION = "0.3.0"
@@ -92,7 +92,7 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     metric_set = run.metric_set
     plain = name in metric_set.plain_numbers
     better = metric_set.higher_is_better.get(name)
-    meaning = MEANINGS.get(metric_set.name, {}).get(name, metric_name(name))
+    meaning = meanings_of(metric_set.name).get(name, metric_name(name))
     config: dict[str, Any] = {
         "evaluation_description": meaning + ("" if better is not None else " (neither direction is better)"),
         "metric_id": f"scapo.{metric_set.name}.{name}",

@@ -1,8 +1,12 @@
-"""Names of metrics for people, in one table: headings of tables for papers, legends, reports and plots."""
+"""Names of metrics for people: headings of tables for papers, legends, reports and plots."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
+
+from .benchmark import benchmarks, find_benchmark
 
 DAGGER_SUFFIX, DAGGER = "_dagger", "†"
 
@@ -16,7 +20,6 @@ NAMES = {
     "chair": "CHAIR",
     "cover": "Cover",
     "hal": "Hal",
-    "cog": "Cog",
     "recall": "Recall",
     "len": "Len",
     "accuracy": "Accuracy",
@@ -25,31 +28,8 @@ NAMES = {
     "yes_ratio": "Yes ratio",
     "yes_recall": "Yes recall",
     "no_recall": "No recall",
-    "amber_score": "AMBER Score",
-    "mmhal_score": "Score",
-    "mmhal_hal": "Hal. Rate",
-    "score": "Score",
-    "faithscore": "FaithScore",
-    "avg_facts": "Avg. Facts",
-    "objects": "Objects",
-    "objects_supported": "Objects, supported",
-    "objects_hallucinated": "Objects, hallucinated",
-    "subsentences": "Subsentences",
-    "subsentences_supported": "Subsentences, supported",
-    "subsentences_hallucinated": "Subsentences, hallucinated",
-    "subsentences_both": "Subsentences, both",
     "mean_accuracy": "Mean accuracy",
     "mean_f1": "Mean F1",
-    "a_acc": "aAcc",
-    "f_acc": "fAcc",
-    "q_acc": "qAcc",
-    "easy_acc": "Easy",
-    "hard_acc": "Hard",
-    "average": "Average",
-    "dcscore": "DCScore",
-    "capeval_c": "CAPEval C",
-    "capeval_p": "CAPEval P",
-    "claims": "Claims",
     "mme_perception": "MME perception",
     "mme_cognition": "MME cognition",
     "mmbench_circular": "MMBench circular",
@@ -58,61 +38,12 @@ NAMES = {
     "llava_bench_relative": "LLaVA-Bench",
     "mmvet_total": "MM-Vet",
 }
-"""Metric -> its name in papers; metrics of a part (``existence_f1``, ``phd_base``) follow from these."""
-
-_CHAIR_I = "mentions that are hallucinated"
-_CHAIR_S = "captions with a hallucinated mention"
-
-MEANINGS = {
-    "capscore": {
-        "hal_rate": "claimed labels that are absent",
-        "cover_rate": "present labels that are claimed",
-        "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
-        "chair_i": _CHAIR_I,
-        "chair_s": _CHAIR_S,
-    },
-    "chair": {
-        "chair_s": _CHAIR_S,
-        "chair_i": _CHAIR_I,
-        "recall": "present objects that are mentioned",
-        "len": "words (or tokens) per caption",
-        "hal_rate": "different objects that are hallucinated",
-    },
-    "objhal": {
-        "chair_s": _CHAIR_S,
-        "chair_s_refined": "captions with a hallucinated mention, among those that name an object",
-        "chair_i": _CHAIR_I,
-        "recall": "present objects that are mentioned",
-        "len": "words per caption",
-    },
-    "amber": {
-        "chair": _CHAIR_I,
-        "cover": "annotated objects that are mentioned",
-        "hal": "responses with a hallucination",
-        "cog": "hallucinations that people tend to, too",
-    },
-    "hallusionbench": {
-        "a_acc": "questions answered right",
-        "f_acc": "figures, all of whose questions are right",
-        "q_acc": "questions that are right about every figure (or none) they are asked of",
-        "average": "mean of the three",
-        "easy_acc": "q_acc about the original, or without a figure",
-        "hard_acc": "q_acc about the edited figures",
-    },
-    "facts": {
-        "dcscore": "mean of F1 over all claims and over the descriptive ones",
-        "precision": "claims that are true",
-        "recall": "reference claims, and true claims beyond them, that are stated",
-        "capeval_c": "reference claims that the description speaks of",
-        "capeval_p": "of these, rightly",
-        "claims": "claims per description",
-    },
-}
-"""Metric set -> metric -> what is counted, for the legend of a table; a share unless it says otherwise."""
+"""Metric -> its name in papers, of metrics that benchmarks share or that have none; the others stand in the records.
+Metrics of a part (``existence_f1``) follow from these."""
 
 _MEANINGS_ANYWHERE = {
-    "hal_rate": MEANINGS["capscore"]["hal_rate"],
-    "cover_rate": MEANINGS["capscore"]["cover_rate"],
+    "hal_rate": "claimed labels that are absent",
+    "cover_rate": "present labels that are claimed",
     "cap_score": "harmonic mean of 1 - hallucinations and coverage",
     "accuracy": "answers that are right",
     "precision": "of what is said to be so, the share that is",
@@ -133,39 +64,38 @@ CHANGES = {
 }
 """Metric -> how a fall and a rise of it read in a sentence; other metrics are named with the signed change."""
 
-BENCHMARKS = {
-    "capscore": "Captions",
-    "chair": "CHAIR",
-    "objhal": "Object HalBench",
-    "amber": "AMBER",
-    "phd": "PhD",
-    "pope": "POPE",
-    "hallusionbench": "HallusionBench",
-    "yesno": "Yes/no",
-    "mmhal": "MMHal-Bench",
-    "faithscore": "FaithScore",
-    "facts": "Claims",
-    "density": "Density",
-    "augmented": "Described",
-    "handed-over": "General",
-}
-"""Metric set -> heading over its columns where several benchmarks share a table."""
+GENERAL = {"handed-over": "General"}
+"""Metric set of no benchmark -> heading over its columns."""
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Metric -> its name in papers; a name that is shared, or shipped, is not another package's to change."""
+    records = [*benchmarks()]
+    return {name: text for record in reversed(records) for name, text in record.metric_names.items()} | NAMES
 
 
 def metric_name(name: str) -> str:
     """The name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
     if name.endswith(DAGGER_SUFFIX):
         return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
-    if name in NAMES:
-        return NAMES[name]
-    if name.startswith("phd_"):
-        mode, _, task = name.removeprefix("phd_").partition("_")
-        return f"PhD-{mode}" + (" by task" if task == "task" else f" {task.replace('_', ' ')}" if task else "")
-    for known in sorted(NAMES, key=len, reverse=True):
+    names = _names()
+    if name in names:
+        return names[name]
+    for record in benchmarks():
+        if record.name_of is not None and (found := record.name_of(name)):
+            return found
+    for known in sorted(names, key=len, reverse=True):
         if name.endswith(f"_{known}"):
             part = name.removesuffix(f"_{known}").replace("_", " ")
-            return f"{part[:1].upper()}{part[1:]} {_lowered(NAMES[known])}"
+            return f"{part[:1].upper()}{part[1:]} {_lowered(names[known])}"
     return name.replace("_", " ")
+
+
+def meanings_of(metric_set: str) -> Mapping[str, str]:
+    """Metric -> what is counted, as the record of its benchmark says."""
+    record = find_benchmark(metric_set)
+    return record.meanings if record else {}
 
 
 def metric_meaning(metric_set: str, name: str) -> str:
@@ -173,11 +103,11 @@ def metric_meaning(metric_set: str, name: str) -> str:
     if name.endswith(DAGGER_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(DAGGER_SUFFIX))
         return f"{plain}, by the second vocabulary and truth (DOPA)" if plain else ""
-    found = MEANINGS.get(metric_set, {}).get(name, "")
+    found = meanings_of(metric_set).get(name, "")
     if not found:
         known = (key for key in sorted(_MEANINGS_ANYWHERE, key=len, reverse=True) if name.endswith(key))
         found = _MEANINGS_ANYWHERE.get(next(known, ""), "")
-    return re.sub(r"[a-z]+(?:_[a-z]+)+|\bchair\b|\bf1\b", lambda key: NAMES.get(key[0], key[0]), found)
+    return re.sub(r"[a-z]+(?:_[a-z]+)+|\bchair\b|\bf1\b", lambda key: _names().get(key[0], key[0]), found)
 
 
 def _lowered(text: str) -> str:
@@ -187,4 +117,5 @@ def _lowered(text: str) -> str:
 
 def benchmark_name(metric_set: str) -> str:
     """The name of a benchmark over the columns of its metrics."""
-    return BENCHMARKS.get(metric_set, metric_set)
+    record = find_benchmark(metric_set)
+    return record.title if record else GENERAL.get(metric_set, metric_set)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from ..base.errors import InputError
 from ..base.text import guarded
-from .benchmark import SUMMARIES, benchmark
+from .benchmark import find_benchmark
 from .metric import MetricSet
 from .names import benchmark_name, metric_name
 
@@ -224,7 +224,8 @@ def score_table(
 
 def headline(metric_set: MetricSet) -> list[str]:
     """The metrics by which a benchmark is known; all of them where its record names none."""
-    known = benchmark(metric_set.name).headline if metric_set.name in SUMMARIES else ()
+    record = find_benchmark(metric_set.name)
+    known = record.headline if record else ()
     return [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
 
 

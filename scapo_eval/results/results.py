@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -292,6 +292,23 @@ class Results:
         }
         return found if self.sliced is None else {**found, "sliced": dict(self.sliced)}
 
+    def tidy(self) -> Iterator[dict[str, Any]]:
+        """One record per system and metric, with the columns of :meth:`to_pandas`; None where there is no value."""
+        comparisons = {(row["system"], row["metric"]): row for row in self.comparisons}
+        for run in self.runs:
+            for name, metric in run.metrics.items():
+                row = comparisons.get((run.name, name), {})
+                yield {
+                    "system": run.name,
+                    "metric": name,
+                    "value": metric.value,
+                    "ci_low": metric.low,
+                    "ci_high": metric.high,
+                    **{key: row.get(key) for key in ("difference", "p_value", "p_holm")},
+                    "n_images": run.n_images,
+                    "signature": str(run.signature),
+                }
+
     def to_pandas(self) -> Any:
         """A tidy frame, one row per system and metric.
 
@@ -303,7 +320,7 @@ class Results:
         """
         from .frames import to_frame
 
-        return to_frame(self)
+        return to_frame(self.tidy())
 
     def to_markdown(self, metrics: Sequence[str] | None = None, *, intervals: bool = False) -> str:
         """A table in Markdown.

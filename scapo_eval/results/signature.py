@@ -30,7 +30,7 @@ class Signature:
     """``metric_set|key:value|...|v:VERSION``: one line that stands beside every score.
 
     Attributes:
-        metric_set: name of the metric set (``capscore``, ``chair``, ``pope``...).
+        metric_set: name of the metric set (``capscore``, ``chair``...).
         fields: what decides the values, in the order of printing; ``v`` is the version that made the counts.
     """
 

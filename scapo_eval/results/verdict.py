@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .benchmark import SUMMARIES, benchmark
+from .benchmark import find_benchmark
 from .intervals import t_tail
 from .metric import MetricSet
 
@@ -18,7 +18,8 @@ CAP_SCORE = "cap_score"
 
 def component_rates(metric_set: MetricSet) -> tuple[str, ...]:
     """The two rates that a set's Cap. Score is made of; empty where it has none."""
-    frontiers = benchmark(metric_set.name).frontiers if metric_set.name in SUMMARIES else ()
+    record = find_benchmark(metric_set.name)
+    frontiers = record.frontiers if record else ()
     return tuple(frontiers[0][:2]) if frontiers and CAP_SCORE in metric_set.formulas else ()
 
 
@@ -29,8 +30,10 @@ def judged_metrics(metric_set: MetricSet) -> tuple[str, ...]:
     """
     if rates := component_rates(metric_set):
         return rates
-    known = benchmark(metric_set.name).headline if metric_set.name in SUMMARIES else ()
-    names = [name for name in known if name in metric_set.formulas] or list(metric_set.formulas)
+    record = find_benchmark(metric_set.name)
+    names = [name for name in (record.headline if record else ()) if name in metric_set.formulas] or list(
+        metric_set.formulas
+    )
     return tuple(name for name in names if metric_set.higher_is_better.get(name) is not None)
 
 

@@ -324,7 +324,7 @@ class RewardResult:
     def claims(self) -> list[dict[str, str]]:
         """Deprecated: :attr:`verdicts` as the words ``new``, ``rep``, ``hal`` and ``unknown``."""
         warn_deprecated("RewardResult.claims", instead="RewardResult.verdicts", removed_in="0.4.0")
-        return [{label: _FORMER_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
+        return [{label: FILE_WORDS[verdict] for label, verdict in part.items()} for part in self.verdicts]
 
     @property
     def total(self) -> float:
@@ -649,12 +649,13 @@ class SubsentenceReward:
         return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
 
 
-_FORMER_WORDS = {
+FILE_WORDS = {
     Verdict.SUPPORTED: "new",
     Verdict.REPEATED: "rep",
     Verdict.HALLUCINATED: "hal",
     Verdict.UNKNOWN: "unknown",
 }
+"""Verdicts as the files of ``scapo-eval reward`` spell them."""
 
 
 def _number(name: str, value: object) -> float:

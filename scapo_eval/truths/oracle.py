@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,14 @@ from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
 from ..base.types import State
-from ..files.records import Readable
+from ..files.records import Given, Readable, readable
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from .truth import read_truth, write_truth
 from .truth_columns import TruthColumns, TruthRows, columns_of_matrix, in_parts
 from .truth_table import read_frame
+
+TruthGiven = Union[Given, "PresenceOracle", Mapping[Any, Iterable[str]]]
+"""A truth file, an oracle, ``{image id: [labels]}``, or records of ``image_id`` and ``objects``."""
 
 
 class PresenceOracle(TruthColumns):
@@ -55,6 +58,15 @@ class PresenceOracle(TruthColumns):
             InputError: the file is none of these, with the reason; InputErrors: faults by line.
         """
         return cls.of_columns(read_truth(path))
+
+    @classmethod
+    def of(cls, given: TruthGiven) -> PresenceOracle:
+        """An oracle as it is, of a mapping, of records, or loaded."""
+        if isinstance(given, PresenceOracle):
+            return given
+        if isinstance(given, Mapping):
+            return cls.from_objects(given, source="truth")
+        return cls.load(readable(given))
 
     @classmethod
     def from_objects(

@@ -32,6 +32,7 @@ from scapo_eval.base.errors import InputError
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json, read_json
 
+from ..families.experts import has_stacks
 from ..families.lora import adapter_weights, merged_weights, save_adapter_config, unwrapped
 from .tensor_files import INDEX, Reader, Writer
 
@@ -165,9 +166,12 @@ def export(model: Any, source: Path, folder: Path, dtype: torch.dtype = torch.bf
         if _rank() == 0:
             weights[name] = tensor.to("cpu").contiguous()
 
+    # transformers turns stacks of experts back when it finds them in the hub's layout
+    as_given = {"save_original_format": False} if has_stacks(model) else {}
+
     def write(part: Path) -> dict[str, bytes]:
         with unwrapped(model):
-            model.save_pretrained(part, state_dict=weights)
+            model.save_pretrained(part, state_dict=weights, **as_given)
         for path in source.iterdir():
             if path.name != "config.json" and path.suffix in _COPIED and not path.name.endswith(".index.json"):
                 shutil.copyfile(path, part / path.name)

@@ -1,6 +1,7 @@
 """Tensors on the disk without pickle: safetensors files and an index in JSON, written and read by any number of ranks.
 
-``index.json`` says of every tensor its number format, its shape, and which chunk of it lies in which file. PyTorch's
+``index.json`` says of every tensor its number format, its shape, which chunk of it lies in which file, and the chunk's
+checksum. PyTorch's
 planner (``torch.distributed.checkpoint``) decides who writes and who reads what; its own files, with a pickled index,
 are neither written nor read. Nothing in a file is run, and no number is believed before it fits the model's.
 """
@@ -9,6 +10,9 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
+from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,6 +49,7 @@ class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
     file: Annotated[str, msgspec.Meta(pattern=r"^rank-\d+-\d+\.safetensors\Z")]
     offset: list[_Natural]
     shape: list[_Natural]
+    crc32: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None  # format 1 has none
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,7 +59,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Index(msgspec.Struct, forbid_unknown_fields=True):
-    format: Literal["scapo-tensors/1"]
+    format: Literal["scapo-tensors/1", "scapo-tensors/2"]
     tensors: dict[str, _Stored]
 
 
@@ -97,10 +102,11 @@ class Writer(dcp.StorageWriter):
             tensor = planner.resolve_data(item)
             assert isinstance(tensor, Tensor)
             name = f"rank-{rank}-{files}.safetensors"
-            for key, part in _parts(_key(item.index), tensor.detach()).items():
-                held[key] = part.to("cpu", copy=True).contiguous()
-                size += part.nbytes
-            written.append(WriteResult(item.index, tensor.nbytes, name))
+            parts = _parts(_key(item.index), tensor.detach()).items()
+            copies = {key: part.to("cpu", copy=True).contiguous() for key, part in parts}
+            held |= copies
+            size += sum(part.nbytes for part in copies.values())
+            written.append(WriteResult(item.index, tensor.nbytes, (name, checksum(copies.values()))))
             if size >= _FILE_BYTES or k == len(plan.items):
                 _save(held, self.folder / name)
                 held, files, size = {}, files + 1, 0
@@ -114,10 +120,13 @@ class Writer(dcp.StorageWriter):
         tensors = {}
         for name, stored in metadata.state_dict_metadata.items():
             assert isinstance(stored, TensorStorageMetadata)
-            chunks = [_Chunk(files[name, each.offsets], list(each.offsets), list(each.sizes)) for each in stored.chunks]
+            chunks = []
+            for each in stored.chunks:
+                file, crc32 = files[name, each.offsets]
+                chunks.append(_Chunk(file, list(each.offsets), list(each.sizes), crc32))
             dtype: Any = str(stored.properties.dtype).removeprefix("torch.")
             tensors[name] = _Stored(dtype, list(stored.size), chunks)
-        (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index("scapo-tensors/1", tensors))))
+        (self.folder / INDEX).write_bytes(dump_json(msgspec.to_builtins(_Index("scapo-tensors/2", tensors))))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -149,7 +158,8 @@ class Reader(dcp.StorageReader):
         found = {}
         for name, stored in read_as(path, _Index).tensors.items():
             if not _whole(stored):
-                raise InputError(f"damaged: the chunks of {name!r} do not make up its shape", path=str(path))
+                reason = f"damaged: the chunks of {name!r} do not make up its shape, each place once"
+                raise InputError(reason, path=str(path))
             chunks = []
             for each in stored.chunks:
                 chunk = ChunkStorageMetadata(torch.Size(each.offset), torch.Size(each.shape))
@@ -188,9 +198,12 @@ class Reader(dcp.StorageReader):
                     for item in items:
                         target = planner.resolve_tensor(item).detach()
                         key = _key(item.storage_index)
+                        chunk = self._chunks[item.storage_index]
                         found = _joined(key, target, stream)
-                        if list(found.shape) != self._chunks[item.storage_index].shape:
+                        if list(found.shape) != chunk.shape:
                             raise InputError(f"damaged: {key!r} has another shape than in {INDEX}", path=str(path))
+                        if chunk.crc32 is not None and checksum(_parts(key, found).values()) != chunk.crc32:
+                            raise InputError(f"damaged: {key!r} has another checksum than in {INDEX}", path=str(path))
                         target.copy_(narrow_tensor_by_index(found, item.storage_offsets, item.lengths))
                         planner.commit_tensor(item, target)
             except SafetensorError as error:
@@ -203,6 +216,16 @@ class Reader(dcp.StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Checkpoints are given as folders, not as ids."""
         return False
+
+
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """CRC-32 of the bytes of tensors, one after the other."""
+    found = 0
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous().flatten()
+        if plain.numel():
+            found = zlib.crc32(plain.view(torch.uint8).numpy(), found)
+    return found
 
 
 def _key(index: MetadataIndex) -> str:
@@ -243,14 +266,22 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _whole(stored: _Stored) -> bool:
-    """Whether the chunks lie within the shape and have its volume, each at a place of its own."""
+    """Whether the chunks lie within the shape, have its volume, and do not overlap."""
     inside = all(
         len(each.offset) == len(each.shape) == len(stored.shape)
         and all(o + s <= end for o, s, end in zip(each.offset, each.shape, stored.shape, strict=True))
         for each in stored.chunks
     )
-    volumes = {tuple(each.offset): math.prod(each.shape) for each in stored.chunks if math.prod(each.shape)}
-    return inside and sum(volumes.values()) == math.prod(stored.shape)
+    if not inside:
+        return False
+    filled = [each for each in stored.chunks if math.prod(each.shape)]
+    volume = sum(math.prod(each.shape) for each in filled)
+    return volume == math.prod(stored.shape) and not any(_overlap(*pair) for pair in combinations(filled, 2))
+
+
+def _overlap(one: _Chunk, other: _Chunk) -> bool:
+    places = zip(one.offset, one.shape, other.offset, other.shape, strict=True)
+    return all(a < b + m and b < a + n for a, n, b, m in places)
 
 
 __all__ = ["INDEX", "Reader", "Writer"]

@@ -29,9 +29,32 @@ def stacked_weights(language_model: Any) -> dict[str, tuple[int, int, int]]:
         f"{name}.{stack}": (each.shape[0], each.shape[2], each.shape[1])
         for layer in language_model.layers
         for name, module in layer.named_modules()
-        if hasattr(module, "_apply_gate")
+        if _holds_stacks(module)
         for stack, each in module.named_parameters(recurse=False)
     }
+
+
+def has_stacks(model: nn.Module) -> bool:
+    """Whether a part of the model holds its experts as stacks, as those of transformers 5 do."""
+    return any(map(_holds_stacks, model.modules()))
+
+
+def hub_layout(model: nn.Module, name: str, weight: Tensor) -> Tensor:
+    """A weight as files on the hub hold it, and as vLLM reads it.
+
+    There a stack is (experts, inputs, outputs); transformers 5 keeps it as (experts, outputs, inputs), and saves it so.
+
+    Args:
+        model: holds the weight.
+        name: the weight's name in it.
+        weight: the weight, whole.
+    """
+    owner = name.rpartition(".")[0]
+    return weight.mT.contiguous() if weight.ndim == 3 and _holds_stacks(model.get_submodule(owner)) else weight
+
+
+def _holds_stacks(module: nn.Module) -> bool:
+    return hasattr(module, "_apply_gate")
 
 
 def is_stack(module: nn.Module) -> bool:

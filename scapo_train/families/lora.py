@@ -166,10 +166,11 @@ def unwrapped(model: nn.Module) -> Iterator[None]:
 
 
 def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """All parameters by their names in a checkpoint, adapters added to the weights beside them.
+    """All parameters as a file on the hub has them, adapters added to the weights beside them.
 
     Each is whole and on its own; every rank calls it.
     """
+    with_layout = partial(experts.hub_layout, model)
     adapted = {_in_checkpoint(name, layer): layer for name, layer in _adapted(model).items()}
     for name, parameter in model.named_parameters():
         if _of_adapter(name):
@@ -177,9 +178,9 @@ def merged_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, 
         plain = name.replace(".base_layer", "")
         if plain in adapted:
             weight = _whole(parameter.detach()).to(torch.promote_types(parameter.dtype, torch.float32))
-            yield plain, (weight + _product(adapted[plain])).to(dtype)
+            yield plain, with_layout(name, (weight + _product(adapted[plain])).to(dtype))
         else:  # before it is gathered: half the traffic
-            yield plain, _whole(parameter.detach().to(dtype))
+            yield plain, with_layout(name, _whole(parameter.detach().to(dtype)))
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -179,10 +179,15 @@ def shared_prompt_attention(
     return together.index_select(0, layout.back)[None], None
 
 
+def takes_groups(query: Tensor) -> bool:
+    """Whether the fast kernel that takes a mask knows groups of heads that share keys and values: not on a GPU."""
+    return not query.is_cuda
+
+
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Softmax attention; causal where there is no mask."""
     groups = query.shape[1] // key.shape[1]
-    if groups > 1 and query.is_cuda and mask is not None:  # the fast kernel that takes a mask knows no groups
+    if groups > 1 and mask is not None and not takes_groups(query):
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     return nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=groups > 1

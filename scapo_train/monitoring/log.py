@@ -43,11 +43,13 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._spent: dict[str, float] = {}
+        self.phase = ""
+        """The phase that runs, or ran last."""
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Adds the time of the block to a phase."""
-        begin = self._now()
+        self.phase, begin = phase, self._now()
         try:
             yield
         finally:

@@ -23,7 +23,8 @@ import torch.distributed as dist
 from scapo_eval.base.errors import ScapoError
 
 LOST = 75
-"""Exit code when a process has died (EX_TEMPFAIL of sysexits.h): worth another start with ``--resume auto``."""
+"""Exit code when a process has died, or its time was over (EX_TEMPFAIL of sysexits.h): worth another start with
+``--resume auto``."""
 
 _GRACE = 1.0
 """Seconds in which reasons are gathered before one is printed: a failure makes others."""
@@ -36,8 +37,14 @@ class Interrupted(ScapoError):
     """The run was asked to leave; what it had done is saved."""
 
 
+class TimeOver(Interrupted):
+    """The hours of ``run.max_hours`` are over; what was done is saved."""
+
+
 def exit_code(error: BaseException) -> int:
-    """The exit code of a process that ended with this error: 130 interrupted, 2 bad input, 1 a bug."""
+    """The exit code of a process that ended with this error: 75 time is over, 130 interrupted, 2 bad input, 1 a bug."""
+    if isinstance(error, TimeOver):
+        return LOST
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return 130
     return 2 if isinstance(error, ScapoError) else 1

@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -67,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = plan(job)
     if not found.fits:
         found = dataclasses.replace(found, remedies=remedies(job))
-    print(json.dumps(_table(job, found), indent=2) if given.json else _text(job, found))
+    try:
+        print(json.dumps(_table(job, found), indent=2) if given.json else _text(job, found), flush=True)
+    except BrokenPipeError:  # whoever read it has left (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if found.fits else 3
 
 

@@ -22,7 +22,7 @@ from scapo_eval.engines.images import load as load_picture
 from ..config import command_line
 from ..data import Pair, Prompts, Source, read_pairs, seed_of
 from ..families.policy import EncodedPrompt, Policy, Row
-from ..loop import Loop, command
+from ..loop import Loop, Models, Task, command
 from ..metrics import Metrics, ratio
 from ..model import as_reference
 from ..rollout import encode
@@ -56,7 +56,7 @@ class PreferenceTrainer(Loop):
         """Log-ratios of a pair."""
         return preference_loss.READ[self.config.preference.loss][1]
 
-    def read(self) -> Sequence[Source]:
+    def read(self) -> Task:
         """Reads the pairs.
 
         Raises:
@@ -76,11 +76,11 @@ class PreferenceTrainer(Loop):
                 raise InputError(reason, path=config.data.train, line=pair.line)
         if loss == "symmpo" and len({source.pictures for source in sources}) < 2:
             raise InputError(f'preference.loss = "{loss}" needs pairs about two pictures', path=config.data.train)
-        return sources
+        return Task(sources)
 
-    def make_prompts(self, sources: Sequence[Source]) -> Prompts:
+    def make_prompts(self, sources: Sequence[Source], models: Models) -> Prompts:
         """Of any length: what fits is checked together with its responses."""
-        return Prompts(sources, self.processor, self.config.data.max_bad)
+        return Prompts(sources, models.processor, self.config.data.max_bad)
 
     def prepare(self) -> None:
         """Lets log-probabilities be those over all tokens, as published."""

@@ -1,18 +1,22 @@
 """Sampling responses with vLLM in the same processes, on the GPUs that train (colocated).
 
 vLLM sleeps while the policy is updated and then holds neither weights nor caches. ``sync`` wakes its weights
-and fills them with the policy's, ``sample`` wakes its cache, samples, and puts all of it to sleep again.
-Several ranks start one engine each, as torchrun started them; with ``rollout.tensor_parallel`` neighboring
-ranks share one and answer each other's prompts together. For vLLM 0.16 and later.
+and fills them with the policy's, ``sample`` wakes its cache, samples, and puts all of it to sleep again. With
+``rollout.sleep = false`` it stays awake. Several ranks start one engine each, as torchrun started them; with
+``rollout.tensor_parallel`` neighboring ranks share one and answer each other's prompts together. For vLLM 0.20 and
+later.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,24 +26,33 @@ from torch import Tensor
 
 from scapo_eval.base.errors import InputError, MissingExtra, ScapoError
 from scapo_eval.engines.images import ImageFault, load
-from scapo_eval.engines.vllm_offline import faults
+from scapo_eval.engines.vllm_offline import faults, root_cause
+from scapo_eval.files.json_text import read_json
 
 from ..config import Config
 from ..data import Prompts, Response, read_prompts, seed_of
 from ..distributed import ProcessGroup
 from ..families.lora import merged_weights
 from ..families.policy import EncodedPrompt, Policy
-from ..rollout import PolicySampler, encode
+from ..rollout import encode
 
 _log = logging.getLogger(__name__)
 
 TEXT_TOKENS = 4096
 """Longest text of a prompt: vLLM wants to know how long a sequence can be before it sees one."""
 
+NORMALIZATION = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
+"""What a processor's file must say of how pixels are normalized: vLLM does not know the processors' defaults."""
+
 CHECKED_PROMPTS, CHECKED_TOKENS = 4, 16
-AGREEMENT_ALARM = 0.5
-"""Share of the checked greedy tokens, up to the first other one, below which the trainer's and vLLM's differ too
-much: with bfloat16 a near tie falls the other way now and then, with wrong weights the first token already does."""
+
+LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
+"""How far the trainer's and vLLM's log-probabilities of a token may be apart, in nats: of any token where both compute
+in float32, which measured 4e-6, and on average in bfloat16, where single tokens are off by more."""
+
+PIXEL_GAP = 0.05
+"""How far pixels may be apart, of which most are in [-2, 2]: a rounded picture is off by 0.02, a missing
+normalization by 1."""
 
 _BIAS = -100.0
 """Of tokens that are never sampled: vLLM's least, e^-100 of any likelihood, and still a number."""
@@ -95,7 +108,8 @@ class VllmSampler:
                 distributed_executor_backend="external_launcher" if process_group.size > 1 else "uni",
                 gpu_memory_utilization=rollout.gpu_memory,
                 max_model_len=self._longest,
-                enable_sleep_mode=True,
+                enable_sleep_mode=rollout.sleep,
+                enforce_eager=process_group.device.type == "cpu",  # compiling takes minutes
                 limit_mm_per_prompt={"image": pictures, "video": 0},
                 mm_processor_kwargs={name: value for name, value in pixels.items() if value} or None,
                 mm_processor_cache_gb=0,  # a picture comes once in an epoch
@@ -104,8 +118,16 @@ class VllmSampler:
                 logprobs_mode="processed_logprobs",
             )
         except (OSError, ValueError, RuntimeError) as error:
-            raise ScapoError(f"vLLM cannot load {model.path}: {_one_line(error)}") from None
+            why = root_cause(error)
+            if "leep mode" in why:
+                why += ": set rollout.sleep = false"
+            raise ScapoError(f"vLLM cannot load {model.path}: {why}") from None
+        self.name = f"vllm {self._vllm.__version__}"
+        self._sleep_level = rollout.sleep_level if rollout.sleep else 0
+        self._awake = {"weights", "kv_cache"}
         self._has_weights = True
+        self._loaded: set[str] = set()
+        self._llm.apply_model(self._record_loads)
         if rollout.check_sync:
             self._check(config, processor)
         self._sleep()
@@ -117,10 +139,18 @@ class VllmSampler:
         Raises:
             ScapoError: a weight has another name there, or is missing.
         """
-        if not self._has_weights:
-            self._wake("weights")
-            self._has_weights = True
-        self._llm.apply_model(self._load)
+        self._wake("weights")
+        if self._process_group.device.type == "cpu":
+            self._llm.apply_model(_unpacked)
+        try:
+            given = {"weights_iterator": weights(self._policy, self._dtype)}
+            self._llm.collective_rpc("reload_weights", kwargs=given)
+        except (ValueError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
+            raise ScapoError(f"vLLM does not take the policy's weights: {root_cause(error)}") from None
+        (names,) = self._llm.apply_model(lambda model: {name for name, _ in model.named_parameters()})
+        if missing := sorted(names - self._loaded):
+            raise ScapoError(f"{len(missing)} weights of vLLM's model are not the policy's: {', '.join(missing[:5])}")
+        self._has_weights = True
         if not self._llm.reset_prefix_cache():
             raise ScapoError("vLLM keeps its prefix cache: a request is still running")
         self._llm.llm_engine.reset_encoder_cache()
@@ -134,6 +164,7 @@ class VllmSampler:
         """
         if not self._has_weights:
             self.sync()
+        self._wake("weights")
         self._wake("kv_cache")
         found = self._generate(prompts, seed, group, temperature, self._max_new_tokens)
         self._sleep()
@@ -144,24 +175,30 @@ class VllmSampler:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
 
-    def _load(self, model: Any) -> None:
-        """Fills vLLM's model, on this rank; all ranks take part."""
-        try:
-            loaded = model.load_weights(weights(self._policy, self._dtype))
-        except (ValueError, KeyError) as error:
-            raise ScapoError(f"vLLM does not take the policy's weights: {_one_line(error)}") from None
-        missing = sorted({name for name, _ in model.named_parameters()} - set(loaded))
-        if missing:
-            raise ScapoError(f"{len(missing)} weights of vLLM's model are not the policy's: {', '.join(missing[:5])}")
+    def _record_loads(self, model: Any) -> None:
+        """Keeps the names of weights that arrive: vLLM only warns of those that do not."""
+        load = model.load_weights
+
+        def recorded(given: Any) -> Any:
+            self._loaded = set(load(given))
+            return self._loaded
+
+        model.load_weights = recorded
 
     def _wake(self, part: str) -> None:
+        if part in self._awake:
+            return
         if self._process_group.device.type == "cuda":
             torch.cuda.empty_cache()  # what torch keeps for later is not free for vLLM
         self._llm.wake_up(tags=[part])
+        self._awake.add(part)
 
     def _sleep(self) -> None:
-        self._llm.sleep(level=2)  # keeps nothing: the policy has the weights, so a copy on the host is of no use
-        self._has_weights = False
+        if not self._sleep_level:
+            return
+        self._llm.sleep(level=self._sleep_level)
+        self._awake.clear()
+        self._has_weights = self._sleep_level == 1  # which keeps a copy on the host; at level 2 the policy has them
 
     def _generate(
         self, prompts: Sequence[EncodedPrompt], seed: int, group: int, temperature: float, max_tokens: int
@@ -182,7 +219,7 @@ class VllmSampler:
         try:
             outputs = self._llm.generate(requests, settings, use_tqdm=False) if requests else []
         except faults()[0] as error:
-            raise ScapoError(f"vLLM refuses a prompt: {_one_line(error)}") from None
+            raise ScapoError(f"vLLM refuses a prompt: {root_cause(error)}") from None
         mine = slice(before, before + len(own))
         found: list[Response] = []
         for request, output in zip(own, outputs[mine], strict=True):
@@ -231,44 +268,118 @@ class VllmSampler:
         )
 
     def _check(self, config: Config, processor: Any) -> None:
-        """Compares greedy responses with weights from the disk, with the policy's own, and the trainer's.
+        """Compares pixels and log-probabilities of responses to pictures with the trainer's.
 
+        Twice, with the weights from the disk and with the policy's: what differs only afterwards got lost on its way.
         Only called before the policy has learned anything.
+
+        Raises:
+            ScapoError: they are not the same, with the cause and what to do.
         """
-        sources = read_prompts(config.data.train, config.data.images)[:CHECKED_PROMPTS]
+        distinct = {source.pictures: source for source in read_prompts(config.data.train, config.data.images)}
+        sources = sorted(distinct.values(), key=lambda source: not source.pictures)[:CHECKED_PROMPTS]
         maker = Prompts(sources, processor, max_bad=CHECKED_PROMPTS)
         prompts = maker.take(range(len(sources)))
         maker.close()
-        encoded = encode(self._policy, prompts, self._process_group.device)
+        with _pixels(self._policy.vlm) as own:
+            encoded = encode(self._policy, prompts, self._process_group.device, at_once=1)
         tokens = min(CHECKED_TOKENS, self._max_new_tokens)
-        before = self._generate(encoded, 0, 1, 0.0, tokens)
+        answer = partial(self._generate, seed=0, group=1, temperature=config.rollout.temperature, max_tokens=tokens)
+        (model,) = self._llm.apply_model(lambda model: model)
+        with _pixels(model) as other:
+            before = [response for each in encoded for response in answer([each])]
+        pixels = self._largest(_apart(own, other))
+        from_disk = self._gap(encoded, before)
         self._sleep()
-        own = PolicySampler(self._policy, self._process_group.device, tokens, CHECKED_PROMPTS).sample(
-            encoded, 0, 1, 0.0
-        )
         start = time.perf_counter()
         self.sync()
         seconds = time.perf_counter() - start
         self._wake("kv_cache")
-        after = self._generate(encoded, 0, 1, 0.0, tokens)
-        if self._process_group.max(int(before != after)):
+        synchronized = self._gap(encoded, answer(encoded))
+        gap = f"{synchronized.largest:.2g} nats at most, {synchronized.mean:.2g} on average"
+        _log.info("%s: weights synchronized in %.1f s; log-probabilities as the trainer's: %s", self.name, seconds, gap)
+        if not synchronized.fits(self._dtype):
+            cause = _cause(pixels, config.model.path, fits_from_disk=from_disk.fits(self._dtype))
             raise ScapoError(
-                "vLLM's greedy responses changed when it was given the weights that it had read from "
-                f"{config.model.path}: they do not arrive as they are (rollout.check_sync=false goes on nevertheless)"
+                f"{self.name} and the trainer do not agree on log-probabilities ({gap}): {cause} "
+                "(rollout.check_sync = false goes on nevertheless)"
             )
-        pairs = [(one.ids, other.ids) for one, other in zip(own, after, strict=True)]
-        same, total = self._process_group.sum(
-            sum(_common_prefix(*pair) for pair in pairs), sum(max(map(len, p)) for p in pairs)
-        )
-        share = same / total if total else 1.0
-        _log.info(
-            "vLLM %s: weights synchronized in %.1f s; greedy responses as before, %.0f %% of tokens as the trainer's",
-            self._vllm.__version__,
-            seconds,
-            100 * share,
-        )
-        if share < AGREEMENT_ALARM:
-            _log.warning("vLLM's greedy responses agree with the trainer's in %.0f %% of tokens only", 100 * share)
+
+    @torch.no_grad()
+    def _gap(self, encoded: Sequence[EncodedPrompt], responses: Sequence[Response]) -> Gap:
+        """How far log-probabilities of responses, one to each prompt, are from the trainer's; over all ranks."""
+        rows = [each.row([response.ids]) for each, response in zip(encoded, responses, strict=True)]
+        batch = self._policy.batch(rows, self._process_group.device)
+        own = self._policy(batch).logprob.float().cpu().numpy()
+        given = [response.logprobs for response in responses if response.logprobs is not None]
+        apart = np.abs(own - np.concatenate(given))
+        total, number = self._process_group.sum(float(apart.sum()), float(len(apart)))
+        return Gap(total / number, self._largest(float(apart.max())))
+
+    def _largest(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        return float(np.max(self._process_group.gather(value)))  # not a number, if that of any rank is not
+
+
+class Gap(NamedTuple):
+    """How far log-probabilities of tokens are apart, in nats.
+
+    Attributes:
+        mean: on average.
+        largest: of any token.
+    """
+
+    mean: float
+    largest: float
+
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Whether rounding explains it; not a number does not."""
+        return self.mean < MEAN_GAP if dtype.itemsize < 4 else self.largest < LARGEST_GAP
+
+
+def _unpacked(model: Any) -> None:
+    """Lets vLLM lay experts out for a CPU again at the next reload, which it does the first time only (up to 0.33)."""
+    for module in model.modules():
+        if getattr(getattr(module, "quant_method", None), "moe_kernel", None) is not None:
+            module.quant_method.moe_kernel = None
+
+
+@contextmanager
+def _pixels(model: Any) -> Iterator[list[Tensor]]:
+    """What a model's vision tower is given meanwhile, call by call; nothing, where it begins otherwise than Qwen's."""
+    seen: list[Tensor] = []
+    first = [module for name, module in model.named_modules() if name.endswith("visual.patch_embed")]
+    hooks = [each.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().cpu())) for each in first]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _apart(own: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """The largest difference of pixels; infinite where there are more of them in one, 0 where there are none."""
+    one, two = (torch.cat([torch.zeros(0), *(part.flatten() for part in each)]) for each in (own, other))
+    if one.shape != two.shape:
+        return math.inf
+    return float((one - two).abs().max()) if len(one) else 0.0
+
+
+def _cause(pixels: float, path: str, *, fits_from_disk: bool) -> str:
+    """Why log-probabilities differ, and what to do about it."""
+    if pixels > PIXEL_GAP:
+        file = Path(path) / "preprocessor_config.json"
+        said = read_json(file) if file.is_file() else {}
+        missing = [name for name in NORMALIZATION if isinstance(said, dict) and name not in said]
+        remedy = "try another release of vLLM"
+        if file.is_file() and missing:
+            remedy = (
+                f"vLLM normalizes them by {file.name}, which lacks {', '.join(missing)}: write the processor's there"
+            )
+        return f"their pixels differ by {pixels:.2g}; {remedy}"
+    if fits_from_disk:
+        return f"they did when vLLM had the weights of {path}: the policy's do not arrive as they are"
+    return "with the same pixels and weights; try another release of vLLM or of transformers, or rollout.engine"
 
 
 def weights(policy: Policy, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -323,11 +434,3 @@ def _responses(request: Request, output: Any) -> list[Response]:
         logprobs = [place[token].logprob for token, place in zip(ids, made.logprobs, strict=True)]
         found.append(Response(ids, made.finish_reason == "stop", np.array(logprobs, np.float32)))
     return found
-
-
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:400]

@@ -11,13 +11,23 @@ import pytest
 from click.testing import CliRunner
 
 from scapo_eval.benchmarks.capscore import score_captions
-from scapo_eval.benchmarks.chair import METRICS, ChairScorer, Native, Opera, Profile, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.chair import (
+    BENCHMARK,
+    METRICS,
+    ChairScorer,
+    Native,
+    Opera,
+    Profile,
+    Reference,
+    Synonyms,
+    score_chair,
+)
 from scapo_eval.benchmarks.chair.singular import singularize
 from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS
 from scapo_eval.benchmarks.chair.tokens import sentence_tokens
 from scapo_eval.benchmarks.objhal import score_objhal
 from scapo_eval.benchmarks.scoring import ScoredBlock
-from scapo_eval.cli.chair import command
+from scapo_eval.cli.verbs import command_of
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.truths.oracle import PresenceOracle
 
@@ -188,7 +198,7 @@ def test_native_counts_are_those_of_score(data: Path, truth: PresenceOracle) -> 
 def test_command(data: Path, synonyms_file: Path) -> None:
     paths = [str(data / "captions" / f"{name}.jsonl") for name in ("llava-1.5_greedy", "llava-1.5_ours")]
     options = ["--truth", str(data / "ground_truth.json.gz"), "--synonyms", str(synonyms_file), "--json"]
-    run = CliRunner().invoke(command, [*paths, *options, "--profile", "reference"], standalone_mode=False)
+    run = CliRunner().invoke(command_of(BENCHMARK), [*paths, *options, "--profile", "reference"], standalone_mode=False)
     assert run.exception is None
     found = json.loads(run.stdout)
     expected = json.loads((data / "expected.json").read_text())["files"]

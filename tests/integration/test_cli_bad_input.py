@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scapo_eval.cli.cluster import ONE_PROCESS
 from scapo_eval.cli.main import main
+from scapo_eval.results.benchmark import benchmarks
 
 Refusal = Callable[..., str]
 
@@ -83,6 +83,10 @@ def test_judgements_that_are_none(refused: Refusal, verb: str, wanted: str) -> N
     message = refused(verb, write("x.jsonl", MIXED))
     assert message.startswith("scapo-eval: x.jsonl:1: ")
     assert f"none of the 3 records holds {wanted}; they look like own captions (image_id, caption)" in message
+
+
+ONE_PROCESS = {record.verb: record.one_process for record in benchmarks() if record.engine is None}
+ONE_PROCESS["labels"] = "the label by label table of one file is"
 
 
 @pytest.mark.parametrize("verb", ONE_PROCESS)

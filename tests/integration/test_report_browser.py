@@ -6,6 +6,8 @@ reason, and fail where SCAPO_REQUIRE_SHARED=1.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from scapo_eval import PresenceOracle
 from scapo_eval.cli import vocab
 
 REAL = ("r1_llava15_7b", "r2_vcd", "r6_lim")
@@ -135,6 +138,26 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return make(folder, *names, "run", "--truth", data / "gt" / "coco_chair_gt.jsonl"), captions
 
 
+def charts(path: Path) -> dict[str, Any]:
+    """What a page carries beside captions and pictures."""
+    packed = re.search(rb'id="data-charts">([^<]+)<', path.read_bytes())
+    assert packed is not None
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b85decode(packed[1].replace(b",", b"<"))))
+    return found
+
+
+def sentences(path: Path, baseline: str | None = None) -> dict[str, tuple[str, str]]:
+    """Verdict and sentence of every system of a page's first benchmark, as the code made them."""
+    argument = charts(path)["arguments"][0]
+    names = [system["name"] for system in argument["systems"]]
+    entries = argument["against"][names.index(baseline) if baseline else 0]
+    return {
+        name: (entry["verdict"], "".join(piece for piece, *_ in entry["said"]))
+        for name, entry in zip(names, entries, strict=True)
+        if entry
+    }
+
+
 @pytest.fixture
 def reader(browser: Any, real: tuple[Path, Any]) -> Iterator[Reader]:
     opened = Reader(browser, real[0])
@@ -160,9 +183,7 @@ def test_the_head_stands_before_any_script(browser: Any, real: tuple[Path, Any])
     assert all(name in text for name in (*REAL, "Hal. Rate", "capscore|vocab:coco80@"))
     said = still.page.locator("#overview li").all_inner_texts()
     assert [" ".join(each.split()) for each in said] == [
-        "r2_vcd not told apart no difference shown in Hal. Rate, Cover Rate or Cap. Score.",
-        "r6_lim better names 7.9 points fewer absent objects, covers 2.6 points fewer present objects; "
-        "Cap. Score +2.6; captions 24 % shorter.",
+        f"{name} {verdict} {text}." for name, (verdict, text) in sentences(real[0]).items()
     ]
     still.close()
 
@@ -176,7 +197,8 @@ def test_the_overview_argues_in_its_first_screen_and_nothing_overlaps(
     assert page.get_attribute("nav a[aria-current]", "href") == "#page=overview"
     texts = page.locator("#overview .claims li").all_inner_texts()
     assert [re.split(r"\s", text, maxsplit=1)[0] for text in texts] == list(REAL)
-    assert "▲ better: names 7.9 points fewer absent objects, covers 2.6 points fewer" in texts[2]
+    for text, (verdict, said) in zip(texts[1:], sentences(real[0]).values(), strict=True):
+        assert f"{verdict}: {said}." in " ".join(text.split())
     assert page.inner_text("#overview .data").endswith("shared · judged by coco_chair_gt.jsonl, vocabulary coco80")
     assert opened.check("overlaps") == []
     assert opened.check("outside") == []
@@ -190,12 +212,12 @@ def test_the_overview_argues_in_its_first_screen_and_nothing_overlaps(
     opened.close()
 
 
-def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
+def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open()
     page.get_by_label("Baseline").first.select_option(REAL[2])
     page.locator(".claims .base", has_text=REAL[2]).wait_for()
-    told = page.locator(".claims li", has_text=REAL[0]).inner_text()
-    assert "names 7.9 points more absent objects, covers 2.6 points more" in told
+    told = " ".join(page.locator(".claims li", has_text=REAL[0]).inner_text().split())
+    assert "{}: {}.".format(*sentences(real[0], REAL[2])[REAL[0]]) in told
     page.get_by_role("button", name=f"captions of {REAL[1]}").click()
     page.locator(".changes .hint", has_text=f"{REAL[1]} against {REAL[2]}").wait_for()
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith(REAL[1])
@@ -216,12 +238,10 @@ def test_any_system_is_the_baseline_and_links_keep_it(reader: Reader) -> None:
     assert again.get_attribute("nav a[aria-current]", "href") == kept
 
 
-def test_any_two_systems_are_set_side_by_side(reader: Reader) -> None:
+def test_any_two_systems_are_set_side_by_side(reader: Reader, real: tuple[Path, Any]) -> None:
     page = reader.open(f"page=scores&a={REAL[1]}&b={REAL[2]}")
     card = page.locator(".score-pair")
-    told = "▼ worse: names 7.4 points more absent objects, covers 2.7 points more present objects; Cap. Score −2.2; "
-    told += "captions 31 % longer."
-    assert card.locator("p").inner_text() == told
+    assert card.locator("p").inner_text().endswith("{}: {}.".format(*sentences(real[0], REAL[2])[REAL[1]]))
     assert card.locator("thead th").all_inner_texts() == ["metric", REAL[1], REAL[2], "difference", "95 % interval"]
     row = card.locator("tbody tr").first.locator("td").all_inner_texts()
     assert float(row[0]) - float(row[1]) == pytest.approx(float(row[2].strip("*").replace("−", "-")), abs=0.11)
@@ -361,6 +381,7 @@ def test_captions_are_found_by_alias_word_and_use(reader: Reader, real: tuple[Pa
     )
     page.fill("[name=label]", "person")
     assert reader.count() > by_alias
+    page.locator(".more summary").click()
     page.fill("[name=word]", "women")
     assert reader.count() == by_alias
     page.fill("[name=word]", "")
@@ -374,6 +395,7 @@ def test_captions_are_found_by_alias_word_and_use(reader: Reader, real: tuple[Pa
 
 def test_systems_are_toggled_and_the_address_keeps_it_on_every_page(reader: Reader) -> None:
     page = reader.open("page=captions&order=file")
+    page.locator(".more summary").click()
     page.locator("#captions-systems input").nth(1).uncheck()
     assert page.locator("#detail .caption h4 bdi").all_inner_texts() == [REAL[0], REAL[2]]
     reader.open(page.url.split("#")[1])
@@ -395,6 +417,125 @@ def test_a_seed_gives_the_same_random_order_again(reader: Reader) -> None:
     assert reader.rows() != first
     reader.open(address.split("#")[1])
     assert reader.rows() == first
+
+
+def test_a_difference_leads_to_exactly_the_images_that_make_it(reader: Reader, real: tuple[Path, Any]) -> None:
+    page = reader.open()
+    page.get_by_role("button", name=f"captions of {REAL[2]}").click()
+    argument = charts(real[0])["arguments"][0]
+    label, difference, *_ = argument["against"][0][2]["labels"][0]
+    page.locator("#overview .label-name", has_text=label).click()
+    page.get_by_text(re.compile("without the images shown")).wait_for()
+    said = page.inner_text("#captions-count")
+    assert f"{label}, hallucinated, of all captions" in said
+    assert f"{100 * difference:+.1f}".replace("-", "−") + " points; without the images shown ±0.0." in said
+    found = re.search(r"(\d+) mended, (\d+) spoiled", said)
+    assert found is not None
+    mended, spoiled = map(int, found.groups())
+    assert reader.count() == mended + spoiled
+    assert 100 * (spoiled - mended) / 500 == pytest.approx(100 * difference, abs=0.05)
+    names = page.locator("#detail .caption h4 bdi").all_inner_texts()
+    assert names == [REAL[0], REAL[2]]
+    wrong = [label in title for title in reader.check("marks")]
+    assert wrong.count(True) >= 1
+    assert page.input_value("[name=outcome]") == "differs"
+    page.select_option("[name=outcome]", "mended")
+    assert reader.count() == mended
+
+
+@pytest.mark.parametrize("metric", ["hal_rate", "cover_rate", "cap_score"])
+def test_the_page_counts_a_difference_as_the_results_do(reader: Reader, real: tuple[Path, Any], metric: str) -> None:
+    argument = charts(real[0])["arguments"][0]
+    place = [name for name, *_ in argument["metrics"]].index(metric)
+    difference, _, _, before, after, _ = argument["against"][0][2]["rows"][place]
+    page = reader.open(f"page=captions&system={REAL[2]}&against={REAL[0]}&by={metric}&outcome=differs")
+    shown = f"{100 * before:.1f} → {100 * after:.1f}, {100 * difference:+.1f} points".replace("-", "−")
+    assert shown in page.inner_text("#captions-count")
+    reader.open("page=scores")
+    cell = page.locator(".score-table tbody tr", has_text=REAL[2]).locator("a.door").nth(place)
+    cell.click()
+    page.get_by_text(re.compile("points; without")).wait_for()
+    assert page.input_value("[name=by]") == metric
+    assert shown in page.inner_text("#captions-count")
+
+
+def test_hallucinated_mentions_are_marked_by_keyboard_and_saved(reader: Reader, tmp_path: Path) -> None:
+    page = reader.open("page=captions")
+    page.locator("#marks summary").click()
+    page.locator("#detail h3").click()
+    page.keyboard.press("n")
+    first = page.locator("mark.selected")
+    word = page.evaluate("document.activeElement.firstChild.data")
+    page.keyboard.press("t")
+    assert first.get_attribute("data-given") == "truth"
+    page.keyboard.press("n")
+    page.keyboard.press("i")
+    page.keyboard.press("i")  # the same key takes it back
+    assert page.locator("mark[data-given]").count() == 1
+    page.keyboard.press("i")
+    row = page.get_by_role("region", name="Scores under the marks").locator("tbody tr").first
+    read, matcher, truth, invented, unread, hal, _ = row.locator("td").all_inner_texts()
+    assert int(read) == int(matcher) + int(truth) + int(invented) >= 1
+    low, high = map(float, hal.split(" – "))
+    assert low < high
+    assert int(unread) > 0
+    with page.expect_download() as download:
+        page.locator("#marks-save").click()
+    path = tmp_path / "marks.jsonl"
+    download.value.save_as(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    marks = [mark for line in lines for mark in line["marks"]]
+    assert [mark["mark"] for mark in marks] == ["truth", "invented"]
+    assert marks[0]["surface"] == word
+    for line in lines:
+        for mark in line["marks"]:
+            assert line["caption"][mark["start"] : mark["end"]] == mark["surface"]
+            assert (mark["label"] in line["objects"]) == (mark["mark"] == "truth")
+        assert line["spans"] == [[m["start"], m["end"], m["label"]] for m in line["marks"] if m["mark"] == "invented"]
+    assert list(vocab._texts(str(path))) == [line["caption"] for line in lines]
+    assert PresenceOracle.load(path).state(lines[0]["image_id"], marks[0]["label"]) == 1
+    page.evaluate("localStorage.clear()")
+    reader.open("page=captions")
+    assert page.locator("mark[data-given]").count() == 0
+    page.locator("#marks summary").click()
+    page.set_input_files("#marks-open", path)
+    page.locator("mark[data-given]").first.wait_for()
+    assert page.locator("mark[data-given]").count() == 2
+    page.evaluate("localStorage.clear()")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
+def test_picture_and_text_share_the_first_screen(browser: Any, tmp_path: Path, width: int, height: int) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "pictures").mkdir()
+    image.new("RGB", (480, 640), "teal").save(tmp_path / "pictures" / "000000000007.jpg")
+    row = {"image_id": 7, "caption": "A dog beside a cat. " * 20, "objects": ["dog"]}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row) + "\n")
+    opened = Reader(
+        browser,
+        make(tmp_path, "c.jsonl", "--images", "pictures", "--thumbnails"),
+        viewport={"width": width, "height": height},
+    )
+    page = opened.open("page=captions")
+    picture, text = page.locator("#picture img").bounding_box(), page.locator("#detail .text").bounding_box()
+    assert picture is not None
+    assert text is not None
+    assert picture["y"] + picture["height"] < height
+    assert text["y"] < height / 3
+    assert text["x"] > picture["x"] + picture["width"]
+    opened.close()
+
+
+def test_guards_follow_the_chosen_baseline(reader: Reader, real: tuple[Path, Any]) -> None:
+    page = reader.open(f"page=guards&baseline={REAL[2]}")
+    entries = charts(real[0])["arguments"][0]["against"][2]
+    for name, entry in zip(REAL, entries, strict=True):
+        row = page.locator("#guards tbody tr", has_text=name)
+        words = row.locator("[data-change=words]").inner_text()
+        assert words == ("" if entry is None else f"{100 * entry['guards']['words']:+.0f} %")
+    page.get_by_label("Baseline").last.select_option(REAL[0])
+    page.get_by_text("says less").wait_for()
+    assert f"baseline={REAL[0]}" in page.url
 
 
 def test_permalinks_lead_to_one_caption(reader: Reader, real: tuple[Path, Any]) -> None:
@@ -455,12 +596,10 @@ def test_everything_is_reached_by_the_tab_key(reader: Reader) -> None:
         "theme",
         "order",
         "system",
+        "against",
         "label",
-        "word",
-        "use",
         "text",
-        "names",
-        "rewards",
+        "More",
         "list",
     ]
     places = [reached.index(name) for name in wanted]
@@ -492,7 +631,7 @@ def test_alarms_are_listed_and_marked_in_the_chart_of_their_quantity(reader: Rea
     assert page.locator("#curves .alarm").count() == 1
     assert "step 15: kl" in page.inner_text("#alarms-said")
     chart = page.locator("#curves figure", has_text="KL, nats per token")
-    assert chart.locator(".alarm title").text_content() == "step 15: kl: 0.0015, threshold 0.0014"
+    assert chart.locator(".alarm").get_attribute("title") == "step 15: kl: 0.0015, threshold 0.0014"
 
 
 def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) -> None:
@@ -512,46 +651,111 @@ def test_training_runs_are_drawn_over_one_another(browser: Any, tmp_path: Path) 
     assert page.locator("#alarms").inner_html() == ""
     headline = page.locator("#curves figure")
     assert headline.locator(".term").all_inner_texts() == ["Hal. Rate, %"]
-    assert headline.locator(".key b").all_inner_texts() == ["25", "45"]  # the mean of two steps, at the last one
-    assert headline.locator("circle.dot").count() == 2 * 12  # the held-out set's, every fifth step
+    values = headline.locator(".key b")
+    named = ["one", "two", "one, held out", "two, held out"]
+    assert headline.locator(".key bdi").all_inner_texts() == named
+    # the mean over the last two steps; what the held-out images gave in step 55, as it was logged
+    assert values.all_inner_texts() == ["25", "45", "65", "65"]
     groups = {each.get_attribute("data-group"): each for each in page.locator("#more details").all()}
     assert list(groups) == ["guards", "Held-out images", "Update", "Others"]
     assert [name for name, each in groups.items() if each.get_attribute("open") is not None] == ["guards"]
-    groups["Held-out images"].locator("summary").click()
-    drawn = groups["Held-out images"].locator("path[stroke-width='2']").first.get_attribute("d")
-    assert drawn is not None
-    assert drawn.count("L") == 11  # twelve evaluations, joined
+    for name in ("Held-out images", "Update"):
+        groups[name].locator("summary").click()
+        groups[name].locator("figure").first.wait_for()
+    assert "one from 10 to 65; two from 10 to 65" in groups["Held-out images"].locator(".plot").get_attribute(
+        "aria-label"
+    )
     constant = groups["Update"].locator("figure.constant").locator("figcaption, p")
     assert constant.all_text_contents() == ["Learning rate", "1e-6 in every step"]
 
-    plot = headline.locator("svg[role=img]")
+    plot = headline.locator(".u-over")
     plot.hover(position={"x": 60, "y": 60})
-    pointed = headline.locator(".key b").all_inner_texts()
-    cursors = page.locator(".cursor[visibility=visible]").evaluate_all(
-        "all => all.map((each) => each.getAttribute('x1'))"
+    pointed = values.all_inner_texts()
+    lines = page.locator(".u-cursor-x").evaluate_all(
+        "all => all.map((n) => new DOMMatrix(getComputedStyle(n).transform).e)"
     )
-    assert len(cursors) > 1
+    assert len(lines) > 3
+    assert max(lines) - min(lines) <= 1  # one cursor in all charts
     plot.click(position={"x": 60, "y": 60})
     step = int(page.inner_text("#step-shown"))
     assert 0 < step < 59
     page.mouse.move(0, 0)
-    assert headline.locator(".key b").all_inner_texts() == pointed
+    assert values.all_inner_texts() == pointed
+
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 10, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 10, box["y"] + 40, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Whole run").wait_for()
+    assert "zoom=" in page.url
+    assert int(page.inner_text("#step-shown")) == step  # to drag is not to click
+    opened.open(page.url.split("#")[1])
+    page.get_by_role("button", name="Whole run").click()
+    assert "zoom=" not in page.url
 
     page.locator("#runs label", has_text="two").click()
-    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
+    assert headline.locator(".key bdi").all_inner_texts() == ["one", "one, held out"]
     page.select_option("#smoothing", "none")
     page.check("#log-values")
     page.check("#log-steps")
-    assert groups["Update"].get_attribute("open") is None
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert page.inner_text("#step-shown") == str(step)
-    assert headline.locator(".key bdi").all_inner_texts() == ["one"]
-    assert headline.locator(".key b").all_inner_texts() == ["20" if step % 2 == 0 else "30"]
+    assert headline.locator(".key bdi").all_inner_texts() == ["one", "one, held out"]
+    last = step - step % 5
+    assert values.all_inner_texts() == ["20" if step % 2 == 0 else "30", str(10 + last)]
     assert page.is_checked("#log-values")
     assert page.is_checked("#log-steps")
-    ticks = page.locator("#more figure", has_text="Gradient norm").locator("text[text-anchor=end]")
-    assert {"1", "10", "100"} <= set(ticks.all_text_contents())
+    opened.close()
+
+
+def test_seeds_settings_and_axes_of_training_runs(browser: Any, tmp_path: Path) -> None:
+    for name, kl, seed in (("kl_1", 0.01, 1), ("kl_2", 0.01, 2), ("free", 0.0, 1)):
+        (tmp_path / name).mkdir()
+        rows = [
+            {"step": s, "hal_rate": seed / 10 + s / 1000, "seconds_update": 36.0 * seed, "tokens_per_second": 1000}
+            for s in range(40)
+        ]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / name / "config.toml").write_text(f"[run]\nseed = {seed}\n[loss]\nkl = {kl}\neps = 0.2\n")
+    opened = Reader(browser, make(tmp_path, "kl_1", "kl_2", "free"))
+    page = opened.open("page=training&smoothing=none")
+    chart = page.locator("#curves figure").first
+    assert chart.locator(".key span").all_inner_texts() == ["kl, 2 seeds18.9", "free13.9"]
+    page.locator("#seeds").uncheck()
+    assert chart.locator(".key span").all_inner_texts() == ["kl_113.9", "kl_223.9", "free13.9"]
+    page.select_option("#along", "hours")
+    page.locator("#step").focus()
+    page.keyboard.press("Home")
+    assert chart.locator(".key b").all_inner_texts() == ["10", "", "10"]  # the slow run has not logged after 36 seconds
+    assert "along=hours" in page.url
+    page.locator("#settings summary").first.click()
+    assert page.inner_text("#settings summary") == "Settings: 2 differ of 3"
+    differ = page.get_by_role("region", name="Settings that differ").locator("tbody tr")
+    assert [row.locator("td").all_inner_texts() for row in differ.all()] == [
+        ["loss.kl", "0.01", "0.01", "0.0"],
+        ["run.seed", "1", "2", "1"],
+    ]
+    opened.close()
+
+
+def test_an_alarm_beyond_its_quantitys_values_lies_within_the_chart(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    rows = [{"step": s, "cover_rate": 0.7 + s / 1000} for s in range(30)]
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    alarm = {"step": 29, "name": "cover", "metric": "cover_rate", "value": 0.24, "threshold": 0.25, "setting": "x = 1"}
+    (tmp_path / "run" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
+    opened = Reader(browser, make(tmp_path, "run"))
+    page = opened.open("page=training")
+    mark, plot = (page.locator(f"#curves {name}").bounding_box() for name in (".alarm", ".u-wrap"))
+    assert mark is not None
+    assert plot is not None
+    assert plot["y"] <= mark["y"]
+    assert mark["y"] + mark["height"] <= plot["y"] + plot["height"]
+    assert plot["x"] <= mark["x"]
+    assert mark["x"] + mark["width"] <= plot["x"] + plot["width"] + 1
     opened.close()
 
 
@@ -740,7 +944,10 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     opened = Reader(browser, mixed)
     page = opened.open("page=answers&set=mmhal")
     count = page.locator("#answers-count")
-    assert count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled"
+    assert (
+        count.inner_text()
+        == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. Right: 0.0 → 50.0, +50.0 points."
+    )
     page.select_option("[name=outcome]", "mended")
     assert page.locator(".case").count() == 20
     first = page.locator(".case").first
@@ -749,7 +956,10 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     first.locator("summary").first.click()
     assert "The judge says so." in first.inner_text()
     page.select_option("[name=set]", "yesno")
-    assert count.inner_text() == "30 of 40 questions; ours_asked against base: 30 mended, 0 spoiled"
+    assert count.inner_text() == (
+        "30 of 40 questions; ours_asked against base: 30 mended, 0 spoiled, 10 wrong in both. "
+        "Right: 0.0 → 75.0, +75.0 points; without the questions shown ±0.0."
+    )
     assert "with a description in the prompt" in first.inner_text()
     opened.open(page.url.split("#")[1])
     assert page.locator(".case").count() == 30
@@ -770,7 +980,7 @@ def test_pictures_are_shown_from_disk_or_from_the_page(browser: Any, tmp_path: P
     opened.page.get_by_role("button", name="Pictures").click()
     assert "look=grid" in opened.page.url
     opened.page.locator("#grid a").click()
-    picture = opened.page.locator("#detail img")
+    picture = opened.page.locator("#picture img")
     assert picture.evaluate("async (i) => { await i.decode(); return i.naturalWidth; }") == (220 if option else 640)
     assert picture.get_attribute("alt") == "Image 7"
     if not option:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterable
@@ -305,6 +306,27 @@ def test_a_loss_that_is_not_finite_stops_the_step_and_not_the_run(
     assert [line["updates_left_out"] for line in lines] == [0.0, 1.0, 0.0, 0.0]
     assert lines[1]["loss"] is None
     assert all(line["loss"] is not None and line["grad_norm"] > 0 for line in (lines[0], *lines[2:]))
+
+
+@pytest.mark.parametrize(
+    ("place", "raised", "said"),
+    [
+        ("update.Updater.update", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
+         r"out of memory in step 1 \(update\): CUDA out of memory; would need less: optim.micro_batch_tokens = 4096, "),
+        ("rollout.PolicySampler.sample", RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+         r"out of memory in step 1 \(rollout\): .*would need less: rollout.prompts_per_batch = 8, "),
+        ("loop.load_policy", MemoryError(), r"out of memory before the first step: .*would need less: model.reference"),
+    ],
+    ids=["update", "rollout", "loading"],
+)  # fmt: skip
+def test_out_of_memory_is_one_line_with_what_would_need_less(
+    lab: Any, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, place: str, raised: Exception, said: str
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(f"scapo_train.{place}", full)
+    assert re.search(said, refused("run.samples=0"))
 
 
 def test_an_alarm_can_end_the_run_with_a_checkpoint_and_no_export(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import logging
 import os
 import resource
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -215,6 +217,39 @@ def test_what_cannot_be_read_is_named(trained: tuple[Any, Any], tmp_path: Path, 
         optimizer.add_param_group({"params": list(toy.layers[-1].parameters())})
     with pytest.raises(InputError, match="file not found" if damage == "no state" else "is damaged, or of another"):
         checkpoints.load(path, toy, optimizer)
+
+
+def test_flipped_bits_are_found(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(1, *trained, {})
+    path = tmp_path / "step-000001"
+    shard = path / "rank-0-0.safetensors"
+    whole = shard.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    for at in np.random.default_rng(0).integers(header, len(whole), 20).tolist():
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        shard.write_bytes(damaged)
+        with pytest.raises(InputError, match="has another checksum than"):
+            checkpoints.load(path, *toys.made(5))
+    shard.write_bytes(whole)
+    checkpoints.load(path, *toys.made(5))
+
+
+def test_chunks_that_overlap_are_damage(trained: tuple[Any, Any], tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 1)
+    assert checkpoints.save(1, *trained, {})
+    index = tmp_path / "step-000001" / "index.json"
+    table = json.loads(index.read_text())
+    entry = table["tensors"]["model.embed.weight"]
+    (chunk,) = entry["chunks"]
+    rows, width = entry["shape"]
+    halves = [{**chunk, "offset": [at, 0], "shape": [rows // 2, width]} for at in (0, 1)]
+    last = {**chunk, "offset": [rows - 1, 0], "shape": [rows - 2 * (rows // 2), width]}
+    entry["chunks"] = [*halves, last]  # of the volume of the whole, but one row twice and another never
+    index.write_text(json.dumps(table))
+    with pytest.raises(InputError, match="do not make up its shape, each place once"):
+        checkpoints.load(tmp_path / "step-000001", *toys.made(5))
 
 
 def loaded(folder: Path) -> Any:

@@ -8,9 +8,10 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,6 +172,33 @@ def test_sigterm_saves_and_leaves(lab: Any) -> None:
     assert main([*arguments, "--resume", "auto"]) == 0
     assert main(lab.run("whole", f"run.steps={steps}", "run.save_every=0")) == 0
     assert left_behind(lab.folder / "stopped") == left_behind(lab.folder / "whole")
+
+
+def test_hours_that_are_over_save_and_leave_for_another_start(
+    lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(lab.run("whole")) == 0
+    clock = iter(range(0, 10**9, 600))  # ten minutes from one look at the clock to the next
+    monkeypatch.setattr("scapo_train.loop.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert main([*lab.run("again"), "--max-hours", "1"]) == 75
+    said = capsys.readouterr().err
+    assert "stopped after step 2 of 4: go on with --resume auto" in said
+    assert main([*lab.run("again"), "--resume", "auto"]) == 0
+    assert left_behind(lab.folder / "again") == left_behind(lab.folder / "whole")
+
+
+def test_the_launcher_returns_the_ranks_exit_code(lab: Any) -> None:
+    launcher = [sys.executable, "-m", "scapo_train.launch", "--standalone", "--nproc-per-node", "2"]
+    bad = subprocess.run(
+        [*launcher, *lab.run("bad", "data.train=nowhere.jsonl")], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert bad.returncode == 2
+    assert bad.stderr.count("scapo_train: nowhere.jsonl: ") == 1
+    over = subprocess.run(
+        [*launcher, *lab.run("over", "run.max_hours=1e-9")], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert over.returncode == 75
+    assert "stopped after step 1 of 4: go on with --resume auto" in over.stderr
 
 
 def test_a_finished_run_has_nothing_to_go_on_with_and_a_used_folder_is_refused(

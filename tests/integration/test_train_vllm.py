@@ -6,6 +6,8 @@ import importlib.util
 import json
 import logging
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,10 +124,31 @@ def test_the_order_of_a_step(lab: Any, vllm: Any) -> None:
     sampler.sync()
     sampler.sample(bench.encoded, 1, 2, 1.0)
     sampler.sample(bench.encoded, 2, 2, 1.0)
-    taken = ["wake weights", "apply_model", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
+    taken = ["wake weights", "reload", "forget prefix", "forget encoder", "wake kv_cache", "generate", "sleep"]
     assert vllm.made[0].calls == ["sleep", *taken, *taken]
     assert sampler.sample([], 0, 2, 1.0) == []  # a rank without prompts takes part in the synchronization
     assert vllm.made[0].calls[-3:] == ["forget encoder", "wake kv_cache", "sleep"]
+
+
+def test_without_sleep_nothing_is_put_to_sleep(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.sleep=false")
+    sampler = bench.sampler()
+    (engine,) = vllm.made
+    sampler.sync()
+    assert bench.greedy(sampler) == bench.own()
+    bench.change()
+    sampler.sync()
+    assert bench.greedy(sampler) == bench.own()
+    assert not {call for call in engine.calls if call.startswith(("wake", "sleep"))}
+    assert engine.given["enable_sleep_mode"] is False
+
+
+def test_light_sleep_keeps_the_weights_on_the_host(lab: Any, vllm: Any) -> None:
+    bench = Bench(lab, "rollout.sleep_level=1", "rollout.check_sync=false")
+    sampler = bench.sampler()
+    sampler.sync()
+    assert bench.greedy(sampler) == bench.greedy(sampler) == bench.own()
+    assert vllm.made[0].calls.count("reload") == 1
 
 
 @pytest.mark.parametrize(("kept", "part"), [("prefix", "language_model"), ("encoder", "visual")])
@@ -172,7 +195,7 @@ def swapped(policy: Policy, dtype: Any) -> Any:
     [
         (renamed, r"does not take the policy's weights: There is no module or parameter named .*query"),
         (without_one, r"1 weights of vLLM's model are not the policy's: visual\.patch_embed\.proj\.weight"),
-        (swapped, r"greedy responses changed when it was given the weights that it had read"),
+        (swapped, r"they did when vLLM had the weights of .*: the policy's do not arrive as they are"),
     ],
 )
 def test_weights_that_do_not_arrive(
@@ -188,20 +211,43 @@ def test_the_check_says_how_far_vllm_and_the_trainer_agree(
 ) -> None:
     caplog.set_level(logging.INFO, "scapo_train")
     logging.getLogger("scapo_train").propagate = True
+    bench = Bench(lab, "rollout.temperature=0.7")
+    bench.sampler()
+    assert f"vllm {NEWEST}: weights synchronized in" in caplog.text
+    found = re.search(r"as the trainer's: (\S+) nats at most, (\S+) on average", caplog.text)
+    assert found is not None
+    assert float(found[2]) <= float(found[1]) < 1e-5
+
+
+def test_a_model_that_vllm_computes_otherwise_stops_the_run(lab: Any, vllm: Any) -> None:
     bench = Bench(lab)
-    bench.sampler()
-    assert f"vLLM {NEWEST}: weights synchronized in" in caplog.text
-    assert "greedy responses as before, 100 % of tokens as the trainer's" in caplog.text
+    bench.policy.vlm.model.language_model.rotary_emb.inv_freq.mul_(3)  # not a weight
+    with pytest.raises(ScapoError, match=r"do not agree on log-probabilities .* with the same pixels and weights"):
+        bench.sampler()
+    Bench(lab, "rollout.check_sync=false").sampler()
 
-    def warned() -> set[str]:
-        ours = [each for each in caplog.records if each.name.startswith("scapo_train")]
-        return {each.getMessage() for each in ours if each.levelno > logging.INFO}
 
-    assert not warned()
-    bench.policy.vlm.model.language_model.rotary_emb.inv_freq.mul_(3)  # not a weight: vLLM computes otherwise
-    bench.sampler()
-    (warning,) = warned()
-    assert "agree with the trainer's in" in warning
+def test_pixels_without_normalization_stop_the_run(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What newer releases of vLLM do where the processor's file does not say how pixels are normalized."""
+    model = Path(load(lab.config).model.path)
+    copy = lab.folder / "defaults"
+    shutil.copytree(model, copy)
+    file = copy / "preprocessor_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({name: settings[name] for name in settings if not name.startswith("image_m")}))
+    answer = stand_in.Engine._answer
+
+    def raw(self: Any, prompt: Any, params: Any) -> Any:
+        self.processor.image_processor.do_normalize = False
+        return answer(self, prompt, params)
+
+    Bench(lab, f"model.path={copy}").sampler()  # a release that fills the gap in
+    monkeypatch.setattr(vllm.LLM, "_answer", raw)
+    lacks = r"their pixels differ by \S+; vLLM normalizes them by preprocessor_config.json, which lacks image_mean: "
+    with pytest.raises(ScapoError, match=lacks):
+        Bench(lab, f"model.path={copy}").sampler()
+    with pytest.raises(ScapoError, match=r"their pixels differ by \S+; try another release of vLLM"):
+        Bench(lab).sampler()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -281,9 +327,7 @@ def test_what_a_user_can_do_wrong(lab: Any, vllm: Any, monkeypatch: pytest.Monke
     (lab.folder / "images" / "1.png").unlink()
     with pytest.raises(InputError, match=r"1\.png: can no longer be read: "):
         sampler.sample(bench.encoded, 0, 1, 1.0)
-    vllm.made[0].awake.clear()
     sampler._longest = 20
-    sampler._has_weights = False
     with pytest.raises(InputError, match="with a response vLLM has room for 20"):
         sampler.sample(bench.encoded, 0, 1, 1.0)
 
@@ -334,18 +378,13 @@ def test_a_run(lab: Any, vllm: Any) -> None:
 
 
 def test_old_weights_show_as_mismatch(lab: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_weights = VllmSampler._load
-    found: list[int] = []
+    first: dict[str, Any] = {}
 
-    def only_first(self: VllmSampler, model: Any) -> None:
-        found.append(1)
-        if len(found) == 1:
-            load_weights(self, model)
-            self.kept = [each.clone() for each in model.parameters()]  # type: ignore[attr-defined]
-        for parameter, kept in zip(model.parameters(), self.kept, strict=True):  # type: ignore[attr-defined]
-            parameter.copy_(kept)
+    def stale(policy: Policy, dtype: Any) -> Any:
+        for name, weight in weights(policy, dtype):
+            yield name, first.setdefault(name, weight.clone())
 
-    monkeypatch.setattr(VllmSampler, "_load", torch.no_grad()(only_first))
+    monkeypatch.setattr("scapo_train.samplers.vllm.weights", stale)
     output = lab.folder / "run"
     changes = ["rollout.engine=vllm", EXACT, f"run.output={output}", "run.steps=2", "optim.lr=0.02", "run.samples=0"]
     train(load(lab.config, changes))

@@ -224,6 +224,7 @@ def test_lint_finds_what_the_alias_map_contradicts() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_projects_own_prompts_count_every_alias() -> None:
     prompts = [Template.shipped("coarse").prompt("coarse", [label], DOPA) for label in DOPA.labels]
     prompts += prompts_for(DOPA, DOPA.labels, own={}, groups={})

@@ -71,6 +71,7 @@ def test_every_form_gives_the_run_of_the_file(form: Callable[[list[dict[str, Any
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
 def test_worker_processes_read_records_too(form: Callable[[list[dict[str, Any]]], Any]) -> None:
     captions = lines(BASELINE) * 150
     one = scapo_eval.score(form(captions), truth=TRUTH, resamples=0)
@@ -221,6 +222,7 @@ def by_command(*arguments: object) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_verbs(shared: Path) -> None:
     data = shared / "data"
     pope_answers, pope_questions = (

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError, InputErrors, MissingExtra
-from scapo_eval.benchmarks.chair import Native, Opera, Reference, Synonyms, score_chair
+from scapo_eval.benchmarks.chair import BENCHMARK, Native, Opera, Reference, Synonyms, score_chair
 from scapo_eval.benchmarks.chair.profiles import ObjectColumns, word_counts
 from scapo_eval.benchmarks.chair.singular import (
     ENDINGS,
@@ -27,7 +27,7 @@ from scapo_eval.benchmarks.chair.singular import (
 from scapo_eval.benchmarks.chair.synonyms import DOUBLE_WORDS, WordReader
 from scapo_eval.benchmarks.chair.tokens import sentence_tokens, split_chunk, tokens
 from scapo_eval.benchmarks.scoring import ScoringOptions
-from scapo_eval.cli.chair import command
+from scapo_eval.cli.verbs import command_of
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.truths.oracle import PresenceOracle
 
@@ -408,7 +408,9 @@ def files(tmp_path: Path, captions: Path) -> list[str]:
 def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> None:
     lists = tmp_path / "lists.jsonl"
     run = CliRunner().invoke(
-        command, [*files, "--profile", "reference", "--json", "--per-caption", str(lists)], standalone_mode=False
+        command_of(BENCHMARK),
+        [*files, "--profile", "reference", "--json", "--per-caption", str(lists)],
+        standalone_mode=False,
     )
     assert run.exception is None
     (system,) = json.loads(run.stdout)["systems"]
@@ -431,12 +433,12 @@ def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> 
     ],
 )
 def test_options_of_another_profile_are_refused(files: list[str], extra: list[str], reason: str) -> None:
-    run = CliRunner().invoke(command, [*files, *extra])
+    run = CliRunner().invoke(command_of(BENCHMARK), [*files, *extra])
     assert isinstance(run.exception, InputError)
     assert reason in str(run.exception)
 
 
 def test_scripts_need_synonyms(files: list[str]) -> None:
-    run = CliRunner().invoke(command, [*files[:3], "--profile", "reference"])
+    run = CliRunner().invoke(command_of(BENCHMARK), [*files[:3], "--profile", "reference"])
     assert isinstance(run.exception, InputError)
     assert "needs --synonyms FILE" in str(run.exception)

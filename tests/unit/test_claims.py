@@ -225,6 +225,7 @@ TEXTS = st.lists(WORDS, max_size=25).map(" ".join)
 
 
 @given(st.lists(TEXTS | st.text(max_size=40), max_size=6))
+@pytest.mark.slow
 def test_a_batch_is_its_captions_and_readings_are_nested(texts: list[str]) -> None:
     masks = {}
     for claims in CLAIMS:

@@ -92,6 +92,7 @@ MARKS = [", ", ". ", ": ", "; ", " \u2014 ", "\u2014", "! ", "\uff0c", "\u3002",
 
 @settings(max_examples=300)
 @given(st.lists(st.lists(st.sampled_from(MARKDOWN + WORDS + MARKS + [" ", "\u0130", "x"]), max_size=30), max_size=3))
+@pytest.mark.slow
 def test_pieces_of_markdown_partition_it(parts: list[list[str]]) -> None:
     batch = ["".join(part) for part in parts]
     spans = split_batch(batch, "discourse", MATCHER.find_batch(batch))
@@ -106,6 +107,7 @@ def test_pieces_of_markdown_partition_it(parts: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("unit", ["!\n", "a, ", "a\u2014", "# a\n", "(", '"', "`", "a.\n", "| a |\n", "\uff0ca", "<"])
+@pytest.mark.slow
 def test_long_collapsed_texts_take_no_time(unit: str) -> None:
     """Minutes, if the time grew with the square of the length."""
     text = unit * (100_000 // len(unit))

@@ -60,10 +60,14 @@ def test_every_command_has_its_verb_and_options() -> None:
     """Of all pages: also of commands that need data, models or hours."""
     checked = 0
     for page in PAGES:
-        for language, source in FENCE.findall(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        installed = re.findall(r'^(\w+) = "\w+:BENCHMARK"$', text, re.MULTILINE)  # by the page itself
+        for language, source in FENCE.findall(text):
             for line in re.split(r"\n|&&|;", source.replace("\\\n", " ")) if language == "bash" else ():
                 if line.strip().startswith("scapo-eval "):
                     words = shlex.split(re.split(r"\s\||\s>", line)[0], comments=True)[1:]
+                    if set(installed) & set(words):
+                        continue  # tests/integration/test_own_benchmark.py runs them
                     assert not unknown(cli, words), line
                     checked += 1
     assert checked > 150
@@ -113,6 +117,7 @@ def run(line: str) -> str:
 
 
 @pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.slow
 def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     """Commands on the example, in order; where output is shown, its lines are printed; then the Python blocks."""
     run("scapo-eval example")

@@ -232,6 +232,7 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     assert (given.stop, given.structured_outputs) == (["x"], None)
     assert named["sampling_params"][-1].structured_outputs.json == {"type": "object"}
     assert engine.identity["revision"] == "main"
+    assert engine.identity["vllm"] == stand_in.__version__  # the same seed draws other texts on another release
     assert engine.identity["extra"] == {"max_model_len": 64, "hf_token": "***"}
     assert engine.card["sampling"]["top_k"] == 0
     engine.run([Request.of("own", None, Sampling(0.5, top_k=None, repetition_penalty=None))], lambda *_: None)
@@ -240,6 +241,38 @@ def test_conversations_samplings_and_faults(stand_in: Any, tmp_path: Path) -> No
     assert engine.card["sampling"]["repetition_penalty"] == 1.05
     with pytest.raises(ScapoError, match="has died"):
         engine.run([Request.of("die")], lambda request, response: None)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "reason"),
+    [
+        ("Free memory on device\nis less than desired", "", "Free memory on device is less than desired"),
+        (
+            "Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+            "WARNING ImportError: triton\n(EngineCore pid=7) ERROR 11-23 [core.py:1] Traceback (most recent call):\n"
+            "(EngineCore pid=7) ERROR 11-23 [core.py:1] safetensors_rust.SafetensorError: header too large\n"
+            "(EngineCore pid=7) Process EngineCore:\nsafetensors_rust.SafetensorError: header too large\n"
+            "RuntimeError: Engine core initialization failed. See root cause above.\n",
+            "safetensors_rust.SafetensorError: header too large",
+        ),
+        ("EngineCore encountered an issue", "", "EngineCore encountered an issue"),
+    ],
+)
+def test_the_root_cause_in_one_line(
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch, said: str, printed: str, reason: str
+) -> None:
+    from scapo_eval.base.errors import ScapoError
+    from scapo_eval.engines.vllm_offline import VllmEngine
+
+    def fail(**arguments: Any) -> None:
+        os.write(2, printed.encode())
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(stand_in, "LLM", fail)
+    with pytest.raises(ScapoError) as raised:
+        VllmEngine("some/model")
+    assert str(raised.value) == f"vLLM cannot load some/model: {reason}"
 
 
 if __name__ == "__main__":

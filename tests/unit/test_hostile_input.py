@@ -170,6 +170,7 @@ def bomb(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["gzip", "zstandard"])
 @pytest.mark.parametrize("read", [read_bytes, read_truth, lambda path: list(iter_records(path)), open_source])
 @pytest.mark.usefixtures("small_limits")
+@pytest.mark.slow
 def test_compressed_bombs(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
     message = refusal(
         tmp_path / "bomb.jsonl", bomb(kind), lambda path: list(read(path).rows if read is open_source else [read(path)])
@@ -233,6 +234,7 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("part", ["[]", "{}", '{"":0}', '"a"', "[[]]", '{"a":[]}'])
+@pytest.mark.slow
 def test_json_of_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(limits, "MAX_VALUES", 1 << 20)
     parts = "[" + f"{part}," * 100_000 + "1]"

@@ -430,6 +430,7 @@ HEADS = [b"", b"{", b"[", b"PAR1", b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xf
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(sorted(LAYOUTS)), st.data())
+@pytest.mark.slow
 def test_odd_values_are_faults_not_crashes(tmp_path: Path, name: str, data: st.DataObject) -> None:
     layout = LAYOUTS[name]
     records = layout if isinstance(layout, list) else [layout]

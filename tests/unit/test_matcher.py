@@ -227,6 +227,7 @@ def cases(draw: st.DrawFn) -> tuple[Vocabulary, list[str]]:
 
 @settings(max_examples=500)
 @given(cases())
+@pytest.mark.slow
 def test_find_and_find_batch_equal_the_oracle(case: tuple[Vocabulary, list[str]]) -> None:
     vocabulary, texts = case
     check(AliasMatcher(vocabulary), texts)
@@ -236,6 +237,7 @@ WATCH = ("dog", "hot", "t", "fish", "seat", "absent", LONG[-1])
 
 
 @given(cases(), st.booleans())
+@pytest.mark.slow
 def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]], look: bool) -> None:
     vocabulary, texts = case
     mentions, columns, looked, _ = BatchMatcher(
@@ -256,6 +258,7 @@ def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabu
 
 @settings(max_examples=300)
 @given(st.lists(st.text(st.characters(), max_size=12), max_size=4))
+@pytest.mark.slow
 def test_any_unicode_text(texts: list[str]) -> None:
     check(make({"a": ["a", "\u00e9", "i", "a i"], "b": ["\u0f71\u0f72", "0", "\uac01"]}, ["i a"]), texts)
 

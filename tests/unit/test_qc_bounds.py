@@ -132,6 +132,7 @@ def pooled_distribution(strata: list[tuple[int, int, int]]) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01])
+@pytest.mark.slow
 def test_pooled_bounds_cover_whatever_the_labels_rates(strata: list[tuple[int, int, int]], alpha: float) -> None:
     truth = sum(bad for _, bad, _ in strata)
     sizes = [(cells, checked) for cells, _, checked in strata]

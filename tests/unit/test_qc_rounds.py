@@ -125,6 +125,7 @@ def test_pairs_that_were_added_do_not_stand_apart() -> None:
     assert {int(p.min()) for p in places} >= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_random_draws_are_uniform_over_the_cells() -> None:
     matrix = np.zeros((20, 1), dtype=np.int8)
     matrix[:3] = 1
@@ -137,6 +138,7 @@ def test_random_draws_are_uniform_over_the_cells() -> None:
     assert np.abs(times - 500).max() < 5 * 19.4
 
 
+@pytest.mark.slow
 def test_the_present_draw_is_uniform_over_all_present_cells() -> None:
     matrix = np.zeros((30, 3), dtype=np.int8)
     matrix[:9, 0] = matrix[10, 1] = matrix[4:6, 2] = 1
@@ -206,6 +208,7 @@ def test_every_answer_is_on_disk_at_once_and_half_a_line_is_cut_off(tmp_path: Pa
     events=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*ANSWERS, None])), max_size=12),
     cut=st.integers(1, 400),
 )
+@pytest.mark.slow
 def test_a_file_cut_anywhere_gives_the_answers_of_its_whole_lines(
     events: list[tuple[int, Answer | None]], cut: int
 ) -> None:

@@ -40,6 +40,7 @@ from scapo_eval.report.data import (
     surface_forms,
     suspect_forms,
 )
+from scapo_eval.report.training import seed_groups, training_columns
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
 from scapo_eval.results.metric import MetricSet, ratio
@@ -316,9 +317,40 @@ def test_alarms_of_a_training_run_are_read_and_handed_to_the_page(tmp_path: Path
     (folder / "alarms.jsonl").write_text("".join(json.dumps(ALARM | {"step": step}) + "\n" for step in (20, 10)))
     run = read_training_log(folder)
     assert [alarm.step for alarm in run.alarms] == [10, 20]
-    (shown,) = payload(html.page(Report(training_logs=(run,)), title="T"), "charts")["training"]
+    (shown,) = payload(html.page(Report(training_logs=(run,)), title="T"), "training")["runs"]
     assert shown["alarms"][0] == [10, "kl", "kl", 1.5, 1, "loss.kl_alarm = 1"]
-    assert shown["columns"] == {"step": [10], "kl": [1.5]}  # flags have no charts
+    assert (shown["steps"], shown["columns"]) == ([10], {"kl": 0})  # flags have no charts
+
+
+def test_logged_numbers_reach_the_page_to_six_digits(tmp_path: Path) -> None:
+    values = [0.1754385964912, None, 1e300, 17.5, -3.25e-7, 123456.0, 0.0]
+    rows = [{"step": k, "big": value, "kl": None if value == 1e300 else value} for k, value in enumerate(values)]
+    run = read_training_log(write_run(tmp_path / "run", rows))
+    header, data = training_columns(Report(training_logs=(run, run)))
+    one, two = (each["columns"] for each in header["runs"])
+    assert one["big"] == values  # no 32 bits hold it
+    numbers = np.frombuffer(data, np.uint8).reshape(4, -1).T.copy().view("<f4").ravel()
+    for at in (one["kl"], two["kl"]):
+        kept = numbers[at : at + len(values)].tolist()
+        assert np.isnan(kept[1])
+        assert np.isnan(kept[2])
+        assert [float(f"{v:.6g}") for v in kept if v == v] == [0.175439, 17.5, -3.25e-7, 123456.0, 0.0]
+
+
+def test_runs_that_differ_in_the_seed_only_are_one_experiment(tmp_path: Path) -> None:
+    def log(name: str, text: str | None) -> TrainingLog:
+        folder = write_run(tmp_path / name, [{"step": 0}])
+        if text is not None:
+            (folder / "config.toml").write_text(text)
+        return read_training_log(folder)
+
+    settings = '# made by a program\n[run]\noutput = "{0}"\nseed = {0}\n[loss]\nkl = {1}\n'
+    logs = [log(f"kl_{n}", settings.format(n, kl)) for n, kl in ((1, 0.01), (2, 0.01), (3, 0.0))]
+    assert logs[0].settings == {"run.output": '"1"', "run.seed": "1", "loss.kl": "0.01"}
+    assert seed_groups(logs) == ["kl", "kl", "kl_3"]
+    assert seed_groups([log(name, None) for name in ("grpo-seed1", "grpo-seed2", "scapo", "dapo_7")]) == [
+        "grpo", "grpo", "scapo", "dapo_7",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -364,6 +396,7 @@ def payload(page: bytes, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b85decode(found[1].replace(b",", b"<"))))
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
     page = html.page(a_report(tmp_path), title="T")
     assert page == html.page(a_report(tmp_path), title="T")
@@ -378,6 +411,7 @@ def test_the_page_is_one_file_that_allows_no_request(tmp_path: Path) -> None:
         r"https?://|<link|@import|url\((?!#|`?#)|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacent", outside
     )
     assert "<noscript>" in text
+    assert "leeoniya" not in text  # only where a training run is
     texts = payload(page, "captions")["texts"]  # image by image, then system by system
     assert texts[:2] == [CAPTIONS[0][1], CAPTIONS[0][1].replace("cat", "dog")]
     assert sorted(texts) == sorted(text for _, c in CAPTIONS for text in (c, c.replace("cat", "dog")))
@@ -418,6 +452,7 @@ def test_pictures_are_joined_by_id_and_embedded_on_request(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("form", plots.FORMATS)
+@pytest.mark.slow
 def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form: str) -> None:
     report = a_report(tmp_path)
     run = TrainingLog("run $a$ $b$", {"step": [0, 1, 2], "hal_rate": [0.2, None, 0.1], "kl": [0, 1, 2]}, [])

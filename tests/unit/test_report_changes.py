@@ -97,6 +97,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, draw: Any, *arguments: Any, **options
 
 
 @pytest.mark.parametrize("width", plots.WIDTHS)
+@pytest.mark.slow
 def test_the_legend_stands_outside_and_names_fit(
     monkeypatch: pytest.MonkeyPatch, systems: tuple[CaptionEvidence, CaptionEvidence], width: str
 ) -> None:

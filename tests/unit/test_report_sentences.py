@@ -58,8 +58,8 @@ WORDS = {**row("len", -24.0), "baseline_value": 100.0, "system_value": 76.0}
         (
             [row("hal_rate", -0.081), row("cover_rate", -0.027), row("cap_score", 0.026)],
             WORDS,
-            "better",
-            "names 8.1 points fewer absent objects, covers 2.7 points fewer present objects; Cap. Score +2.6; "
+            "better overall",
+            "names 8.1 points fewer absent objects, pays with 2.7 points of coverage; Cap. Score +2.6; "
             "captions 24 % shorter",
         ),
         (
@@ -132,10 +132,11 @@ def test_systems_that_were_scored_differently_are_not_compared() -> None:
     )  # fmt: skip
 
 
-def test_saying_less_is_no_loss_where_cap_score_is_better() -> None:
+def test_a_tested_loss_is_red_where_cap_score_is_better_too() -> None:
     rows = [row("hal_rate", -0.081), row("cover_rate", -0.027), row("cap_score", 0.026)]
     won = sentence(rows, CAPTIONS, WORDS, same_images=True)
-    assert tones(won) == {"hal_rate": "better", "cover_rate": "untested", "cap_score": "better", "len": "untested"}
+    assert tones(won) == {"hal_rate": "better", "cover_rate": "worse", "cap_score": "better", "len": "untested"}
+    assert (won.verdict, won.tone) == ("better overall", "better")
     rows[2] = row("cap_score", -0.004, p=0.5)
     assert tones(sentence(rows, CAPTIONS, WORDS, same_images=True))["cover_rate"] == "worse"
 

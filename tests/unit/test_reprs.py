@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import scapo_eval
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary
 from scapo_eval.base.errors import FaultList
@@ -48,6 +50,7 @@ def public_objects() -> dict[str, Any]:
     return found | {benchmark.name: benchmark for benchmark in benchmarks()}
 
 
+@pytest.mark.slow
 def test_reprs_are_one_short_line() -> None:
     too_long = {name: len(repr(each)) for name, each in public_objects().items() if len(repr(each)) > 200}
     assert too_long == {}

@@ -93,6 +93,7 @@ def random_text(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_equals_algorithm_1_on_random_cases(vocabulary: Vocabulary, seed: int) -> None:
     rng = random.Random(seed)
     cases = 0
@@ -143,6 +144,7 @@ def test_equals_algorithm_1_on_random_cases(vocabulary: Vocabulary, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.slow
 def test_the_default_rewards_are_exactly_those_of_algorithm_1(vocabulary: Vocabulary, seed: int) -> None:
     """With the paper's coefficients, bit by bit and on more than 10,000 responses in all."""
     rng = random.Random(1000 + seed)

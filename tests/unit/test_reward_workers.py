@@ -76,6 +76,7 @@ def test_the_same_everywhere(run: Callable[[Score, SubsentenceReward], list[Rewa
     assert all(own == expected for own in found)
 
 
+@pytest.mark.slow
 def test_calls_leave_no_memory_behind() -> None:
     reward = make()
     for n in (100, 300):  # the first calls fill tables

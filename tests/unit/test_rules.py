@@ -200,6 +200,7 @@ def test_what_each_template_matched(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_commands_know_rules_and_heads(folder: Path) -> None:
     pets, captions = str(folder / "pets.yaml"), folder / "captions.jsonl"
     captions.write_text("".join(json.dumps({"image_id": k, "caption": text}) + "\n" for k, text in enumerate(CAPTIONS)))

@@ -66,6 +66,7 @@ def cuts(text: str, rule: Rule, mentions: list[Mention] | None = None) -> list[i
 
 @settings(max_examples=400)
 @given(any_text)
+@pytest.mark.slow
 def test_spans_partition_the_text_and_protect_what_must_not_be_cut(text: str) -> None:
     mentions = MATCHER.find(text)
     for rule in RULES:
@@ -89,6 +90,7 @@ def test_spans_partition_the_text_and_protect_what_must_not_be_cut(text: str) ->
 @example(
     ["x hot. ... 3", "It\u2019s a dog \u2014 a big one\u2026 \u201cyes\u201d\u00a0\u2013 no", "a\u2014b", "a - \u00e9"]
 )
+@pytest.mark.slow
 def test_a_batch_equals_one_by_one(batch: list[str]) -> None:
     columns = MATCHER.find_batch(batch)
     found = [MATCHER.find(text) for text in batch]
@@ -231,6 +233,7 @@ def collapsed(draw: st.DrawFn) -> str:
 @example("ab.Cd" * 9 + "......ab.Cd")
 @example("12345678. a\n..1. b. x...mr. ...mr. e.g.e.g. 1.2. Mr")
 @example("a \n - \n b--\n--c ,\n, www.a--b.c--d \u2014 e\t-\u00a0f")
+@pytest.mark.slow
 def test_one_by_one_equals_the_plain_definition(text: str) -> None:
     mentions = MATCHER.find(text)
     for rule in ("subsentence", "sentence", "clause"):
@@ -241,6 +244,7 @@ def test_one_by_one_equals_the_plain_definition(text: str) -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.one_of(any_text, collapsed()), min_size=2, max_size=5))
+@pytest.mark.slow
 def test_a_batch_of_collapsed_texts_equals_one_by_one(batch: list[str]) -> None:
     columns = MATCHER.find_batch(batch)
     for rule in RULES:
@@ -253,6 +257,7 @@ def test_a_batch_of_collapsed_texts_equals_one_by_one(batch: list[str]) -> None:
     [("!", 1), ("--", 1), ("\n", 1), (" \n", 1), (". ", 100_000), ("\u2014a", 100_000), ("ab.Cd", 40_001)]
     + [("a dog, a cat, ", 28_570), ("1. ", 66_665), ("a--", 66_666), ("www.", 1), ("etc. ", 1)],
 )  # fmt: skip
+@pytest.mark.slow
 def test_long_collapsed_texts_take_no_time(unit: str, n_pieces: int) -> None:
     """Minutes, if the time grew with the square of the length."""
     text = unit * (200_000 // len(unit))
@@ -284,6 +289,7 @@ def merged_by_the_letter(text: str, mentions: list[Mention]) -> list[str]:
 @settings(max_examples=400)
 @given(any_text)
 @example("On a bench in the park, a dog, a cat, and a man with a hat are sitting; it rains very hard today.")
+@pytest.mark.slow
 def test_short_pieces_are_merged_by_the_letter(text: str) -> None:
     mentions = MATCHER.find(text)
     assert pieces(text, "subsentence", mentions) == merged_by_the_letter(text, mentions)

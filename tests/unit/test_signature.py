@@ -51,6 +51,7 @@ RESAMPLES, SEEDS, SHARES = st.integers(0, 10**6), st.integers(0, 10**9), st.samp
 
 
 @given(FIELDS, st.lists(st.tuples(RESAMPLES, SEEDS, SHARES), min_size=1, max_size=4), st.sampled_from(["0.0.1", None]))
+@pytest.mark.slow
 def test_the_resampling_is_replaced_and_never_piles_up(
     fields: dict[str, object], draws: list[tuple[int, int, float]], made_by: str | None
 ) -> None:
@@ -89,6 +90,7 @@ def test_what_older_signatures_mean(name: str, value: str) -> None:
 
 
 @given(FIELDS, FIELDS)
+@pytest.mark.slow
 def test_differences_are_those_of_the_fields(ours: dict[str, object], theirs: dict[str, object]) -> None:
     one, other = Signature.of("m", **ours), Signature.of("m", **theirs)
     passed_over = SAMPLE | DRAWN | {"v"}

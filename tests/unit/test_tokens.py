@@ -127,6 +127,7 @@ def check(tokenizer: Any, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_spans_fit_the_text_whatever_was_sampled(kind: str) -> None:
     rng = random.Random(kind)
     tokenizer = built(kind)

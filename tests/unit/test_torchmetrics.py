@@ -64,6 +64,7 @@ def test_no_value_is_nan() -> None:
     assert metric.compute()["cover_rate"] == 0
 
 
+@pytest.mark.slow
 def test_two_ranks_equal_one_process(expected: dict[str, float], tmp_path: Path) -> None:
     program = ROOT / "tests" / "programs" / "metric_ranks.py"
     fixed = [str(tmp_path / "store"), str(CAPTIONS), str(TRUTH), str(tmp_path / "out")]

@@ -26,13 +26,15 @@ Read = Callable[[str], str]
 USED = {
     "LLM.__init__": {
         "model", "revision", "dtype", "load_format", "seed", "tensor_parallel_size", "distributed_executor_backend",
-        "gpu_memory_utilization", "max_model_len", "enable_sleep_mode", "limit_mm_per_prompt", "mm_processor_kwargs",
-        "mm_processor_cache_gb", "generation_config", "logprobs_mode",
+        "gpu_memory_utilization", "max_model_len", "enable_sleep_mode", "enforce_eager", "limit_mm_per_prompt",
+        "mm_processor_kwargs", "mm_processor_cache_gb", "generation_config", "logprobs_mode",
     },
     "LLM.generate": {"prompts", "sampling_params", "use_tqdm"},
     "LLM.sleep": {"level"},
     "LLM.wake_up": {"tags"},
     "LLM.apply_model": {"func"},
+    "LLM.collective_rpc": {"method", "kwargs"},
+    "GPUModelRunner.reload_weights": {"weights_iterator"},
     "LLM.reset_prefix_cache": set(),
     "LLMEngine.reset_encoder_cache": set(),
     "InprocClient.shutdown": set(),
@@ -53,7 +55,7 @@ USED = {
 def signatures(read: Read) -> dict[str, Any]:
     """What the sampler relies on, from the sources: path below ``vllm/`` -> text is ``read``."""
     llm = _class(read("entrypoints/llm.py"), "LLM")
-    methods = ("generate", "sleep", "wake_up", "apply_model", "reset_prefix_cache")
+    methods = ("generate", "sleep", "wake_up", "apply_model", "collective_rpc", "reset_prefix_cache")
     try:
         prompts = read("inputs/llm.py")
     except (KeyError, FileNotFoundError):
@@ -67,6 +69,9 @@ def signatures(read: Read) -> dict[str, Any]:
         **{f"LLM.{name}": _arguments(llm, name) for name in methods},
         "LLMEngine.reset_encoder_cache": _arguments(
             _class(read("v1/engine/llm_engine.py"), "LLMEngine"), "reset_encoder_cache"
+        ),
+        "GPUModelRunner.reload_weights": _arguments(
+            _class(read("v1/worker/gpu_model_runner.py"), "GPUModelRunner"), "reload_weights"
         ),
         "InprocClient.shutdown": _arguments(_class(read("v1/engine/core_client.py"), "InprocClient"), "shutdown"),
         "SamplingParams": _fields(_class(read("sampling_params.py"), "SamplingParams")),

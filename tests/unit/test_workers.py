@@ -184,6 +184,7 @@ def test_counts_travel_in_few_bytes() -> None:
         assert (small.tolist(), small.dtype) == (numbers, np.dtype(kind))
 
 
+@pytest.mark.slow
 def test_a_link_to_standard_input_is_the_same_file_in_every_process(captions: Path, tmp_path: Path) -> None:
     if not os.path.exists("/dev/stdin"):
         pytest.skip("the system has no /dev/stdin")
@@ -223,6 +224,7 @@ Score = Callable[[Path, ScoringOptions], "list[Run]"]
 
 
 @pytest.mark.parametrize("score", [scores, native, reference, densities])
+@pytest.mark.slow
 def test_runs_are_the_same(score: Score, captions: Path) -> None:
     one, two = (score(captions, ScoringOptions(skip_bad=True, workers=workers)) for workers in (1, 2))
     assert [run.to_dict() for run in two] == [run.to_dict() for run in one]
@@ -233,6 +235,7 @@ def test_runs_are_the_same(score: Score, captions: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [scores, reference, densities])
+@pytest.mark.slow
 def test_faults_are_the_same(score: Score, captions: Path) -> None:
     messages = []
     for workers in (1, 2):
@@ -262,6 +265,7 @@ def line(n: int, **more: Any) -> bytes:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.slow
 def test_messages_name_the_line_whoever_reads_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caption_files, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(files, "MAX_LINE", 4000)
@@ -292,6 +296,7 @@ def test_rewards_are_the_same(captions: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("score", [scores, native, densities])
+@pytest.mark.slow
 def test_unknown_images_are_not_bad_records(score: Score, tmp_path: Path, workers: int) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"image_id": 1, "caption": "a dog"}\n{"image_id": 77, "caption": "a dog"}\n{}\n')

@@ -6,21 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from ...base.errors import InputError
+from ...base.errors import InputError, OptionError, check_choice
 from ...base.hashes import digest
 from ...base.reprs import fields_in_short
+from ...files.containers import Warn
+from ...files.records import Given
 from ...readers.parsers import Parser, Said
-from ...results.benchmark import Benchmark
+from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.counts import CountBuilder, CountTable
 from ...results.results import Resampling, Run
 from ...results.signature import Signature
+from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..scoring import bad_file_notes
+from ..systems import Systems, drawn
 from .data import KINDS, AmberData, Description, Item, Query
 from .formulas import (
     COLUMNS,
@@ -51,16 +56,9 @@ __all__ = [
     "NltkNouns",
     "ScoredResponses",
     "Similarity",
+    "amber",
     "read_responses",
 ]
-
-BENCHMARK = Benchmark(
-    name="amber",
-    metric_set=lambda columns: METRICS,
-    headline=("chair", "cover", "hal", "cog", "accuracy", "f1"),
-    frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
-    recognizes_file=recognize,
-)
 
 Mode = Literal["embedded", "parity"]
 
@@ -345,3 +343,169 @@ def _question_columns(verdict: Verdict) -> Iterator[int]:
         RIGHT_NO: no and said_no,
     }
     yield from (_QUESTION_COUNTS[item.kind, count] for count, holds in counted.items() if holds)
+
+
+def _score(
+    systems: Systems,
+    *,
+    data: AmberData | str | Path,
+    mode: Mode = "embedded",
+    similarity: Similarity | str = "none",
+    parser: str | None = None,
+    drop_unfinished: bool = False,
+    skip_bad: bool = False,
+    per_answer: str | None = None,
+    noun_cache: str | None = None,
+    workers: int | None = None,
+) -> list[Run]:
+    systems.alone("--per-answer", per_answer, "file of responses")
+    if parser is not None:
+        check_choice("parser", parser, list(ANSWERS))
+    named = systems.named()
+    benchmark = data if isinstance(data, AmberData) else AmberData.load(data)
+    scorer = Amber(
+        benchmark,
+        mode,
+        similarity=similarity if isinstance(similarity, Similarity) else Similarity.load(similarity, benchmark.words),
+        answers=parser,
+        tagger=NltkNouns(workers, noun_cache) if mode == "parity" else None,
+    )
+    read = [read_responses(each, benchmark, official=mode == "parity", skip_bad=skip_bad) for each in named.values()]
+    if drop_unfinished:
+        read = [found.without_unfinished() for found in read]
+    scored = []
+    for (name, source), found in zip(named.items(), read, strict=True):
+        with systems.reading(name, source, sum(len(response.text) for response in found.scored)) as advance:
+            scored.append(scorer.score(found, name, resampling=systems.resampling, on_progress=advance))
+    runs = [each.run for each in scored]
+    items = [{response.number for response in found.scored} for found in read]
+    for run, answered in zip(runs, items, strict=True):
+        if answered != items[0]:
+            names = f"{run.name} and {runs[0].name}"
+            systems.warn(f"{names} answer different items; differences compare all their answers on shared images")
+    with systems.evidence(per_answer) as write:
+        if write:
+            write(scored[0].records())
+    return runs
+
+
+def _own_files(options: Mapping[str, Any]) -> Iterator[Path]:
+    """The benchmark's own files, which no output may replace."""
+    data = options["data"]
+    folder = Path(data, "data") if Path(data, "data").is_dir() else Path(data)
+    yield from (*folder.glob("*"), *folder.glob("query/*"))
+
+
+def _augmented(
+    answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
+) -> list[Run]:
+    """See :mod:`scapo_eval.benchmarks.augmented`."""
+    if parser is not None and parser not in ANSWERS:
+        raise InputError(f"unknown parser {parser!r} for amber; known: {', '.join(ANSWERS)}")
+    if not truth:
+        raise OptionError("--benchmark amber needs --data, a checkout of AMBER's repository")
+    data = AmberData.load(truth[0])
+    scorer = Amber(data, answers=parser)
+    return [scorer.score(read_responses(path, data), name, resampling=resampling).run for name, path in answers.items()]
+
+
+def amber(
+    responses: Given,
+    *,
+    data: AmberData | str | Path,
+    mode: Mode = "embedded",
+    similarity: Similarity | str = "none",
+    parser: str | None = None,
+    name: str | None = None,
+    workers: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+    skip_bad: bool = False,
+    drop_unfinished: bool = False,
+) -> Run:
+    """AMBER's generative and discriminative metrics.
+
+    Args:
+        responses: records of ``id`` and ``response``.
+        data: the checkout of AMBER's repository, or its ``data`` folder.
+        mode: ``embedded``, or ``parity`` for NLTK's nouns and the official script's digits (extra ``nltk``).
+        similarity: which words count as the same: ``none``, ``spacy:MODEL``, a JSON file of pairs, or an object.
+        parser: how yes/no answers are read, ``first-word`` or ``exact``; None: the mode's own.
+        name, resamples, seed, bootstrap, skip_bad, drop_unfinished: see :func:`scapo_eval.score`.
+        workers: processes that tag in parity mode; None: one per processor.
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row.
+        MissingExtra: parity mode without NLTK.
+    """
+    [run] = _score(
+        Systems.of(responses, name, "responses", drawn(resamples, seed, bootstrap)),
+        data=data,
+        mode=mode,
+        similarity=similarity,
+        parser=parser,
+        drop_unfinished=drop_unfinished,
+        skip_bad=skip_bad,
+        workers=workers,
+    )
+    return run
+
+
+BENCHMARK = Benchmark(
+    name="amber",
+    title="AMBER",
+    help="""Scores AMBER responses; several files are compared with the first.
+
+    RESPONSES are JSON arrays or JSON Lines of {"id", "response"}, plain, .gz or .zst. A task that is not in the
+    file has no value; precision and recall have "no" as their positive class.
+    """,
+    metric_set=lambda columns: METRICS,
+    metric_names={"amber_score": "AMBER Score", "cog": "Cog"},
+    meanings={
+        "chair": "mentions that are hallucinated",
+        "cover": "annotated objects that are mentioned",
+        "hal": "responses with a hallucination",
+        "cog": "hallucinations that people tend to, too",
+    },
+    headline=("chair", "cover", "hal", "cog", "accuracy", "f1"),
+    frontiers=(("chair", "cover", "AMBER: CHAIR and Cover"),),
+    score=_score,
+    function=amber,
+    files="responses",
+    own_files=_own_files,
+    options={
+        "data": Option(metavar="DIR", help="Checkout of AMBER's repository, or its data folder."),
+        "mode": Option(
+            choices=get_args(Mode),
+            help="parity: NLTK's nouns and the official script's digits; embedded: neither NLTK nor spaCy.",
+        ),
+        "similarity": Option(
+            file="read",
+            metavar="none|spacy:MODEL|FILE",
+            help="Which words count as the same: a spaCy model's (computed once, kept), or a JSON file of pairs.",
+        ),
+        "parser": Option(
+            flags=("--answers",),
+            choices=tuple(ANSWERS),
+            help="How yes/no answers are read.  [default: first-word; with --mode parity exact]",
+        ),
+        "drop_unfinished": Option(help="Drop a description's last sentence where it has no end."),
+        "skip_bad": Option(help="Leave faulty records out and count them in the signature."),
+        "per_answer": Option(
+            file="written",
+            metavar="FILE",
+            help="Write the verdict on every answer as JSON Lines (one system only).",
+        ),
+        "noun_cache": Option(
+            file="written",
+            metavar="FILE",
+            help="Keep NLTK's nouns in a file, for the next run with --mode parity.",
+        ),
+        "workers": Option(at_least=1, help="Processes that tag in --mode parity.  [default: one per processor]"),
+    },
+    engine=OnEngine(function="amber", refuses=("per_answer", "noun_cache")),
+    asked="AMBER's query files",
+    recognizes_file=recognize,
+    augmented=_augmented,
+)

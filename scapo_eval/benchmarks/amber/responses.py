@@ -18,6 +18,7 @@ from ...files.json_text import iter_records, json_type
 from ...files.records import Readable, Records
 from ...readers.formats import AMBER_DESCRIPTIONS
 from ...readers.parsers import Parser, Said, amber, contains, first_word
+from ...results.benchmark import benchmarks
 from ...segmenting.unfinished import without_unfinished
 from .data import AmberData, Description, Item
 
@@ -242,7 +243,7 @@ def _refuse_other_benchmarks(name: str, scored: Sequence[Response]) -> None:
         reason = (
             "most answers to 'Describe this image.' (ids 1 to 1004) are a bare yes or no: these look like the answers"
         )
-        raise InputError(f"{reason} of a yes/no benchmark (POPE, PhD: scapo-eval pope, phd or yesno)", path=name)
+        raise InputError(f"{reason} of a yes/no benchmark (scapo-eval {_others()})", path=name)
     answered = [r.text for r in scored if not isinstance(r.item, Description) and r.text]
     if len(answered) >= FEW and _share(answered, lambda text: contains(text) is None and len(text) > 100) > 0.5:
         reason = "most answers to yes/no questions (ids from 1005) are long and say neither: these look like captions"
@@ -278,3 +279,9 @@ def coverage(answered: Iterable[int], data: AmberData) -> Iterator[str]:
         size = data.sizes[task]
         if 0 < n < size:
             yield f"partial run: {n:,} of {size:,} {task} items answered ({100 * n / size:.1f} %)"
+
+
+def _others() -> str:
+    """The verbs of the other benchmarks that score yes/no answers."""
+    *most, last = (each.verb for each in benchmarks() if each.augmented and each.name != "amber")
+    return f"{', '.join(most)} or {last}"

@@ -2,8 +2,9 @@
 
 import { address } from "./address.js";
 import { byId, el } from "./dom.js";
-import { wellFormed } from "./format.js";
+import { percent, signed, wellFormed } from "./format.js";
 import { addPage, remember, shown } from "./pages.js";
+import { OUTCOMES, matches, paired, ratioOf } from "./paired.js";
 import { systemMark } from "./systems.js";
 
 const CASES = 40; // questions that are shown at once, and more at each press
@@ -14,12 +15,10 @@ const markOf = (right) => (right === null ? "v-unknown" : right ? "v-supported" 
 const fold = (title, text) =>
   text ? el("details", {}, el("summary", {}, title), el("blockquote", { dir: "auto" }, text)) : null;
 
-const OUTCOMES = {
-  mended: (now, before) => now[RIGHT] === true && before[RIGHT] === false,
-  spoiled: (now, before) => now[RIGHT] === false && before[RIGHT] === true,
-  wrong: (now) => now[RIGHT] === false,
-  both: (now, before) => now[RIGHT] === false && before[RIGHT] === false,
-};
+/** An answer as counts: whether it is wrong, whether it is right, one answer; null where nobody can tell. */
+const countOf = (answer) =>
+  answer && answer[RIGHT] !== null ? [answer[RIGHT] ? 0 : 1, answer[RIGHT] ? 1 : 0, 1] : null;
+const shareRight = (total) => ratioOf(total[0], total[1]);
 
 export function answersPage(sets, pictures) {
   const form = byId("answers-controls"),
@@ -55,24 +54,36 @@ export function answersPage(sets, pictures) {
     const says = (k) =>
       set.questions[k].some((part) => part && part.toLowerCase().includes(text)) ||
       set.answers.some((answers) => answers[k] && answers[k][RESPONSE].toLowerCase().includes(text));
-    const total = { mended: 0, spoiled: 0 };
+    const inPart = (question) => !f.part.value || question[1] === f.part.value;
+    const counts = [now, before].map((answers) =>
+      set.questions.map((question, k) => (inPart(question) ? countOf(answers[k]) : null)),
+    );
+    const pair = paired(...counts, shareRight),
+      wanted = f.outcome.value;
     rows = [];
     set.questions.forEach((question, k) => {
-      if (f.part.value && question[1] !== f.part.value) return;
-      if (text && !says(k)) return;
-      const both = now[k] && before[k];
-      for (const name of Object.keys(total)) if (both && OUTCOMES[name](now[k], before[k])) total[name]++;
-      const wanted = OUTCOMES[f.outcome.value];
-      if (wanted && !(both && wanted(now[k], before[k]))) return;
+      if (!inPart(question) || (text && !says(k))) return;
+      if (wanted === "wrong" ? !(counts[0][k] && counts[0][k][0]) : wanted && !matches(pair.outcomes[k], wanted))
+        return;
       rows.push(k);
     });
     byId("answers-count").textContent =
       `${rows.length.toLocaleString("en")} of ${set.questions.length.toLocaleString("en")} questions` +
-      (now === before
-        ? ""
-        : `; ${f.system.value} against ${f.first.value}: ${total.mended.toLocaleString("en")} mended, ${total.spoiled.toLocaleString("en")} spoiled`);
+      (now === before ? "" : said(pair, rows));
     list.replaceChildren();
     more();
+  }
+
+  /** What the questions in view come to: how many of each outcome, the share of right answers, and that without them. */
+  function said(pair, shownRows) {
+    const n = (name) => pair.outcomes.filter((each) => each === name).length.toLocaleString("en");
+    const text = `; ${f.system.value} against ${f.first.value}: ${n("mended")} mended, ${n("spoiled")} spoiled, ${n("both")} wrong in both`;
+    if (pair.difference === null) return text;
+    const left = pair.without(shownRows);
+    return (
+      `${text}. Right: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
+      (left === null ? "." : `; without the questions shown ${signed(left)}.`)
+    );
   }
 
   function more() {
@@ -150,7 +161,7 @@ export function answersPage(sets, pictures) {
     const at = Object.fromEntries(FIELDS.map((name) => [name, address().get(name) || ""]));
     f.set.value = sets.some((set) => set.set === at.set) ? at.set : sets[0].set;
     offer(at.part, at.system, at.first);
-    f.outcome.value = at.outcome in OUTCOMES ? at.outcome : "";
+    f.outcome.value = at.outcome in OUTCOMES || at.outcome === "wrong" ? at.outcome : "";
     f.text.value = at.text;
     filter();
   };

@@ -3,10 +3,12 @@
 import { address, link } from "./address.js";
 import { asideNames, isAside } from "./baseline.js";
 import { byId, el } from "./dom.js";
-import { sum, wellFormed } from "./format.js";
+import { percent, signed, sum, wellFormed } from "./format.js";
+import { Marks } from "./marks.js";
 import { addPage, remember, shown } from "./pages.js";
+import { OUTCOMES, byInfluence, matches, measureOf, paired, summed } from "./paired.js";
 import { systemMark } from "./systems.js";
-import { Texts } from "./texts.js";
+import { Texts, verdictWords } from "./texts.js";
 
 const GRID_STEP = 96; // pictures that are shown at once, and more at each press
 const ROW = 44; // height of a row of the list in pixels, as in captions.css
@@ -30,8 +32,11 @@ function shuffled(values, seed) {
 /** How a word is compared: as Python's casefold does for all but a few letters, white space as one blank. */
 const folded = (text) => text.toLowerCase().split(/\s+/).filter(Boolean).join(" ");
 
+const OF_SYSTEM = ["hal_rate", "cover_rate", "cap_score"],
+  OF_LABEL = ["share", "rate", "missed"];
+
 class Captions {
-  constructor(data, pictures) {
+  constructor(data, pictures, title) {
     this.images = data.images;
     this.labels = data.labels;
     this.uses = data.uses;
@@ -61,13 +66,13 @@ class Captions {
         for (const k of places[s][image]) columns.text[k] = data.texts[next++];
       });
     this.systems = data.systems.map((columns, s) => {
-      const texts = new Texts(columns, data.labels, data.verdicts, data.uses),
+      const texts = new Texts(columns, data.labels, data.uses),
         of = places[s],
         sets = [];
       for (let k = 0; k < columns.text.length; k++) {
         const claims = { supported: new Set(), hallucinated: new Set(), unknown: new Set() };
         for (let m = texts.markAt[k]; m < texts.markAt[k + 1]; m++)
-          if (texts.label[m] >= 0) claims[data.verdicts[texts.verdict[m]]]?.add(texts.label[m]);
+          if (texts.label[m] >= 0) claims[verdictWords[texts.verdict[m]]]?.add(texts.label[m]);
         sets.push(claims);
       }
       return { name: columns.name, line: columns.line, image: columns.image, texts, of, sets };
@@ -78,14 +83,20 @@ class Captions {
     this.list = byId("list");
     this.space = byId("list-space");
     this.aside = new Set();
+    this.pair = null; // two systems side by side, see paired.js
+    this.marks = new Marks(this, title);
     this.lay();
     this.listen();
+    this.marks.restore();
   }
 
   /** The parts that depend on the data: choices, toggles of the systems, what is said of pictures. */
   lay() {
     const f = this.form.elements;
-    for (const s of this.systems) f.system.append(el("option", { value: wellFormed(s.name) }, s.name));
+    for (const s of this.systems)
+      for (const field of [f.system, f.against]) field.append(el("option", { value: wellFormed(s.name) }, s.name));
+    f.outcome.append(...Object.entries(OUTCOMES).map(([value, text]) => el("option", { value }, text)));
+    f.against.parentElement.hidden = this.systems.length < 2;
     for (const use of this.uses) f.use.append(el("option", { value: use }, use));
     f.label.addEventListener("focus", () => this.suggest(), { once: true });
     this.systems.forEach((s, k) =>
@@ -100,6 +111,7 @@ class Captions {
       ),
     );
     byId("captions-systems").hidden = this.systems.length < 2;
+    byId("captions-browser").classList.toggle("pictured", Object.keys(this.pictures).length > 0);
     const some = Object.keys(this.pictures).length > 0;
     byId("no-pictures").hidden = some;
     byId("captions-look").hidden = !some;
@@ -159,7 +171,7 @@ class Captions {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step || shown !== "captions" || this.look === "grid") return;
       if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
-      if (event.target.closest && event.target.closest("input, select, textarea, [contenteditable]")) return;
+      if (event.target.closest && event.target.closest("input, select, textarea, summary, [contenteditable]")) return;
       event.preventDefault();
       this.step(step);
     });
@@ -186,6 +198,9 @@ class Captions {
       order: f.order.value,
       seed: f.order.value === "random" ? f.seed.value || "0" : "",
       system: f.system.value,
+      against: f.against.value === f.system.value ? "" : f.against.value,
+      outcome: f.against.value ? f.outcome.value : "",
+      by: f.against.value ? f.by.value : "",
       label: f.label.value,
       word: f.word.value,
       verdict: f.verdict.value,
@@ -222,6 +237,9 @@ class Captions {
     };
     one(f.order, "order");
     one(f.system, "system");
+    one(f.against, "against");
+    one(f.outcome, "outcome");
+    one(f.by, "by");
     one(f.verdict, "verdict");
     one(f.use, "use");
     f.seed.value = at.get("seed") || "1";
@@ -254,6 +272,7 @@ class Captions {
       text = s.text.toLowerCase();
     byId("seed-field").hidden = s.order !== "random";
     const [labels, alias] = s.label ? this.meant(s.label) : [null, ""];
+    this.pair = s.against ? this.pairOf(s, labels) : null;
     const word = s.word ? folded(s.word) : alias,
       use = this.uses.indexOf(s.use),
       verdict = s.verdict;
@@ -284,30 +303,50 @@ class Captions {
     };
     const rows = [],
       wrong = new Map();
-    for (let image = 0; image < this.images.length; image++) {
-      let hit = false,
-        count = 0;
-      for (const system of systems)
-        for (const k of system.of[image])
-          if (says(system, k, image)) {
-            hit = true;
-            count += system.sets[k].hallucinated.size;
-          }
-      if (hit) {
+    if (this.pair) {
+      const textIn = (system, k) => !text || system.texts.text[k].toLowerCase().includes(text);
+      const spoken = (image) => this.pair.systems.some((system) => system.of[image].some((k) => textIn(system, k)));
+      this.pair.outcomes.forEach((outcome, image) => {
+        if (outcome === null || !spoken(image) || (s.outcome && !matches(outcome, s.outcome))) return;
         rows.push(image);
-        wrong.set(image, count);
+        wrong.set(
+          image,
+          sum(this.pair.systems[0].of[image].map((k) => this.pair.systems[0].sets[k].hallucinated.size)),
+        );
+      });
+    } else
+      for (let image = 0; image < this.images.length; image++) {
+        let hit = false,
+          count = 0;
+        for (const system of systems)
+          for (const k of system.of[image])
+            if (says(system, k, image)) {
+              hit = true;
+              count += system.sets[k].hallucinated.size;
+            }
+        if (hit) {
+          rows.push(image);
+          wrong.set(image, count);
+        }
       }
-    }
-    if (s.order === "worst") rows.sort((a, b) => wrong.get(b) - wrong.get(a) || a - b);
+    const most = (a, b) => wrong.get(b) - wrong.get(a) || a - b;
+    if (s.order === "worst" && !this.pair) rows.sort(most);
+    if (s.order === "worst" && this.pair) rows.splice(0, rows.length, ...byInfluence(rows, this.pair));
     if (s.order === "disagreement") rows.sort((a, b) => this.disagreement[b] - this.disagreement[a] || a - b);
     if (s.order === "random") shuffled(rows, Number(s.seed) || 0);
     this.rows = rows;
-    this.shownSystems =
-      s.system && systems.length ? systems : this.systems.filter((each) => !isAside(each.name, this.aside));
+    this.shownSystems = this.pair
+      ? [...this.pair.systems].reverse()
+      : s.system && systems.length
+        ? systems
+        : this.systems.filter((each) => !isAside(each.name, this.aside));
     byId("captions-count").textContent =
       `${rows.length.toLocaleString("en")} of ${this.images.length.toLocaleString("en")} images` +
       (labels && !labels.length ? "; label not found" : "") +
-      (alias ? `; “${alias}” names ${this.labels[labels[0]]}` : "");
+      (alias ? `; “${alias}” names ${this.labels[labels[0]]}` : "") +
+      (this.pair ? this.pairSaid(rows) : "");
+    for (const name of ["outcome", "by"]) this.form.elements[name].parentElement.hidden = !s.against;
+    for (const name of ["verdict", "use", "word"]) this.form.elements[name].disabled = Boolean(this.pair);
     this.wrong = wrong;
     for (const button of byId("captions-look").querySelectorAll("button"))
       button.setAttribute("aria-pressed", String(button.dataset.look === this.look));
@@ -328,6 +367,40 @@ class Captions {
       byId("detail").replaceChildren();
       this.remember(null);
     } else this.detail(image);
+  }
+
+  /** The two systems that are compared, image by image, by what is chosen; null where there are no two. */
+  pairOf(s, labels) {
+    const named = (name) => this.systems.find((system) => wellFormed(system.name) === name);
+    const theirs = named(s.against),
+      ours = named(s.system) || this.systems.find((system) => system !== theirs);
+    if (!theirs || !ours || ours === theirs) return null;
+    const label = labels && labels.length ? labels[0] : null,
+      known = label === null ? OF_SYSTEM : OF_LABEL;
+    for (const option of this.form.elements.by.options) option.hidden = option.disabled = !known.includes(option.value);
+    if (!known.includes(this.form.elements.by.value)) this.form.elements.by.value = known[0];
+    const by = this.form.elements.by.value,
+      { count, figure } = measureOf(by, label);
+    const rowsOf = (system) =>
+      this.images.map((_, image) =>
+        summed(system.of[image].map((k) => count({ ...system.sets[k], present: this.present[image] }))),
+      );
+    return { ...paired(rowsOf(ours), rowsOf(theirs), figure), systems: [ours, theirs], by, label };
+  }
+
+  /** What the images in view come to: how many of each outcome, the figure, and the figure without them. */
+  pairSaid(rows) {
+    const { outcomes, ours, theirs, difference, systems, label } = this.pair;
+    const n = (name) => outcomes.filter((each) => each === name).length.toLocaleString("en");
+    const title = this.form.elements.by.selectedOptions[0].textContent;
+    const of = label === null ? title : `${this.labels[label]}, ${title}`;
+    const said = `; ${systems[0].name} against ${systems[1].name}: ${n("mended")} mended, ${n("spoiled")} spoiled, ${n("both")} with faults in both`;
+    if (difference === null) return said;
+    const left = this.pair.without(rows);
+    return (
+      `${said}. ${of}: ${percent(theirs)} → ${percent(ours)}, ${signed(difference)} points` +
+      (left === null ? "." : `; without the images shown ${signed(left)}.`)
+    );
   }
 
   remember(image) {
@@ -382,6 +455,7 @@ class Captions {
             el("span", { class: wrong ? "wrong" : "" }, String(wrong)),
           );
         });
+      const id = this.images[image];
       made.push(
         el(
           "div",
@@ -397,7 +471,8 @@ class Captions {
             title: said.join("\n"),
             css: { top: k * ROW + "px" },
           },
-          el("b", { dir: "auto" }, this.images[image]),
+          Object.hasOwn(this.pictures, id) ? el("img", { src: this.pictures[id], alt: "", loading: "lazy" }) : null,
+          el("b", { dir: "auto" }, id),
           el("div", {}, badges),
         ),
       );
@@ -464,7 +539,7 @@ class Captions {
             s.of[image].length > 1 ? ` (${n + 1})` : null,
             el("a", { href, title: "A link to this caption" }, `line ${s.line[k]} #`),
           ),
-          s.texts.render(k, rewards, named),
+          this.readable(s, k, image, rewards, named),
           wrong.size ? labelList("hallucinated", [...wrong]) : null,
           labelList(
             "missed",
@@ -474,10 +549,10 @@ class Captions {
         );
       }),
     );
-    const id = this.images[image],
-      picture = Object.hasOwn(this.pictures, id)
-        ? el("img", { src: this.pictures[id], alt: "Image " + id, loading: "lazy" })
-        : null;
+    const id = this.images[image];
+    byId("picture").replaceChildren(
+      ...(Object.hasOwn(this.pictures, id) ? [el("img", { src: this.pictures[id], alt: "Image " + id })] : []),
+    );
     byId("detail").replaceChildren(
       el(
         "header",
@@ -485,17 +560,28 @@ class Captions {
         el("h3", {}, "Image ", el("bdi", {}, id)),
         el("button", { type: "button", "aria-keyshortcuts": "ArrowLeft", onclick: () => this.step(-1) }, "Previous"),
         el("button", { type: "button", "aria-keyshortcuts": "ArrowRight", onclick: () => this.step(1) }, "Next"),
+        labelList("in the image", [...this.present[image]]),
       ),
-      ...(picture ? [picture] : []),
-      labelList("in the image", [...this.present[image]]),
       el("div", { class: "columns" }, cards),
     );
+    this.marks.painted(image);
+  }
+
+  /** A caption whose hallucinated mentions can be read and marked one by one. */
+  readable(system, k, image, rewards, named) {
+    const text = system.texts.render(k, rewards, named),
+      there = [...this.present[image]].map((label) => this.labels[label]).sort();
+    for (const node of text.querySelectorAll("mark.v-hallucinated")) {
+      node.title += there.length ? `; in the image by the truth: ${there.join(", ")}` : "; the truth has nothing here";
+      this.marks.offer(node, system, k, +node.dataset.m);
+    }
+    return text;
   }
 }
 
 let captions = null;
-export function captionsPage(data, pictures) {
-  captions = new Captions(data, pictures);
+export function captionsPage(data, pictures, title) {
+  captions = new Captions(data, pictures, title);
   addPage("captions", { arrive: () => captions.fromAddress() });
   if (shown === "captions") captions.fromAddress();
 }

@@ -35,12 +35,21 @@ function bytesOf(text) {
   return bytes.subarray(0, bytes.length - padding);
 }
 
-export async function unpack(name) {
+const streamOf = (name) => {
   const node = byId("data-" + name),
     packed = bytesOf(node.textContent);
   node.remove(); // unpacked once: the text need not stay in memory
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
+};
+export const unpack = async (name) => JSON.parse(await streamOf(name).text());
+
+/** Packed 32-bit floats: their first bytes come first, then their second ones... */
+export async function unpackNumbers(name) {
+  const bytes = new Uint8Array(await streamOf(name).arrayBuffer()),
+    n = bytes.length / 4,
+    whole = new Uint8Array(bytes.length);
+  for (let b = 0; b < 4; b++) for (let k = 0; k < n; k++) whole[4 * k + b] = bytes[b * n + k];
+  return new Float32Array(whole.buffer);
 }
 
 /** Draws a part of the page anew and gives the focus back to the control that had it. */

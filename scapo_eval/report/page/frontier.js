@@ -3,6 +3,7 @@
 import { path, ticks } from "./axes.js";
 import { asideNames, baselines, isAside } from "./baseline.js";
 import { draw, el } from "./dom.js";
+import { doorOf } from "./doors.js";
 import { percent, short } from "./format.js";
 import { addPage } from "./pages.js";
 import { saveButton } from "./saveimage.js";
@@ -146,6 +147,9 @@ export function frontier(figure, plane, iso, options) {
   for (const p of points) {
     const tint = colorOf(p.name),
       faint = compared.has(p.name) ? 1 : 0.45;
+    const door = p === base || !compared.has(p.name) || !options.door ? null : options.door(p.name);
+    const behindDoor = (node) =>
+      door ? draw("a", { href: door, "aria-label": `${p.name}: the images that make its difference` }, node) : node;
     if (p.ellipse.length && !passed.has(p.k))
       inner.append(
         draw("path", {
@@ -160,10 +164,12 @@ export function frontier(figure, plane, iso, options) {
       draw(
         "g",
         { transform: `translate(${X(p.x)} ${Y(p.y)})${passed.has(p.k) ? " scale(.6)" : ""}`, opacity: faint },
-        draw(
-          "path",
-          { d: markerOf(p.name), "stroke-width": 1.5, css: { fill: tint, stroke: "var(--surface)" } },
-          draw("title", {}, told(plane, p)),
+        behindDoor(
+          draw(
+            "path",
+            { d: markerOf(p.name), "stroke-width": 1.5, css: { fill: tint, stroke: "var(--surface)" } },
+            draw("title", {}, told(plane, p)),
+          ),
         ),
       ),
     );
@@ -218,7 +224,7 @@ export function frontier(figure, plane, iso, options) {
       {
         class: "chart",
         viewBox: `0 0 ${W} ${H}`,
-        role: "img",
+        role: "group",
         "aria-label": `${plane.title}: ` + points.map((p) => told(plane, p)).join("; "),
       },
       draw(
@@ -271,7 +277,13 @@ export function shownPlane(plane, argument, focus) {
     0,
     points.findIndex((p) => p[0] === names[first]),
   );
-  return { plane: { ...plane, points, trails }, base, compared: names.length ? compared : null };
+  const door = (name) => doorOf(argument, first, names.indexOf(name), "cap_score");
+  return {
+    plane: { ...plane, points, trails },
+    base,
+    compared: names.length ? compared : null,
+    door: names.length ? door : null,
+  };
 }
 
 export function frontierPage(charts) {

@@ -3,6 +3,7 @@
 import { address, link, orderFrom, orderText } from "./address.js";
 import { hallucinatedCaptions } from "./captions.js";
 import { byId, el } from "./dom.js";
+import { pairLink } from "./doors.js";
 import { percent, signed, wellFormed } from "./format.js";
 import { addPage, remember } from "./pages.js";
 import { saveFile } from "./save.js";
@@ -56,6 +57,10 @@ export function labelsPage(charts) {
     el("a", { href: link({ page: "captions", system: systems[system], ...values }) }, ...text);
   const toCaptions = (label, verdict, text) =>
     captionsOf(select.value, { label, verdict }, el("bdi", {}, text || label));
+  const door = (label, by, value) =>
+    value
+      ? el("a", { href: pairLink(systems[select.value], systems[baseline.value], { label, by }) }, change(value))
+      : change(value);
   const found = (row) => row.toLowerCase().includes(search.value.toLowerCase());
 
   function labelView(t, base) {
@@ -101,8 +106,8 @@ export function labelsPage(charts) {
                 )
               : "0",
         },
-        { title: "rate − baseline", value: (r) => r.change, cell: (r) => change(r.change) },
-        { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => change(r.missChange) },
+        { title: "rate − baseline", value: (r) => r.change, cell: (r) => door(r.label, "rate", r.change) },
+        { title: "missed − baseline", value: (r) => r.missChange, cell: (r) => door(r.label, "missed", r.missChange) },
       );
     if (rows.some((r) => r.unknown)) columns.push(number("unknown", (r) => r.unknown));
     return [

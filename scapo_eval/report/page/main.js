@@ -4,7 +4,8 @@ import "./copy.js";
 import "./theme.js";
 import { answersPage } from "./answers.js";
 import { captionsPage } from "./captions.js";
-import { byId, unpack } from "./dom.js";
+import { nameEvidence } from "./doors.js";
+import { byId, unpack, unpackNumbers } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
 import { joinedTable } from "./joined.js";
@@ -13,12 +14,15 @@ import { overviewPage } from "./overview.js";
 import { show } from "./pages.js";
 import { scoresPage } from "./scores.js";
 import { nameSystems } from "./systems.js";
+import { nameVerdicts } from "./texts.js";
 import { trainingPage } from "./training.js";
 
 async function start() {
   show();
   const charts = await unpack("charts");
   nameSystems(charts.names);
+  nameVerdicts(charts.verdicts);
+  nameEvidence(charts);
   overviewPage(charts);
   scoresPage(charts);
   joinedTable();
@@ -27,12 +31,12 @@ async function start() {
     labelsPage(charts);
     guardsPage(charts);
   }
-  if (charts.training.length) trainingPage(charts.training, charts.quantities);
+  if (charts.trained) trainingPage(await unpack("training"), await unpackNumbers("numbers"));
   show();
   await new Promise((done) => setTimeout(done)); // let the browser paint
   const pictures = await unpack("pictures");
-  if (charts.labels.length) captionsPage(await unpack("captions"), pictures);
-  if (charts.answered) answersPage(await unpack("answers"), pictures);
+  if (charts.labels.length) captionsPage(await unpack("captions"), pictures, document.title);
+  if (charts.answers.length) answersPage(await unpack("answers"), pictures);
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }

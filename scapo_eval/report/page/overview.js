@@ -4,6 +4,7 @@ import { ticks } from "./axes.js";
 import { address, link } from "./address.js";
 import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
 import { draw, el, keepFocus } from "./dom.js";
+import { doorOf, pairLink } from "./doors.js";
 import { signed, wellFormed } from "./format.js";
 import { frontier, shownPlane } from "./frontier.js";
 import { addPage } from "./pages.js";
@@ -30,13 +31,17 @@ export const toneOf = (row, higher) =>
 /** The verdict of one comparison, with a sign, so that it does not hang on a color. */
 export const verdictOf = (entry) => el("strong", { class: "verdict " + entry.tone }, SIGNS[entry.tone] + entry.verdict);
 /** The sentence of one comparison, clause by clause in the colors of their tests. */
-export const sentenceOf = (entry) =>
+export const sentenceOf = (entry, doorTo) =>
   el(
     "span",
     { class: "said" },
-    entry.said.flatMap(([text, tone]) => {
-      const [, lead, rest] = text.match(/^([;,] )?(.*)$/s);
-      return [lead || "", el("span", { class: tone }, rest)];
+    entry.said.flatMap(([text, tone, metric]) => {
+      const [, lead, rest] = text.match(/^([;,] )?(.*)$/s),
+        door = metric && doorTo(metric);
+      return [
+        lead || "",
+        door ? el("a", { class: "door " + tone, href: door }, rest) : el("span", { class: tone }, rest),
+      ];
     }),
     ".",
   );
@@ -164,7 +169,13 @@ function claims(argument, bases, focus) {
           const li = row(
             argument.systems[k],
             k,
-            el("div", {}, verdictOf(entry), ": ", sentenceOf(entry)),
+            el(
+              "div",
+              {},
+              verdictOf(entry),
+              ": ",
+              sentenceOf(entry, (metric) => doorOf(argument, head, k, metric)),
+            ),
             k === focus ? "focused" : "",
           );
           if (entry.labels && others.length > 1) {
@@ -228,20 +239,19 @@ function changeBars(figure, argument, base, k) {
   );
   changes.forEach(([label, d, low, high, tone], n) => {
     const y = 6 + n * rowHeight;
-    const to = link({
-      page: "captions",
-      system: d < 0 ? argument.systems[base].name : system,
-      label,
-      verdict: "hallucinated",
-    });
+    const to = pairLink(system, argument.systems[base].name, { label, by: "share" });
     svg.append(
-      draw("rect", {
-        class: "bar-" + tone,
-        x: Math.min(X(0), X(d)),
-        y: y + 2,
-        width: Math.max(1, Math.abs(X(d) - X(0))),
-        height: 13,
-      }),
+      draw(
+        "a",
+        { href: to, tabindex: -1, "aria-hidden": "true" },
+        draw("rect", {
+          class: "bar-" + tone,
+          x: Math.min(X(0), X(d)),
+          y: y + 2,
+          width: Math.max(1, Math.abs(X(d) - X(0))),
+          height: 13,
+        }),
+      ),
       low === null
         ? ""
         : draw("path", {
@@ -250,7 +260,7 @@ function changeBars(figure, argument, base, k) {
           }),
       draw(
         "a",
-        { href: to },
+        { href: to, "aria-label": `${label} ${shownChange(d, false)} points: the captions that differ` },
         draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
       ),
       draw("text", { class: tone, x: W, y: y + 13, "text-anchor": "end" }, SIGNS[tone] + shownChange(d, false)),

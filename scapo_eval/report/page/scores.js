@@ -3,6 +3,7 @@
 import { address, link } from "./address.js";
 import { asideNames, baselines, comparable, isAside } from "./baseline.js";
 import { el, keepFocus } from "./dom.js";
+import { doorOf } from "./doors.js";
 import { wellFormed } from "./format.js";
 import { baselineSelect, sentenceOf, shownChange, shownValue, toneOf, verdictOf } from "./overview.js";
 import { addPage } from "./pages.js";
@@ -36,7 +37,16 @@ function cellOf(argument, bases, k, m) {
     const images = `${entry.n.toLocaleString("en-US")} shared image${entry.n === 1 ? "" : "s"}`;
     words.push(before === null && after === null ? images : `${show(before)} → ${show(after)} on ${images}`);
   }
-  if (words.length) parts.push(el("span", { class: toneOf(entry.rows[m], higher) }, words.join("; ")));
+  const door = difference === null ? null : doorOf(argument, bases[k], k, argument.metrics[m][0]),
+    tone = toneOf(entry.rows[m], higher);
+  if (words.length)
+    parts.push(
+      el(
+        "span",
+        { class: tone },
+        door ? el("a", { class: "door " + tone, href: door }, words.join("; ")) : words.join("; "),
+      ),
+    );
   return parts;
 }
 
@@ -189,7 +199,15 @@ function pairCard(argument) {
       { class: "card", open: address().has("a") || address().has("b") },
       el("summary", {}, "Any two systems"),
       el("div", { class: "controls" }, select("a", a, "System "), select("b", b, "against ")),
-      entry ? el("p", {}, verdictOf(entry), ": ", sentenceOf(entry)) : el("p", {}, "Choose two different systems."),
+      entry
+        ? el(
+            "p",
+            {},
+            verdictOf(entry),
+            ": ",
+            sentenceOf(entry, (metric) => doorOf(argument, b, a, metric)),
+          )
+        : el("p", {}, "Choose two different systems."),
       rows.length
         ? el(
             "div",

@@ -9,10 +9,15 @@ const starts = (lengths) => {
   });
   return out;
 };
+/** Code of a verdict -> its word, as scapo_eval/base/verdicts.py defines them. */
+export let verdictWords = {};
+export const nameVerdicts = (words) => {
+  verdictWords = words;
+};
+
 export class Texts {
-  /** verdicts: code of a verdict -> its word, as scapo_eval/base/verdicts.py defines them. */
-  constructor(columns, labels, verdicts, uses = []) {
-    Object.assign(this, columns, { labels, verdicts, uses });
+  constructor(columns, labels, uses = []) {
+    Object.assign(this, columns, { labels, uses });
     this.markAt = starts(columns.marks);
     this.pieceAt = starts(columns.pieces);
   }
@@ -23,7 +28,7 @@ export class Texts {
     for (let m = this.markAt[k]; m < this.markAt[k + 1]; m++) {
       const start = at + this.gap[m];
       at = start + this.length[m];
-      out.push({ start, end: at, label: this.label[m], verdict: this.verdicts[this.verdict[m]], use: this.use[m] });
+      out.push({ start, end: at, label: this.label[m], verdict: verdictWords[this.verdict[m]], use: this.use[m] });
     }
     return out;
   }
@@ -53,7 +58,7 @@ export class Texts {
           end = Math.min(mark.end, to);
         const marked = el(
           "mark",
-          { class: "v-" + mark.verdict.replace(" ", "-"), title: this.described(mark) },
+          { class: "v-" + mark.verdict.replace(" ", "-"), title: this.described(mark), "data-m": m },
           text.slice(begin, end),
         );
         const use = mark.use ? " · " + this.uses[mark.use] : "";

@@ -7,6 +7,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 let theme = null;
 const paintTheme = () => {
   document.documentElement.dataset.theme = theme || (dark.matches ? "dark" : "light");
+  document.dispatchEvent(new Event("themepainted")); // for what holds colors of its own
 };
 paintTheme();
 dark.addEventListener("change", paintTheme);
@@ -16,6 +17,7 @@ byId("theme").addEventListener("click", () => {
 });
 addEventListener("beforeprint", () => {
   document.documentElement.dataset.theme = "light";
+  document.dispatchEvent(new Event("themepainted"));
   for (const details of document.querySelectorAll("details")) details.open = true;
   drawAll();
 });

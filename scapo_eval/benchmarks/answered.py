@@ -1,0 +1,46 @@
+"""What benchmarks of yes/no answers share on the command line: whose rule reads them, and where evidence goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..files.records import Given
+from ..readers.parsers import PARSERS
+from ..results.benchmark import Option
+from .join import Graded
+
+QuestionFiles = Given | Sequence[str | os.PathLike[str]]
+"""Question files (one, or a list of paths), or records."""
+
+READING: Mapping[str, Option] = {
+    "parser": Option(choices=tuple(PARSERS), help="Whose rule reads yes or no out of an answer."),
+    "yes": Option(repeated=True, metavar="WORD", help="A further word for yes (oui, ja...)."),
+    "no": Option(repeated=True, metavar="WORD", help="A further word for no (non, nein...)."),
+    "model": Option(metavar="NAME", help="The model to score where a file mixes several."),
+    "per_answer": Option(
+        file="written", metavar="FILE", help="Write what each answer says as JSON Lines (one file only)."
+    ),
+}
+"""The options that say how answers are read."""
+
+
+def evidence(items: Iterable[Graded]) -> Iterable[dict[str, Any]]:
+    """Per answer: which question it answers, what it says, and whether that is right."""
+    for item in items:
+        question = item.question
+        record: dict[str, Any] = {
+            "line": item.answer.line,
+            "id": item.answer.id,
+            "image": question.image,
+            "category": question.category,
+            "mode": question.mode,
+            "task": question.task,
+            "question": question.prompt or question.text,
+            "label": question.label,
+            "said": item.said or "unknown",
+            "correct": item.correct,
+            "response": item.answer.response,
+        }
+        yield {key: value for key, value in record.items() if value is not None}

@@ -1,0 +1,178 @@
+"""CHAIR's record: its options, its function, its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from ...files.records import Given
+from ...matching.uses import Claims
+from ...matching.vocabulary import Vocabulary
+from ...results.benchmark import Benchmark, OnEngine, Option
+from ...results.results import Run
+from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
+from ...truths.oracle import PresenceOracle, TruthGiven
+from ..scoring import OnUnknownImage, ScoringOptions
+from ..systems import Systems, drawn
+from .choice import DEFAULT_VOCABULARY
+from .choice import profile as chosen_profile
+from .profiles import PROFILES
+from .scoring import METRICS, score_chair
+from .synonyms import Synonyms
+
+OBJECTS: Mapping[str, Option] = {
+    "truth": Option(
+        file="read",
+        metavar="FILE",
+        help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
+    ),
+    "profile": Option(
+        choices=PROFILES,
+        help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
+        "(extra 'nltk').",
+    ),
+    "synonyms": Option(
+        file="read",
+        metavar="FILE",
+        help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and "
+        "space.",
+    ),
+    "vocabulary": Option(
+        file="read",
+        metavar="NAME|FILE",
+        help=f"For 'native': labels and their aliases.  [default: {DEFAULT_VOCABULARY}]",
+    ),
+    "per_caption": Option(
+        file="written",
+        metavar="FILE",
+        help="Write the ordered object lists of every caption as JSON Lines (one system only).",
+    ),
+}
+"""What is in the images, how captions become objects, and where evidence goes."""
+
+
+def scored_by_profile(
+    score: Callable[..., Run],
+    systems: Systems,
+    *,
+    truth: TruthGiven,
+    profile: str,
+    synonyms: Synonyms | str | Path | None,
+    vocabulary: Vocabulary | str | Path | None,
+    per_caption: str | None,
+    scoring: ScoringOptions | None,
+) -> list[Run]:
+    """Scores files of captions by what a profile reads in them; ``score`` takes path, profile, oracle and options."""
+    scoring = scoring or ScoringOptions()
+    reader = chosen_profile(
+        profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
+    )
+    if profile == "opera":
+        scoring = replace(scoring, workers=None)  # its tagger has processes of its own
+    return systems.each(partial(score, profile=reader, oracle=PresenceOracle.of(truth), options=scoring), per_caption)
+
+
+def _score(
+    systems: Systems,
+    *,
+    truth: TruthGiven,
+    profile: str = "native",
+    synonyms: Synonyms | str | Path | None = None,
+    vocabulary: Vocabulary | str | Path | None = None,
+    per_caption: str | None = None,
+    scoring: ScoringOptions | None = None,
+) -> list[Run]:
+    return scored_by_profile(
+        score_chair,
+        systems,
+        truth=truth,
+        profile=profile,
+        synonyms=synonyms,
+        vocabulary=vocabulary,
+        per_caption=per_caption,
+        scoring=scoring,
+    )
+
+
+def chair(
+    captions: Given,
+    *,
+    truth: TruthGiven,
+    profile: Literal["native", "reference", "opera"] = "native",
+    synonyms: Synonyms | str | Path | None = None,
+    vocabulary: Vocabulary | str | Path | None = None,
+    name: str | None = None,
+    claims: Claims = "all",
+    workers: int | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    bootstrap: Bootstrap | None = None,
+    skip_bad: bool = False,
+    on_unknown_image: OnUnknownImage = "error",
+    any_fingerprint: bool = False,
+    drop_unfinished: bool = False,
+) -> Run:
+    """CHAIR_s, CHAIR_i, Recall and Len of captions.
+
+    Args:
+        captions: records of ``image_id`` and ``caption``.
+        truth: what is in the images; for the scripts' own digits CHAIR's ground truth.
+        profile: how captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's
+            (extra ``nltk``).
+        synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
+        vocabulary: for ``native``: labels and their aliases; None takes coco80.
+        claims: which mentions count with ``native``.
+        name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see
+            :func:`scapo_eval.score`.
+        workers: processes that parse and match, or with ``opera`` tag; None: one, or one per processor.
+
+    Raises:
+        InputErrors, InputError: faults, by file and line or by row; an option of another profile.
+        MissingExtra: ``opera`` without NLTK.
+    """
+    [run] = _score(
+        Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
+        truth=truth,
+        profile=profile,
+        synonyms=synonyms,
+        vocabulary=vocabulary,
+        scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
+    )
+    return run
+
+
+def _advice(options: Mapping[str, Any]) -> str | None:
+    if options["profile"] != "native":
+        return None
+    return "most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'"
+
+
+BENCHMARK = Benchmark(
+    name="chair",
+    title="CHAIR",
+    help="""CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
+
+    CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
+    (docs/data.md), plain, .gz or .zst; - is standard input.
+    """,
+    metric_set=lambda columns: METRICS,
+    meanings={
+        "chair_s": "captions with a hallucinated mention",
+        "chair_i": "mentions that are hallucinated",
+        "recall": "present objects that are mentioned",
+        "len": "words (or tokens) per caption",
+        "hal_rate": "different objects that are hallucinated",
+    },
+    headline=("chair_s", "chair_i", "recall", "len"),
+    score=_score,
+    function=chair,
+    files="captions",
+    captions=True,
+    scoring=True,
+    options=OBJECTS,
+    engine=OnEngine(function="chair", refuses=("per_caption",)),
+    advice=_advice,
+)

@@ -1,0 +1,150 @@
+"""A benchmark in one function: what is counted of a record, whose ratios of sums are its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.hashes import digest
+from ..base.reprs import fields_in_short
+from ..files.containers import open_rows
+from ..files.fields import find_image, id_in
+from ..files.files import display_name, read_bytes
+from ..files.records import Readable, Records
+from ..results.benchmark import Benchmark, Option
+from ..results.counts import CountBuilder
+from ..results.metric import Formula, MetricSet
+from ..results.results import Run
+from ..results.signature import Signature
+from .systems import Systems
+
+EVIDENCE = Option(
+    file="written", metavar="FILE", help="Write every record with its counts as JSON Lines (one file only)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedBenchmark(Benchmark):
+    """A benchmark whose records are counted one by one.
+
+    Records are those of any file with fields (JSON Lines, JSON, CSV, TSV, xlsx, parquet), or of a program. Intervals
+    and tests resample images (``image_id``, ``image``...); without them records, by their ``id`` where they have one.
+
+    Attributes:
+        count: a record -> column -> count, a whole number of 0 or more; columns that it leaves out are 0. Its keyword
+            parameters are the ``options``. ValueError, KeyError and TypeError name a faulty record, with their text.
+        columns: names of the counts.
+        formulas: metric -> summed counts -> value, :func:`scapo_eval.ratio` for a share or a mean.
+        higher_is_better: metric -> whether it is; for colors and arrows.
+        plain_numbers: metrics that are not fractions.
+        at_most: pairs of columns, of which the first cannot exceed the second.
+        version: of the way of counting, for the signature; runs of two versions are not compared.
+    """
+
+    count: Callable[..., Mapping[str, int]]
+    columns: Sequence[str]
+    formulas: Mapping[str, Formula]
+    higher_is_better: Mapping[str, bool] = field(default_factory=dict)
+    plain_numbers: Sequence[str] = ()
+    at_most: Sequence[tuple[str, str]] = ()
+    version: str = ""
+    files: str = "records"
+
+    __repr__ = fields_in_short
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        metrics = MetricSet(
+            self.name,
+            tuple(self.columns),
+            self.formulas,
+            self.higher_is_better,
+            frozenset(self.plain_numbers),
+            tuple(self.at_most),
+        )
+        object.__setattr__(self, "metric_set", lambda columns: metrics)
+        object.__setattr__(self, "score", self._score)
+        object.__setattr__(self, "declares", self.count)
+        object.__setattr__(self, "options", {**self.options, "per_record": EVIDENCE})
+
+    def _score(self, systems: Systems, *, per_record: str | None = None, **options: Any) -> list[Run]:
+        systems.alone("--per-record", per_record, "file")
+        runs = []
+        with systems.evidence(per_record) as write:
+            for name, source in systems.named().items():
+                rows = list(self._counted(source, options, systems))
+                if write:
+                    write({**record, "counts": dict(counts)} for _, record, counts in rows)
+                runs.append(self._run(name, rows, options, systems))
+        return runs
+
+    def _counted(
+        self, source: Readable, options: Mapping[str, Any], systems: Systems
+    ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, int]]]:
+        """What is resampled, the record, and its counts.
+
+        Raises:
+            InputErrors: faulty records, by line.
+            InputError: no record at all, the same one twice.
+        """
+        faults, lines = FaultList(), dict[str, int]()
+        place = display_name(source)
+        for line, record in open_rows(source, warn=systems.warn):
+            try:
+                identity = id_in(record, "id") if record.get("id") is not None else None
+                if identity is not None and lines.setdefault(identity, line) != line:
+                    raise ValueError(f"the id {identity!r} appears twice (lines {lines[identity]} and {line})")
+                yield find_image(record) or identity or f"record {line}", record, self._checked(record, options)
+            except UNFIT as error:
+                faults.add(InputError(unfit(error), path=place, line=line))
+        faults.raise_if_any()
+
+    def _checked(self, record: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, int]:
+        counts = self.count(record, **options)
+        if unknown := [name for name in counts if name not in self.columns]:
+            raise ValueError(f"'{self.name}' counts what is not among its columns: {', '.join(unknown)}")
+        for name, value in counts.items():
+            if value != int(value) or value < 0:
+                raise ValueError(f"'{self.name}' must count whole numbers of 0 or more, and {name} is {value!r}")
+        for few, many in self.at_most:
+            if counts.get(few, 0) > counts.get(many, 0):
+                raise ValueError(f"'{self.name}' counts more {few} than {many}")
+        return counts
+
+    def _run(
+        self,
+        name: str,
+        rows: Sequence[tuple[str, Mapping[str, Any], Mapping[str, int]]],
+        options: Mapping[str, Any],
+        systems: Systems,
+    ) -> Run:
+        builder = CountBuilder(tuple(self.columns))
+        matrix = [[int(counts.get(column, 0)) for column in self.columns] for _, _, counts in rows]
+        builder.add([unit for unit, _, _ in rows], np.array(matrix, dtype=np.int64))
+        table = builder.table()
+        assert self.metric_set is not None
+        return Run(
+            name=name,
+            signature=Signature.of(
+                self.name,
+                version=self.version or None,
+                **{option: self._said(option, value) for option, value in options.items()},
+                n=len(rows),
+                ids=digest(table.image_ids),
+            ),
+            metric_set=self.metric_set(table.columns),
+            table=table,
+            n_records=len(rows),
+            resampling=systems.resampling,
+        )
+
+    def _said(self, option: str, value: Any) -> str | None:
+        """An option's value in the signature: of files their contents."""
+        values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+        if self.options[option].file == "read":
+            return digest(read_bytes(each) for each in values if not isinstance(each, Records)) if values else None
+        return "+".join(map(str, values)) or None

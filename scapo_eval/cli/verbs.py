@@ -1,0 +1,169 @@
+"""The verbs of benchmarks, made of their records: what a file is called, the options, the scoring, the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from inspect import Parameter
+from typing import Any
+
+import click
+
+from ..base.errors import OptionError
+from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.systems import Advance, Systems, options_of
+from ..files.files import STDIN, refuse_replacing
+from ..files.records import Readable
+from ..readers.formats import recognize
+from ..results.benchmark import Benchmark, OnEngine, Option
+from ..results.results import Run
+from ..results.slices import Sliced
+from .cluster import Cluster, cluster_options, refuse_engine, skipping
+from .emit import emit
+from .files import INPUT, OUTPUT, split_name
+from .options import Output, caption_file, output_options, scoring_options
+from .screen import progress
+
+QUESTIONS_LAYOUT = "questions"
+
+
+def command_of(record: Benchmark) -> click.Command:
+    """The verb of a benchmark.
+
+    Args:
+        record: the benchmark; its ``score`` says the options' defaults.
+    """
+
+    def run(
+        output: Output, scoring: ScoringOptions | None = None, cluster: Cluster | None = None, **values: Any
+    ) -> int:
+        files = values.pop(record.files)
+        given = [split_name(each) for each in ([files] if isinstance(files, str) else files)]
+        sliced = None
+        try:
+            if record.listed and values[record.listed]:
+                given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if cluster is not None and cluster.engine and record.engine is not None:
+                runs = _on_engine(record.engine, cluster, given, values, scoring, output)
+            else:
+                runs, sliced = _here(record, given, values, scoring, output)
+        except OptionError as error:
+            raise click.UsageError(str(error)) from None
+        if not runs:
+            return 0
+        paths = [path for _, path in given] if record.captions and not (cluster and cluster.engine) else ()
+        code = emit(runs, output, allow_different=not record.several, files=paths, sliced=sliced)
+        if record.advice and (line := record.advice(values)):
+            output.note(line)
+        return code
+
+    decorated: Any = output_options(run)
+    if record.scoring:
+        decorated = scoring_options(decorated)
+    if record.engine is not None:
+        decorated = cluster_options(decorated)
+    for name, parameter in reversed(options_of(record).items()):
+        decorated = _click_option(name, record.options[name], parameter)(decorated)
+    argument = click.argument(
+        record.files,
+        type=INPUT,
+        nargs=-1 if record.several else 1,
+        required=record.files_needed,
+        metavar=record.metavar,
+    )
+    command: click.Command = click.command(record.verb, help=record.help or record.summary)(argument(decorated))
+    refuse_engine(command, record.one_process)
+    return command
+
+
+def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:
+    default = parameter.default
+    required = default is Parameter.empty
+    kind: Any = {"read": INPUT, "written": OUTPUT}.get(option.file or "")
+    if option.choices:
+        kind = click.Choice(option.choices)
+    elif option.at_least is not None:
+        kind = click.IntRange(option.at_least)
+    elif kind is None and not required and default is not None and not option.repeated:
+        kind = type(default)
+    more: dict[str, Any] = {} if default is False else {"type": kind}
+    if not required and not option.repeated:  # a required one must not have any, not even None
+        more |= {"default": default, "show_default": default is not None and default is not False}
+    return click.option(
+        *(option.flags or ("--" + name.replace("_", "-"),)),
+        name,
+        required=required,
+        is_flag=default is False,
+        multiple=option.repeated,
+        metavar=option.metavar,
+        help=option.help,
+        **more,
+    )
+
+
+def _sorted_out(
+    given: Sequence[tuple[str | None, str]], questions: Sequence[str]
+) -> tuple[list[tuple[str | None, str]], tuple[str, ...]]:
+    """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
+    moved = [each for each in given if each[1] != STDIN and recognize(each[1]).name == QUESTIONS_LAYOUT]
+    rest = [each for each in given if each not in moved]
+    if not rest:
+        raise OptionError("no answers: every file given holds questions")
+    return rest, (*questions, *(path for _, path in moved))
+
+
+def _here(
+    record: Benchmark,
+    given: Sequence[tuple[str | None, str]],
+    values: Mapping[str, Any],
+    scoring: ScoringOptions | None,
+    output: Output,
+) -> tuple[Sequence[Run], Sliced | None]:
+    """The runs of all systems, scored in this process, and by the values of a column where one is asked for."""
+    assert record.score is not None
+    if record.own_files is not None:
+        written = [values[name] for name, option in record.options.items() if option.file == "written"]
+        refuse_replacing([path for path in (output.output, *written) if path], list(record.own_files(values)))
+
+    @contextmanager
+    def reading(name: str, source: Readable, total: int | None) -> Iterator[Advance]:
+        checked = caption_file(str(source)) if record.captions else nullcontext()
+        with checked, progress(output, name, total) as advance:
+            yield advance
+
+    systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
+    more = {"scoring": scoring} if record.scoring else {}
+    runs = record.score(systems, **values, **more)
+    return runs, systems.sliced(runs[0].metric_set.columns) if runs else None
+
+
+def _on_engine(
+    engine: OnEngine,
+    cluster: Cluster,
+    given: Sequence[tuple[str | None, str]],
+    values: Mapping[str, Any],
+    scoring: ScoringOptions | None,
+    output: Output,
+) -> Sequence[Run]:
+    """The runs of all systems, counted on a cluster.
+
+    Raises:
+        OptionError: an option is missing that the engine needs, or one is given that it does not take.
+    """
+    if any(values[name] for name in engine.refuses) or not all(values[name] for name in engine.needs):
+        needs = [f"needs {_flag(name)}" for name in engine.needs]
+        refused = list(map(_flag, engine.refuses))
+        takes = f"takes {'no ' + refused[0] if len(refused) == 1 else 'neither ' + ' nor '.join(refused)}"
+        raise OptionError(f"--engine {', and '.join([*needs, takes])}")
+    from ..distributed import ray
+
+    how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}
+    if scoring is not None:
+        how |= {"workers": scoring.workers, **skipping(scoring)}
+    score = partial(getattr(ray, engine.function), **how, **engine.given)
+    return engine.finished(cluster.runs(given, output, score))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,53 @@
+// What a reader's marks on hallucinated mentions do to the scores: pure functions, tested without a page.
+
+/** Keys and meanings of the marks. */
+export const MARKS = {
+  m: ["matcher", "the matcher is wrong"],
+  t: ["truth", "the truth is wrong"],
+  i: ["invented", "really invented"],
+  u: ["unsure", "unsure"],
+};
+
+/**
+ * What the marks of a claim's mentions make of it: invented as soon as one is; the matcher's fault where all are; the
+ * truth's where one is; else open (unsure, or not read).
+ */
+export function statusOf(marks) {
+  if (marks.includes("invented")) return "invented";
+  if (marks.includes("truth")) return "truth";
+  return marks.length && marks.every((mark) => mark === "matcher") ? "matcher" : "open";
+}
+
+/**
+ * The rates under the marks. captions: {image, supported, hallucinated, present: sets of labels, status(label)}; mended:
+ * image -> labels that the truth lacks. Returns {read, open, matcher, truth, invented: numbers of claims; hal: [least,
+ * most], cover}: the least Hal. Rate is that where every open claim is there after all, the most where none is.
+ */
+export function recount(captions, mended) {
+  const n = { matcher: 0, truth: 0, invented: 0, open: 0 };
+  let supported = 0,
+    covered = 0,
+    present = 0;
+  for (const caption of captions) {
+    const lacked = mended.get(caption.image) || new Set();
+    supported += caption.supported.size;
+    covered += caption.supported.size;
+    present += caption.present.size + [...lacked].filter((label) => !caption.present.has(label)).length;
+    for (const label of caption.hallucinated) {
+      const status = lacked.has(label) ? "truth" : caption.status(label);
+      n[status]++;
+      if (status === "truth") covered++;
+    }
+  }
+  const generated = supported + n.truth + n.invented + n.open,
+    share = (k) => (generated ? k / generated : null);
+  return {
+    ...n,
+    read: n.matcher + n.truth + n.invented,
+    hal: [share(n.invented), share(n.invented + n.open)],
+    cover: present ? covered / present : null,
+  };
+}
+
+/** Where characters begin as Python counts them: the number of code points before a UTF-16 position. */
+export const pointsBefore = (text, at) => Array.from(text.slice(0, at)).length;

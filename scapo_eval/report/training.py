@@ -1,0 +1,110 @@
+"""Training runs as the page takes them: what is logged in groups, settings, seeds, and the numbers as bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..matching.matcher import AliasMatcher
+from .data import Report, TrainingLog, marked
+from .quantities import Quantity, by_group, quantity
+
+KEPT_BITS = 20
+"""Bits of the significand that the page keeps: six decimal digits, one more than it ever shows."""
+
+_OF_ONE_SEED = re.compile(r"(^|\.)(\w*seed|output|name|trackers|port)$")
+"""Settings that runs of one experiment may differ in."""
+_SEED_IN_NAME = re.compile(r"[-_. ]*(seed|s)?[-_. ]?\d+$", re.IGNORECASE)
+
+
+def training_columns(report: Report) -> tuple[dict[str, Any], bytes]:
+    """Every training run of a report: names, settings, alarms and samples; and the numbers of all columns.
+
+    A column is the position of its values among the numbers; one whose values no 32-bit float holds is the values.
+    """
+    numbers = _Numbers()
+    groups = seed_groups(report.training_logs)
+    runs = [_run(run, group, report, numbers) for run, group in zip(report.training_logs, groups, strict=True)]
+    return {"runs": runs, "quantities": _quantities(report.training_logs)}, numbers.packed()
+
+
+def seed_groups(runs: Sequence[TrainingLog]) -> list[str]:
+    """The experiment that each run is a seed of: equal settings but for the seed and the place; else equal names."""
+    keys: list[Any] = []
+    for run in runs:
+        kept = tuple(sorted((k, v) for k, v in run.settings.items() if not _OF_ONE_SEED.search(k)))
+        keys.append(kept or _SEED_IN_NAME.sub("", run.name))
+    named: dict[Any, str] = {}
+    for run, key in zip(runs, keys, strict=True):
+        if key not in named:
+            name = _SEED_IN_NAME.sub("", run.name) if keys.count(key) > 1 else run.name
+            named[key] = name if name and name not in named.values() else run.name
+    return [named[key] for key in keys]
+
+
+def _quantities(runs: Sequence[TrainingLog]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
+    """What the runs log, in groups, and how each is shown."""
+    logged = (name for run in runs for name in run.columns if name != "step" and not name.startswith("alarm_"))
+    return [(group, [(name, quantity(name)) for name in names]) for group, names in by_group(logged)]
+
+
+def _run(run: TrainingLog, group: str, report: Report, numbers: _Numbers) -> dict[str, Any]:
+    images = [image for _, image, _ in run.samples]
+    states = None
+    if report.truth is not None:
+        index = report.truth.oracle.index
+        states = np.full((len(images), len(report.truth.vocabulary.labels)), -1, dtype=np.int8)
+        for k, image in enumerate(images):
+            if image in index:
+                states[k] = report.truth.states[index[image]]
+    matcher = AliasMatcher(report.vocabulary) if report.vocabulary else None
+    columns = {name: values for name, values in run.columns.items() if not name.startswith("alarm_")}
+    return {
+        "name": run.name,
+        "group": group,
+        "settings": dict(run.settings),
+        "rows": len(columns["step"]),
+        "steps": columns.pop("step"),
+        "columns": {name: numbers.add(values) for name, values in columns.items()},
+        "alarms": [
+            [each.step, each.name, each.metric, each.value, each.threshold, each.setting] for each in run.alarms
+        ],
+        "step": [step for step, _, _ in run.samples],
+        "image": images,
+        "labels": report.vocabulary.labels if report.vocabulary else [],
+        "texts": marked([text for _, _, text in run.samples], states, matcher),
+    }
+
+
+class _Numbers:
+    """Columns of 32-bit floats, one after another."""
+
+    def __init__(self) -> None:
+        self._columns: list[NDArray[np.float32]] = []
+        self._length = 0
+
+    def add(self, values: Sequence[float | None]) -> int | list[float | None]:
+        """Where the column begins; the values themselves where 32 bits cannot hold one."""
+        exact = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        size = np.abs(exact[np.isfinite(exact) & (exact != 0)])
+        if len(size) and (size.max() > np.finfo(np.float32).max / 2 or size.min() < np.finfo(np.float32).tiny):
+            return list(values)
+        at, self._length = self._length, self._length + len(exact)
+        self._columns.append(exact.astype(np.float32))
+        return at
+
+    def packed(self) -> bytes:
+        """All bytes of the numbers, the first ones first, then the second ones...: so they compress better."""
+        if not self._columns:
+            return b""
+        numbers = np.concatenate(self._columns)
+        drop = 23 - KEPT_BITS
+        bits = numbers.view(np.uint32)
+        known = np.isfinite(numbers)
+        bits[known] = (bits[known] + np.uint32(1 << (drop - 1))) & np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)
+        ordered: NDArray[np.uint8] = bits.astype("<u4").view(np.uint8).reshape(-1, 4).T
+        return ordered.tobytes()

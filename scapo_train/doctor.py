@@ -1,0 +1,304 @@
+"""``python -m scapo_train.doctor CONFIG --nproc-per-node N``: whether this machine trains rightly, in minutes.
+
+It checks, with as many ranks as will train: that collectives add up; that a step of a small model sharded over the
+ranks is that of one process; that three steps of the training run itself go through (with vLLM also that pixels,
+log-probabilities and synchronized weights are the trainer's, see :mod:`scapo_train.samplers.vllm`); that a run killed
+after its first checkpoint goes on to the same end; and on GPUs how peak memory and seconds stand to the plan. The
+report is printed, and written to ``run.output/doctor.json``; a training run there refuses to begin if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.base.text import printable
+from scapo_eval.files.files import atomic_write
+from scapo_eval.files.json_text import dump_json
+
+from .config import REQUIRED, Config, load, required, to_toml
+from .loop import DOCTOR
+
+STEPS = 3
+GRADIENT_GAP = 1e-4
+"""Largest difference of a gradient on ranks and on one process, as a share of its largest entry: rounding is 1e-6."""
+
+_MEMORY, _SECONDS = 0.1, 0.3
+"""How far peak memory and seconds may be from the plan, as shares."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of a check.
+
+    Attributes:
+        name: what was checked.
+        ok: whether it passed; None: only told.
+        said: what was seen.
+    """
+
+    name: str
+    ok: bool | None
+    said: str
+
+    def __str__(self) -> str:
+        return f"{ {True: 'ok', False: 'FAILED', None: 'note'}[self.ok]:<7}{self.name}: {self.said}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Checks; returns 0 if nothing failed, 1 if something did, 2 for bad input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["--on-ranks"]:
+        return _on_ranks(Path(given[1]))
+    parser = argparse.ArgumentParser(prog="scapo_train.doctor", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("config", help="TOML file, or the name of a shipped one (qwen2_5_vl_7b)")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    parser.add_argument("--nproc-per-node", type=int, default=1, metavar="N", help="ranks (default: 1)")
+    options = parser.parse_args(given)
+    try:
+        config = load(options.config, options.set)
+        required(config, options.config, REQUIRED)
+        if options.nproc_per_node < 1:
+            raise ScapoError("--nproc-per-node must be at least 1")
+        folder = Path(config.run.output)
+        with tempfile.TemporaryDirectory(prefix="scapo-doctor-") as scratch:
+            findings = examine(
+                config, options.nproc_per_node, Path(scratch), lambda finding: print(finding, flush=True)
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(folder / DOCTOR) as stream:
+            stream.write(dump_json({"ok": healthy(findings), "findings": [asdict(each) for each in findings]}) + b"\n")
+    except (ScapoError, OSError) as error:
+        print(f"scapo_train.doctor: {printable(str(error))}", file=sys.stderr)
+        return 2
+    print(f"{'this machine trains rightly' if healthy(findings) else 'do not train here'}: {folder / DOCTOR}")
+    return int(not healthy(findings))
+
+
+def healthy(findings: Sequence[Finding]) -> bool:
+    """Whether nothing failed."""
+    return all(each.ok is not False for each in findings)
+
+
+def examine(config: Config, ranks: int, scratch: Path, tell: Callable[[Finding], None]) -> list[Finding]:
+    """Makes all checks, and stops where the next ones would only repeat a failure.
+
+    Args:
+        config: of the training run.
+        ranks: number of processes.
+        scratch: a folder for what is made meanwhile.
+        tell: called with each finding.
+    """
+    found: list[Finding] = []
+    for check in (_sharded, _steps, _killed, _planned):
+        for finding in check(config, ranks, scratch):
+            tell(finding)
+            found.append(finding)
+        if not healthy(found):
+            break
+    return found
+
+
+def _sharded(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+    """Collectives, and a small model's step on all ranks beside that of one process."""
+    out = scratch / "ranks.json"
+    done = _run(ranks, "scapo_train.doctor", "--on-ranks", str(out))
+    if done.returncode or not out.exists():
+        return [Finding("ranks", False, _last_line(done))]
+    seen = json.loads(out.read_bytes())
+    gap = seen["gradient_gap"]
+    where = f"{ranks} x {seen['device']}"
+    return [
+        Finding("collectives", seen["sum_ok"], f"{where}, {seen['seconds']:.2g} s for 64 MiB summed over all ranks"),
+        Finding(
+            "sharded step", gap < GRADIENT_GAP, f"gradients {gap:.1e} from those of one process ({GRADIENT_GAP:g})"
+        ),
+    ]
+
+
+def _steps(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+    """Three steps of the run."""
+    start = time.monotonic()
+    done = _run(ranks, "scapo_train", *_arguments(config, scratch, "whole"))
+    if done.returncode:
+        return [Finding("steps", False, _last_line(done))]
+    rows = _rows(scratch / "whole")
+    finite = all(math.isfinite(row["loss"]) for row in rows if row["loss"] is not None)
+    seconds = sum(value or 0 for name, value in rows[-1].items() if name.startswith("seconds_"))
+    found = [
+        Finding(
+            "steps", len(rows) == STEPS and finite,
+            f"{STEPS} with a checkpoint after each in {time.monotonic() - start:.0f} s, the last in {seconds:.2g} s",
+        )
+    ]  # fmt: skip
+    if config.rollout.engine == "vllm":
+        told = [line.partition("INFO: ")[2] for line in done.stderr.splitlines() if "weights synchronized" in line]
+        found.append(Finding("vLLM", True, told[0] if told else "rollout.check_sync is off"))
+    return found
+
+
+def _killed(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+    """A run that is killed after its first checkpoint and goes on."""
+    arguments = _arguments(config, scratch, "killed")
+    first = scratch / "killed" / "checkpoints" / "step-000001" / "state.json"
+    process = subprocess.Popen(
+        _command(ranks, "scapo_train", *arguments),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    while not first.exists() and process.poll() is None:
+        time.sleep(0.02)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if not first.exists():
+        return [Finding("kill and resume", False, "the run ended before its first checkpoint")]
+    done = _run(ranks, "scapo_train", *arguments, "--resume", "auto")
+    if done.returncode:
+        return [Finding("kill and resume", False, _last_line(done))]
+    one, other = _rows(scratch / "whole"), _rows(scratch / "killed")
+    gap = max(
+        (abs(row[name] - again[name]) / max(abs(row[name]), 1e-6))
+        for row, again in zip(one, other, strict=True)
+        for name in ("loss", "grad_norm", "length")
+        if row[name] is not None and again[name] is not None
+    )
+    exact = _device() == "cpu"  # kernels of a GPU do not add in the same order twice
+    said = f"killed with SIGKILL after step 1; the metrics of all steps are {gap:.1e} from those of a run that was not"
+    return [Finding("kill and resume", gap == 0 if exact else gap < 0.5, said)]
+
+
+def _planned(config: Config, ranks: int, scratch: Path) -> list[Finding]:
+    """Peak memory and seconds beside the plan, on a GPU that the planner knows."""
+    import torch
+
+    from .plan.hardware import GIB, GPUS
+    from .plan.job import Job
+    from .plan.planner import plan
+    from .plan.shapes import shape_of
+
+    if not torch.cuda.is_available():
+        return [Finding("plan", None, "no GPU: memory and seconds are not compared")]
+    name = torch.cuda.get_device_name().replace(" ", "")
+    kind = next((each for each in GPUS if each.partition("-")[0] in name), None)
+    if kind is None:
+        return [Finding("plan", None, f"{torch.cuda.get_device_name()} is not a GPU that the planner knows")]
+    row = _rows(scratch / "whole")[-1]
+    expected = plan(Job(config, shape_of(config.model.path), kind, ranks))
+    seconds = sum(value or 0 for each, value in row.items() if each.startswith("seconds_"))
+    planned = sum(expected.seconds.values())
+    peak = row["peak_memory"] / GIB
+    return [
+        Finding(
+            "peak memory", abs(peak / (expected.peak / GIB) - 1) < _MEMORY,
+            f"{peak:.1f} GiB, planned {expected.peak / GIB:.1f}",
+        ),
+        Finding(
+            "seconds", None,
+            f"{seconds:.1f} a step, planned {planned:.1f}" + ("" if seconds < (1 + _SECONDS) * planned else ": slow"),
+        ),
+    ]  # fmt: skip
+
+
+def _arguments(config: Config, scratch: Path, name: str) -> list[str]:
+    """Of a short run with the settings of the whole one."""
+    file = scratch / f"{name}.toml"
+    file.write_text(to_toml(config))
+    changes = {
+        "run.output": scratch / name, "run.steps": STEPS, "run.save_every": 1, "run.keep": STEPS, "run.samples": 0,
+        "run.evaluate_every": 0, "run.export": "false", "run.keep_best": '""', "run.patience": 0, "run.stop_on": "[]",
+        "run.trackers": "[]", "run.max_hours": 0,
+    }  # fmt: skip
+    return [str(file), *(part for key, value in changes.items() for part in ("--set", f"{key}={value}"))]
+
+
+def _command(ranks: int, module: str, *arguments: str) -> list[str]:
+    if ranks == 1:
+        return [sys.executable, "-m", module, *arguments]
+    start = [sys.executable, "-m", "scapo_train.launch", "--standalone", "--nproc-per-node", str(ranks)]
+    return [*start, "-m", module, *arguments]
+
+
+def _run(ranks: int, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(ranks, module, *arguments), capture_output=True, text=True, check=False)
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What a run said of its end."""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("scapo_train: ") and ": INFO: " not in line]
+    return f"exit code {done.returncode}: {(own or lines or ['nothing was said'])[-1]}"
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["step"]]
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _on_ranks(out: Path) -> int:
+    """The part that runs on every rank: collectives, and a small model's gradients; the first one writes."""
+    import torch
+
+    from .config import Model
+    from .distributed import ProcessGroup, join_process_group, leave
+    from .model import load_policy
+    from .plan.small import noise_prompts, save_small
+
+    with join_process_group() as group, tempfile.TemporaryDirectory() as folder:
+        numbers = torch.full((2**24,), float(group.rank), device=group.device)
+        start = time.perf_counter()
+        if group.size > 1:
+            torch.distributed.all_reduce(numbers)
+        seen: dict[str, Any] = {"device": group.device.type, "sum_ok": False}
+        wanted = group.size * (group.size - 1) / 2
+        seen["sum_ok"] = bool((numbers == wanted).all())
+        seen["seconds"] = time.perf_counter() - start
+        path = save_small(Path(folder))
+        settings = Model(path=str(path), dtype="float32", gradient_checkpointing=False)
+        number = 2 * group.size
+        gradients = []
+        for alone in (ProcessGroup(0, 1, group.device), group):
+            policy = load_policy(settings, 1.0, alone)
+            prompts = noise_prompts(path, number)[alone.rank :: alone.size]
+            encoded = policy.prepare(prompts, group.device)
+            responses = [[10 + each.prompt.index, 20, 30 + each.prompt.index] for each in encoded]
+            rows = [each.row([ids]) for each, ids in zip(encoded, responses, strict=True)]
+            (policy(policy.batch(rows, group.device)).logprob.sum() * alone.size / number).backward()
+            gradients.append(
+                {name: _whole(each.grad) for name, each in policy.named_parameters() if each.requires_grad}
+            )
+        one, several = gradients
+        gap = max(
+            float((several[name] - one[name]).abs().max() / one[name].abs().max().clamp_min(1e-8)) for name in one
+        )
+        seen["gradient_gap"] = max(group.gather(gap))
+        if group.main:
+            out.write_text(json.dumps(seen))
+    if group.size > 1:
+        leave(0)
+    return 0
+
+
+def _whole(gradient: Any) -> Any:
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+
+
+if __name__ == "__main__":
+    sys.exit(main())

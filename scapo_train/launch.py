@@ -1,0 +1,49 @@
+"""``python -m scapo_train.launch --nproc-per-node N CONFIG``: torchrun with the exit code of the ranks.
+
+torchrun itself returns 1 whatever its processes return. A scheduler that starts a job again on 75 (a rank has died, or
+``--max-hours`` are over) and not on 2 (bad input) needs theirs. All other arguments are torchrun's, then those of
+``python -m scapo_train``; ``-m scapo_train.preference`` trains on pairs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from .monitoring.watch import LOST
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Starts the ranks; returns the exit code of the first that failed, 75 for one that was killed."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if given else 2
+    if "-m" not in given and "--module" not in given:
+        at = _first_positional(given)
+        given[at:at] = ["-m", "scapo_train"]
+    try:
+        run(get_args_parser().parse_args(given))
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        return LOST if code < 0 else code
+    return 0
+
+
+def _first_positional(given: Sequence[str]) -> int:
+    """Where torchrun's own options end."""
+    from torch.distributed.run import get_args_parser
+
+    parser = get_args_parser()
+    alone = {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
+    at = 0
+    while at < len(given) and given[at].startswith("-"):
+        at += 1 if given[at] in alone or "=" in given[at] else 2
+    return at
+
+
+if __name__ == "__main__":
+    sys.exit(main())

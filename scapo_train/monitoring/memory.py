@@ -1,0 +1,50 @@
+"""Out of memory: what it is told from, and what would need less, by the phase in which it happened."""
+
+from __future__ import annotations
+
+import torch
+
+from ..config import Config
+
+_OF_HOST = ("not enough memory", "can't allocate memory", "Cannot allocate memory")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory was asked for that is not there, on the device or on the host."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OF_HOST)
+
+
+def remedy_for_memory(config: Config, phase: str, step: int, error: BaseException) -> str:
+    """What happened where, in one line, and which settings would need less.
+
+    Args:
+        config: settings of the training run.
+        phase: phase of the step; empty: before the first.
+        step: number of the step.
+        error: what PyTorch raised.
+    """
+    rollout, optim = config.rollout, config.optim
+    ways: list[str] = []
+    if phase in ("rollout", "evaluation", "sync", "") and rollout.engine == "vllm":
+        ways.append(f"rollout.gpu_memory = {rollout.gpu_memory} lower")
+    elif phase in ("rollout", "evaluation") and rollout.prompts_per_batch > 1:
+        ways.append(f"rollout.prompts_per_batch = {rollout.prompts_per_batch // 2}")
+    elif phase in ("logprob", "reward", "update"):
+        ways.append(f"optim.micro_batch_tokens = {max(1, optim.micro_batch_tokens // 2)}")
+        if not config.model.gradient_checkpointing:
+            ways.append("model.gradient_checkpointing = true")
+    elif phase == "vision":
+        ways.append("model.max_pixels lower")
+    if not config.lora.rank:
+        if config.loss.kl and config.model.reference == "device":
+            ways.append('model.reference = "cpu"')
+        if optim.optimizer == "adamw":
+            ways.append('optim.optimizer = "adamw8bit"')
+        ways.append("lora.rank = 64")
+    ways.append("more GPUs")
+    said = " ".join(str(error).split()).partition(". ")[0][:200]
+    where = f"in step {step} ({phase})" if phase else "before the first step"
+    plan = "python -m scapo_train.plan CONFIG --gpus NxKIND"
+    return f"out of memory {where}: {said}; would need less: {', '.join(ways)} ({plan} tells how much)"

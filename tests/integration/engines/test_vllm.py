@@ -1,0 +1,220 @@
+"""The engines with vLLM itself, offline and as a server: ``bash .ci/engines vllm``, on a CPU; else it is skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed: bash .ci/engines vllm")
+
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.cli import engine_options
+from scapo_eval.engines import Completion, Request, Sampling
+from scapo_eval.engines.hf import TransformersEngine
+from scapo_eval.engines.openai_http import OpenAIEngine
+from scapo_eval.engines.vllm_offline import VllmEngine
+
+Run = Callable[..., tuple[int, str, str]]
+SMALL = {
+    "max_model_len": 400,
+    "enforce_eager": True,
+    "gpu_memory_utilization": 0.2,
+    "limit_mm_per_prompt": {"image": 1, "video": 0},
+}
+QUESTION = "Is there a dog in the image ?"
+SCHEMA = {
+    "type": "object",
+    "properties": {"there": {"enum": ["yes", "no"]}, "score": {"enum": [1, 2, 3]}},
+    "required": ["there", "score"],
+    "additionalProperties": False,
+}
+
+
+def completed(engine: Any, requests: list[Request]) -> list[Completion]:
+    """Completions in the order of their requests."""
+    found: dict[int, Completion] = {}
+    engine.run(requests, lambda request, completion: found.__setitem__(id(request), completion))
+    return [found[id(request)] for request in requests]
+
+
+@pytest.fixture(scope="module")
+def place(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of words and of bytes, and pictures."""
+    root = tmp_path_factory.mktemp("vllm")
+    tiny.build(root / "words")
+    tiny.build(root / "bytes", "qwen3_vl", byte_level=True)
+    tiny.draw(root / "images", 8)
+    return root
+
+
+@pytest.fixture(scope="module")
+def words(place: Path) -> Iterator[VllmEngine]:
+    engine = VllmEngine(str(place / "words"), dtype="float32", extra=SMALL)
+    yield engine
+    engine.close()
+
+
+def pictures(place: Path) -> list[str]:
+    return [str(place / "images" / f"{k}.png") for k in range(1, 9)]
+
+
+def test_greedy_answers_are_those_of_transformers(place: Path, words: VllmEngine) -> None:
+    sampling = Sampling(max_tokens=24, stop=("umbrella",))
+    requests = [
+        Request.of(text, path, sampling) for path in pictures(place) for text in ("Describe this image", QUESTION)
+    ]
+    own = completed(TransformersEngine(str(place / "words"), dtype="float32", device="cpu"), requests)
+    found = completed(words, requests)
+    assert [each.text for each in found] == [each.text for each in own]
+    assert [each.prompt_tokens for each in found] == [each.prompt_tokens for each in own]
+    assert {each.finish for each in found} <= {"stop", "length"}
+    assert len({each.text for each in found}) > 4
+
+
+def test_samples_seeds_and_faults(place: Path, words: VllmEngine) -> None:
+    sampling = Sampling(temperature=1.0, max_tokens=16, seed=3)
+    several = [Request.of("Describe this image", pictures(place)[0], sampling, sample=k) for k in range(6)]
+    first = [each.text for each in completed(words, several)]
+    assert len(set(first)) > 3
+    assert [each.text for each in completed(words, several)] == first
+    faulty = [
+        Request.of("Describe this image", str(place / "images" / "none.png")),
+        Request.of("red " * 500, None, Sampling(max_tokens=4)),
+        several[0],
+    ]
+    missing, long, fine = completed(words, faulty)
+    assert "file not found" in str(missing.error)
+    assert "maximum" in str(long.error)
+    assert fine.text == first[0]
+
+
+def test_commands(place: Path, words: VllmEngine, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Kept:
+        """The one engine for all commands: a start takes half a minute."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(words, name)
+
+        def close(self) -> None:
+            """Stays."""
+
+    monkeypatch.setattr(engine_options, "make_engine", lambda *_: Kept())
+    chosen = ("--engine", "vllm", "--model", place / "words", "--max-tokens", "16", "-q")
+    code, _, said = run("describe", place / "images", "-o", tmp_path / "captions.jsonl", *chosen)
+    assert code in (0, 4), said
+    captions = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    assert len(captions) == 8
+    card = json.loads((tmp_path / "captions.jsonl.run.json").read_text())
+    assert words.identity["vllm"] in json.dumps(card)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(
+        "".join(json.dumps({"id": k, "image": p, "question": QUESTION}) + "\n" for k, p in enumerate(pictures(place)))
+    )
+    code, _, said = run("answer", questions, "-o", tmp_path / "answers.jsonl", *chosen)
+    assert code in (0, 4), said
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 8
+
+
+def test_json_is_constrained_without_white_space(
+    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = VllmEngine(str(place / "bytes"), dtype="float32", extra=SMALL)
+    try:
+        requests = [Request.of(QUESTION, path, Sampling(max_tokens=60)) for path in pictures(place)]
+        requests = [Request(each.turns, each.sampling, SCHEMA) for each in requests]
+        for each in completed(engine, requests):
+            assert each.error is None
+            assert set(json.loads(each.text)) == {"there", "score"}
+            assert not set(each.text) & set(" \n\t")
+        monkeypatch.setattr(engine, "close", lambda: None)
+        monkeypatch.setattr(engine_options, "make_engine", lambda *_: engine)
+        code, _, said = run(
+            "annotate", "coarse", place / "images", "-o", tmp_path / "run", "--vocabulary", "coco80",
+            "--engine", "vllm", "--model", place / "bytes", "-q",
+        )  # fmt: skip
+        assert code in (0, 4), said
+        assert (tmp_path / "run").is_dir()
+    finally:
+        monkeypatch.undo()
+        engine.close()
+
+
+def test_damaged_weights_are_one_line(place: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(place / "words", broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(ScapoError) as raised:
+        VllmEngine(str(broken), dtype="float32", extra=SMALL)
+    said = str(raised.value)
+    assert said.startswith(f"vLLM cannot load {broken}: ")
+    assert "safetensor" in said.lower()
+    assert "\n" not in said
+
+
+@pytest.fixture
+def server(place: Path, tmp_path: Path) -> Iterator[Callable[[], tuple[str, subprocess.Popen[bytes]]]]:
+    """Starts vLLM's OpenAI server, on the same port each time; returns its address at once, and the process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(place / "words")]
+    command += ["--served-model-name", "words", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32"]
+    command += ["--max-model-len", "400", "--enforce-eager", "--gpu-memory-utilization", "0.2"]
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> tuple[str, subprocess.Popen[bytes]]:
+        with open(tmp_path / f"server-{len(running)}.log", "wb") as log:
+            running.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+        return f"http://127.0.0.1:{port}/v1", running[-1]
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_server_that_is_killed_and_comes_back_costs_no_request(place: Path, words: VllmEngine, server: Any) -> None:
+    url, process = server()
+    requests = [
+        Request.of("Describe this image", path, Sampling(max_tokens=64), sample=k)
+        for k in range(40) for path in pictures(place)
+    ]  # fmt: skip
+    warnings: list[str] = []
+    engine = OpenAIEngine("words", url, concurrency=4, wait_server=900.0, warn=warnings.append)  # it is not there yet
+    found: dict[int, Completion] = {}
+
+    def kill() -> None:
+        while len(found) < 40:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        server()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    engine.run(requests, lambda request, completion: found.__setitem__(id(request), completion))
+    killer.join()
+    assert [completion.error for completion in found.values() if completion.error] == []
+    assert len(found) == len(requests)
+    expected = {each.turns: done.text for each, done in zip(requests[:8], completed(words, requests[:8]), strict=True)}
+    assert [found[id(each)].text for each in requests] == [expected[each.turns] for each in requests]
+    assert sum("the server is away" in each for each in warnings) == 2  # at the start, and when it was killed
+    assert engine.card["server_version"] == words.identity["vllm"]
+    with urllib.request.urlopen(f"{url}/models") as reply:
+        assert json.loads(reply.read())["data"][0]["id"] == "words"

@@ -1,0 +1,58 @@
+"""The doctor on two ranks of a CPU: green on a machine that trains rightly, red where something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from scapo_train import doctor
+from scapo_train.__main__ import main
+
+pytestmark = pytest.mark.usefixtures("quiet_loggers")
+CHECKS = ["collectives", "sharded step", "steps", "kill and resume", "plan"]
+
+
+def test_green_on_two_ranks(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = lab.run("run", "data.prompts_per_step=4")
+    assert doctor.main([*arguments, "--nproc-per-node", "2"]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    report = json.loads((lab.folder / "run" / "doctor.json").read_bytes())
+    assert report["ok"] is True
+    assert [each["name"] for each in report["findings"]] == CHECKS
+    assert [each["ok"] for each in report["findings"]] == [True, True, True, True, None]
+    assert f"this machine trains rightly: {lab.folder / 'run' / 'doctor.json'}" in said
+    assert main([*arguments, "--set", "run.steps=1"]) == 0
+
+
+def test_red_stops_at_the_first_fault_and_training_is_refused(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = lab.run("run", "data.oracle=nowhere.json")
+    assert doctor.main(arguments) == 1
+    report = json.loads((lab.folder / "run" / "doctor.json").read_bytes())
+    assert [(each["name"], each["ok"]) for each in report["findings"]] == [
+        ("collectives", True), ("sharded step", True), ("steps", False),
+    ]  # fmt: skip
+    assert "exit code 2: scapo_train: nowhere.json: file not found" in capsys.readouterr().out
+    assert main(lab.run("run")) == 2
+    assert "doctor.json: steps failed: mend it and run the doctor again" in capsys.readouterr().err
+
+
+def test_gradients_of_ranks_that_do_not_add_up_are_a_fault(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broken collective would show."""
+    seen = {"device": "cuda", "sum_ok": True, "seconds": 0.1, "gradient_gap": 0.5}
+
+    def ran(ranks: int, module: str, *arguments: str) -> Any:
+        (tmp_path / "ranks.json").write_text(json.dumps(seen))
+        return doctor.subprocess.CompletedProcess([], 0, "", "")
+
+    monkeypatch.setattr(doctor, "_run", ran)
+    found = doctor.examine(doctor.load(lab.config), 8, tmp_path, lambda _: None)
+    assert [each.ok for each in found] == [True, False]
+    assert str(found[1]) == "FAILED sharded step: gradients 5.0e-01 from those of one process (0.0001)"

@@ -1,0 +1,69 @@
+"""Samples with vLLM itself on several ranks that shard the policy; started by torchrun.
+
+    torchrun --nproc-per-node 2 vllm_real_ranks.py OUT.json CONFIG TENSOR_PARALLEL
+
+The first rank has two prompts, the second one. Of every rank: the largest difference of log-probabilities from the
+trainer's before an update, after it with the old weights, and with the new ones; and the responses' tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from scapo_train.config import load
+from scapo_train.data import Prompts, Response, read_prompts
+from scapo_train.distributed import ProcessGroup, join_process_group, leave
+from scapo_train.model import load_policy, processor_of
+from scapo_train.rollout import encode
+from scapo_train.samplers.vllm import VllmSampler
+
+
+def found(path: str, size: str, group: ProcessGroup) -> dict[str, Any]:
+    """What a rank finds."""
+    settings = ["rollout.engine=vllm", "rollout.sleep=false", "rollout.gpu_memory=0.15"]
+    config = load(path, [*settings, f"rollout.tensor_parallel={size}"])
+    policy = load_policy(config.model, config.rollout.temperature, group)
+    processor = processor_of(config.model)
+    maker = Prompts(read_prompts(config.data.train, config.data.images), processor, 0)
+    encoded = encode(policy, maker.take([[0, 1], [2]][group.rank]), group.device)
+    maker.close()
+    sampler = VllmSampler(config, policy, processor, group)  # with its own check
+
+    @torch.no_grad()
+    def gap(responses: list[Response]) -> float:
+        rows = [each.row([one.ids]) for each, one in zip(encoded, responses, strict=True)]
+        own = policy(policy.batch(rows, group.device)).logprob.numpy()
+        given = np.concatenate([one.logprobs for one in responses if one.logprobs is not None])
+        return float(np.abs(own - given).max())
+
+    sampler.sync()
+    first = sampler.sample(encoded, 1, 1, 1.0)
+    gaps = [gap(first)]
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(-1)
+    gaps.append(gap(sampler.sample(encoded, 1, 1, 1.0)))
+    sampler.sync()
+    gaps.append(gap(sampler.sample(encoded, 1, 1, 1.0)))
+    return {"gaps": gaps, "ids": [one.ids for one in first]}
+
+
+def main() -> None:
+    """Runs it."""
+    out, path, size = sys.argv[1:]
+    with join_process_group() as group:
+        both = group.gather(found(path, size, group))
+        if group.main:
+            Path(out).write_text(json.dumps(both))
+
+
+if __name__ == "__main__":
+    main()
+    leave(0)
