@@ -52,6 +52,6 @@ def test_cap_score_of_systems_that_trade_one_rate_for_the_other() -> None:
 
 
 def test_the_page_shows_the_grid() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/statistics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/lab/calibration.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"^\| (\d+ \| [\d.]+ \| \d+:\d+ \| [\d.]+ \| \d+ \| [\d.]+) \|", page, re.MULTILINE))
     assert {str(cell) for cell in grid([30, 100, 300]) if not cell.clustering} <= shown
