@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,6 +146,7 @@ def page(data: Path, resamples: int) -> Iterable[str]:
     )
     for each in CAPTIONS:
         yield from caption_set(each, data, resamples)
+    yield from orders(data, resamples)
     yield from amber(data, resamples)
     yield from yes_no(data, resamples)
     yield from phd(data, resamples)
@@ -182,6 +183,76 @@ def caption_set(each: CaptionSet, data: Path, resamples: int) -> Iterable[str]:
         ]
         yield from shown(opera, pairs_of=("chair_s", "recall"), metrics=("chair_s", "chair_i", "recall", "len"))
     yield from published([known for known in CAPTIONS_PUBLISHED if known.set_ == each.title], opera, "opera")
+
+
+# --- What changes the order ---------------------------------------------------------------------------------------
+
+ORDERS = """\
+## What changes the order
+
+**The reading.** Systems in the order of three metrics, best first, with `--claims all` (the default and the paper's) and
+`visual`; `=` where the two are not told apart (approximate randomization by image, p >= 0.05 after Holm's correction over
+the neighbors). No system changes its place; the values move by up to five points ([lab/closed_vocabulary.md](lab/closed_vocabulary.md#the-reading-of-claims)).
+"""
+
+PEOPLE = """\
+**The weighting, and what people say.** THumB: five systems on 500 images, rated by people (`benchmarks/people.py`;
+[validity.md](validity.md) has the agreement caption by caption). Truth: COCO's objects; references: four others of each
+image. Mean of captions and place. People put their own captions first, and then the systems in the order of their years.
+No count of objects does, weighted or not. `cap_people` does; half of these images were used to fit it, and on the other
+half it does, too (validity.md). So does length here, which agrees with nobody caption by caption.
+"""
+
+
+def orders(data: Path, resamples: int) -> Iterable[str]:
+    """Which systems change places with the reading and with the weighting, and which order people support."""
+    yield ORDERS
+    yield "| Captions | Metric | `all` | `visual` |\n| --- | --- | --- | --- |"
+    for each in CAPTIONS:
+        truth = scapo_eval.PresenceOracle.load(data / each.truth)
+        runs = {
+            claims: [
+                scapo_eval.score(data / path, truth=truth, name=name, claims=claims, resamples=resamples)
+                for name, path in each.systems.items()
+            ]
+            for claims in ("all", "visual")
+        }
+        for metric in ("cap_score", "hal_rate", "chair_s"):
+            cells = [order(runs[claims], metric) for claims in ("all", "visual")]
+            yield f"| {each.title} | {metric_name(metric)} | {' | '.join(cells)} |"
+    yield f"\n{PEOPLE}"
+    yield from thumb_places(data / "human")
+
+
+def order(runs: Sequence[Run], metric: str) -> str:
+    """The systems, best first, joined by ``>`` where neighbors are told apart and by ``=`` where they are not."""
+    sign = 1 if runs[0].metric_set.higher_is_better[metric] else -1
+    ranked = sorted(runs, key=lambda run: -sign * (run.values[metric] or 0))
+    tests = [
+        next(row["p_value"] for row in scapo_eval.compare([a, b]).comparisons if row["metric"] == metric)
+        for a, b in pairwise(ranked)
+    ]
+    joints = [" > " if p is not None and p < 0.05 else " = " for p in holm(tests)]
+    return "".join(name + joint for name, joint in zip([run.name for run in ranked], [*joints, ""], strict=True))
+
+
+def thumb_places(human: Path) -> Iterable[str]:
+    """Means of THumB's systems by people and by metrics, with their places."""
+    metrics = ("cap_people", "cover_words", "cover_weighted", "cover_rate", "cap_score", "cap_weighted", "length")
+    found = scapo_eval.validate(
+        human / "thumb.jsonl.gz", ratings=["total"], metrics=metrics, resamples=0,
+        references=human / "thumb_references.jsonl.gz", truth=human / "truth_coco.json.gz",
+    )  # fmt: skip
+    names = ["total", *metrics]
+    yield f"| System | people, total | {' | '.join(f'`{name}`' for name in metrics)} |"
+    yield f"| --- |{' ---: |' * len(names)}"
+    for system in sorted(found.systems, key=lambda system: -(system.means["total"] or 0)):
+        cells = []
+        for name in names:
+            better = sum((other.means[name] or 0) > (system.means[name] or 0) for other in found.systems)
+            cells.append(f"{system.means[name]:.3f} ({better + 1}.)")
+        yield f"| {system.system} | {' | '.join(cells)} |"
+    yield ""
 
 
 # --- AMBER, yes/no, MMHal-Bench -------------------------------------------------------------------------------------

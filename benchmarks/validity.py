@@ -1,6 +1,6 @@
-"""What a closed vocabulary misses, and how far values move with what they are measured by (docs/validity.md).
+"""What a closed vocabulary misses, and how far values move with what they are measured by.
 
-    NLTK_DATA=... python benchmarks/validity.py -o docs/validity.md [--truth NAME=FILE ...]
+    NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md [--truth NAME=FILE ...]
 
 Tables with 95 % bootstrap intervals by caption or image, on the public data of ../shared; no caption text is printed.
 ``--truth instances=instances_val2014.json`` adds rows for truths that are not in that data.
@@ -327,8 +327,8 @@ INTRODUCTION = """\
 
 CHAIR, Hal. Rate, Cover Rate and POPE see the objects of one list, through one list of words, against one truth. This
 page says how much of a caption that is, and how far the values move when one of the three changes and the captions
-stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/validity.md`; percent, with 95 % bootstrap
-intervals by caption (the first two sections) or image. No caption is printed.
+stay the same. Made by `NLTK_DATA=... python benchmarks/validity.py -o docs/lab/closed_vocabulary.md`; percent, with
+95 % bootstrap intervals by caption (the first two sections) or image. No caption is printed.
 """
 
 COVERAGE = """\
@@ -342,8 +342,8 @@ are in no row; no vocabulary of objects sees them (`scapo-eval facts` does, with
 AGREEMENT = """\
 The annotated captions whose images have a truth, scored twice: by the COCO objects that the annotators read in them,
 and by those that the matcher finds. The truth is the same, so what differs is reading alone. The annotators of the
-gold set were language-model sessions, not people; human marks of hallucination or coverage are not in the public data,
-and nothing here replaces them. A caption's verdict is whether it has a hallucinated object.
+gold set were language-model sessions, not people; what people say is in [validity.md](../validity.md). A caption's
+verdict is whether it has a hallucinated object.
 """
 
 PROFILES = """\
@@ -353,7 +353,7 @@ Values of different profiles are not comparable, and their order of systems need
 
 READINGS = """\
 `all` counts every mention, as the published scripts do; the others leave out what a caption denies, guesses, or does
-not say of this image ([vocabulary.md](vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
+not say of this image ([vocabulary.md](../vocabulary.md)). A model that writes "there is no dog" or "possibly a dog" is
 charged for a dog by `all`.
 """
 

@@ -46,6 +46,7 @@ _HOME = {
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
+    "validate": "validation.validate",
     "yesno": "benchmarks.yesno",
 }
 
@@ -81,6 +82,7 @@ __all__ = [
     "score",
     "score_captions",
     "split_subsentences",
+    "validate",
     "yesno",
 ]
 
@@ -105,9 +107,12 @@ if TYPE_CHECKING:
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle
+    from .validation.validate import validate
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":  # a module of its own, loaded when it is used
+        return import_module(".plots", __name__)
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is None:  # not one of the rooms

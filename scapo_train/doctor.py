@@ -261,7 +261,7 @@ def _on_ranks(out: Path) -> int:
     from .model import load_policy
     from .plan.small import noise_prompts, save_small
 
-    with join_process_group() as group, tempfile.TemporaryDirectory() as folder:
+    with join_process_group() as group:
         numbers = torch.full((2**24,), float(group.rank), device=group.device)
         start = time.perf_counter()
         if group.size > 1:
@@ -270,7 +270,10 @@ def _on_ranks(out: Path) -> int:
         wanted = group.size * (group.size - 1) / 2
         seen["sum_ok"] = bool((numbers == wanted).all())
         seen["seconds"] = time.perf_counter() - start
-        path = save_small(Path(folder))
+        path = out.with_name("small")
+        if group.main:
+            save_small(path)
+        group.gather(None)  # it is there
         settings = Model(path=str(path), dtype="float32", gradient_checkpointing=False)
         number = 2 * group.size
         gradients = []

@@ -11,13 +11,16 @@ import pandas as pd
 import scapo_eval
 from scapo_eval import (
     CaptionScores,
+    CountedBenchmark,
     InputError,
+    Option,
     PresenceOracle,
     Results,
     RewardResult,
     Run,
     SubsentenceReward,
     Vocabulary,
+    ratio,
 )
 
 
@@ -42,7 +45,8 @@ def client(path: Path, frame: pd.DataFrame, dataset: Any) -> None:
         scapo_eval.amber(path, data="AMBER", mode="parity"),
         scapo_eval.pope(path, questions=[Path("a.json"), Path("b.json")], parser="pope"),
         scapo_eval.phd(frame, data=path, unparsed="drop"),
-        scapo_eval.yesno([{"id": 1, "response": "Yes"}], questions=[{"id": 1, "label": "yes"}]),
+        scapo_eval.yesno([{"id": 1, "response": "Oui"}], questions=[{"id": 1, "label": "yes"}], yes=["oui"]),
+        scapo_eval.mmhal(path),
     ]
     value: float | None = runs[0].metrics["hal_rate"].value
     low: float | None = runs[0].metrics["hal_rate"].low
@@ -64,11 +68,28 @@ def client(path: Path, frame: pd.DataFrame, dataset: Any) -> None:
     print(rate, value, low, fields, differing, record, texts, document, tidy, reward)
 
 
+def count(record: Mapping[str, Any], *, words: str = "two three") -> dict[str, int]:
+    """A benchmark's counts of one record."""
+    return {"captions": 1, "numbered": any(word in words.split() for word in str(record["caption"]).split())}
+
+
+MINE: CountedBenchmark = CountedBenchmark(
+    name="mine",
+    count=count,
+    columns=("captions", "numbered"),
+    formulas={"numbered": ratio("numbered", "captions")},
+    options={"words": Option(help="Words that count.")},
+)
+
+
 def mistakes(run: Run, path: Path) -> None:
     """What mypy must refuse: an ignore that is not needed is an error, too."""
     scapo_eval.score(7)  # type: ignore[arg-type]
     scapo_eval.score(path, claims="some")  # type: ignore[arg-type]
     scapo_eval.score(path, truht="truth.json")  # type: ignore[call-arg]
-    scapo_eval.chair(path)  # type: ignore[call-arg]
+    scapo_eval.chair(path, protocol=7)  # type: ignore[arg-type]
     scapo_eval.compare([path])  # type: ignore[list-item]
+    scapo_eval.pope(path, unparsed="some")  # type: ignore[arg-type]
+    CountedBenchmark(name="mine", count=count, columns=("captions",))  # type: ignore[call-arg]
+    Option("Words that count.")  # type: ignore[call-arg]
     run.metrics["hal_rate"].valeu  # type: ignore[attr-defined]  # noqa: B018

@@ -1,12 +1,18 @@
-"""Takes the README's pictures of the report, in light and dark: python docs/images/make_report_pictures.py.
+"""Takes the pictures of README, gallery and docs, in light and dark: python docs/images/make_report_pictures.py.
 
-The overview shows figures of public captions (five systems of github.com/yuezih/less-is-more, in ../shared; no text of
-theirs); the captions page shows examples/. The dark picture of training is dynamics.png with its lightness turned: one
-drawn anew would need the runs. Needs the extras ``report`` and ``test``, and Debian's chromium.
+A picture of the overview carries its own sentences (PNG text ``sentences``, JSON), which a test compares with what the
+code says of the same captions today: a picture that has become stale fails it. The overview shows figures of public
+captions (five systems of github.com/yuezih/less-is-more, in ../shared; no text of theirs); the captions page shows
+examples/. The dark picture of training is dynamics.png with its lightness turned: one drawn anew would need the runs.
+Needs the extras ``report`` and ``test``, and Debian's chromium.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).resolve().parent
@@ -32,13 +38,16 @@ SYSTEMS = {
 
 
 def main() -> None:
-    """Writes report_overview, report_captions and dynamics_dark beside this file."""
+    """Writes report_overview, report_captions, frontier and dynamics_dark beside this file."""
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder = Path(name)
-        public = [PUBLIC / f"coco_val2014_lessismore_{system}.jsonl" for system in SYSTEMS]
-        names = [f"--name={path.stem}={title}" for path, title in zip(public, SYSTEMS.values(), strict=True)]
-        truth = PUBLIC / "gt" / "coco_chair_gt.jsonl"
-        report(folder / "public.html", *public, "--truth", truth, *names, "--title", "LLaVA-1.5 on 500 COCO images")
+        public = [f"{title}={public_captions(system)}" for system, title in SYSTEMS.items()]
+        judged = ["--truth", PUBLIC / "gt" / "coco_chair_gt.jsonl"]
+        report(folder / "public.html", *public, *judged, "--title", "LLaVA-1.5 on 500 COCO images")
+        for dark in ([], ["--dark"]):
+            target = HERE / f"frontier{'_dark' * bool(dark)}.svg"
+            scapo("plot", "frontier", *public, *judged, "--width", "5.5", *dark, "-o", target, "-q")
+        said = sentences(folder / "public.html")
         captions = [EXAMPLES / f"captions_{system}.jsonl" for system in ("baseline", "aligned")]
         report(folder / "examples.html", *captions, "--truth", EXAMPLES / "truth.json")
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -48,7 +57,9 @@ def main() -> None:
             box = view.locator(".first").bounding_box()
             assert box is not None
             clip = {"x": 0, "y": 0, "width": 1120, "height": box["y"] + box["height"] + 12}
-            view.screenshot(path=HERE / f"report_overview{ending}.png", clip=clip)
+            picture = HERE / f"report_overview{ending}.png"
+            view.screenshot(path=picture, clip=clip)
+            carry(picture, said)
             opened(view, folder / "examples.html", "captions&order=disagreement&rewards=1")
             view.set_viewport_size({"width": 1120, "height": 640})
             view.screenshot(path=HERE / f"report_captions{ending}.png")
@@ -58,8 +69,44 @@ def main() -> None:
 
 def report(path: Path, *arguments: object) -> None:
     """Makes a report."""
-    command = [sys.executable, "-m", "scapo_eval.cli.main", "report", *map(str, arguments), "-o", str(path), "-q"]
-    subprocess.run(command, check=True)
+    scapo("report", *arguments, "-o", path, "-q")
+
+
+def scapo(*arguments: object) -> None:
+    """Runs a verb of scapo-eval."""
+    subprocess.run([sys.executable, "-m", "scapo_eval.cli.main", *map(str, arguments)], check=True)
+
+
+def public_captions(system: str) -> Path:
+    """The captions of one of SYSTEMS."""
+    return PUBLIC / f"coco_val2014_lessismore_{system}.jsonl"
+
+
+def sentences(path: Path) -> dict[str, str]:
+    """What a report's overview says of every system against its baseline."""
+    packed = re.search(rb'id="data-charts">([^<]+)<', path.read_bytes())
+    assert packed is not None
+    charts = json.loads(gzip.decompress(base64.b85decode(packed[1].replace(b",", b"<"))))
+    return said_of(charts["arguments"][0])
+
+
+def said_of(argument: dict[str, Any]) -> dict[str, str]:
+    """System -> verdict and sentence against the first system, of one of the overview's arguments."""
+    entries = zip(argument["systems"], argument["against"][0], strict=True)
+    return {
+        system["name"]: f"{entry['verdict']}: {''.join(piece for piece, *_ in entry['said'])}."
+        for system, entry in entries
+        if entry
+    }
+
+
+def carry(path: Path, said: dict[str, str]) -> None:
+    """Writes into a picture what stands on it."""
+    text = PngImagePlugin.PngInfo()
+    text.add_text("sentences", json.dumps(said, ensure_ascii=True))
+    with Image.open(path) as picture:
+        picture.load()
+        picture.save(path, optimize=True, pnginfo=text)
 
 
 def opened(view: Any, path: Path, page: str) -> None:

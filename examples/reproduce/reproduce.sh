@@ -90,6 +90,15 @@ train_one() { # NAME [--set ...]; of the runs that RUNS names
         --set data.train=train.jsonl --set data.oracle=dopa.npz --set data.vocabulary="$VOCABULARY" "${SETTINGS[@]}" "${@:2}"
 }
 
+# The off-policy rows of Table 1, on pairs of the same rollouts.
+prefer() {
+    [ -n "$PREFERRED" ] || return 0
+    scapo-eval pairs rollouts.jsonl --truth dopa.npz --vocabulary "$VOCABULARY" --images "$TRAIN_IMAGES" --format trl -o pairs.jsonl
+    for loss in $PREFERRED; do
+        "${PREFERENCE[@]}" "$CONFIG" --resume auto --set run.output="runs/$loss" --set model.path="$POLICY" --set preference.loss="$loss" --set data.train=pairs.jsonl "${SETTINGS[@]}"
+    done
+}
+
 # Every system describes the evaluation images and AMBER's, and answers AMBER, PhD and MMHal-Bench.
 describe() {
     mkdir -p captions amber amber_described phd phd_described mmhal
@@ -135,8 +144,10 @@ score() {
     scapo-eval augmented amber/base.jsonl plain+description=amber_described/base.jsonl SCAPO=amber_described/scapo.jsonl --data "$AMBER" -o results/augmented.json
 }
 
-files() { # FOLDER [NAMES] -> NAME=FOLDER/NAME.jsonl of every system
-    for name in ${2:-$SYSTEMS}; do printf '%s=%s/%s.jsonl ' "$name" "$1" "$name"; done
+files() { # FOLDER [NAMES] -> NAME=FOLDER/NAME.jsonl of every system, and of those whose outputs others made
+    others=""
+    case $1 in captions | amber_described | phd_described) others=$OTHERS ;; esac
+    for name in ${2:-$SYSTEMS $others}; do printf '%s=%s/%s.jsonl ' "$name" "$1" "$name"; done
 }
 
 # The paper's tables and figures, and the page to look at.
@@ -150,6 +161,8 @@ report() {
         scapo-eval report results/coco.json results/amber_described.json results/phd_described.json --format "$format" --table 1 -o "tables/1.$format"
         scapo-eval report results/coco.json results/amber_described.json results/mmhal.json --format "$format" --table 2 -o "tables/2.$format"
         scapo-eval report results/augmented.json --format "$format" --table 4 -o "tables/4.$format"
+        scapo-eval report results/mmhal.json --format "$format" --table ablation -o "tables/ablation.$format"
+        scapo-eval report results/coco.json results/amber_described.json results/phd_described.json --format "$format" --table backbone -o "tables/backbone.$format"
     done
     runs=$(for name in $RUNS; do printf 'runs/%s ' "$name"; done)
     scapo-eval plot training $runs -o tables/dynamics.png
@@ -158,7 +171,7 @@ report() {
         --truth "$EVALUATION" --dopa dopa_evaluation.npz --dopa-vocabulary "$VOCABULARY" --images "$EVALUATION_IMAGES" -o report.html
 }
 
-[ $# -gt 0 ] || set -- pool rollouts judge refine people finalize density plan train describe rate score report
+[ $# -gt 0 ] || set -- pool rollouts judge refine people finalize density plan train prefer describe rate score report
 for stage in "$@"; do
     printf '\n== %s\n' "$stage" >&2
     "$stage"

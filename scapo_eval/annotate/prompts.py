@@ -1,8 +1,9 @@
 """What judges are asked about labels, and how their answers are read: one strict verdict per label, or none at all.
 
-The texts lie in ``templates/`` and are this project's own, written after the rules of the paper's appendix. A file of
-the user's takes the place of any of them, the published text included: it may hold ``=== SYSTEM ===`` and
-``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``, ``{definitions}`` and ``{answer}``.
+The texts lie in ``templates/`` and are this project's own, written after the rules of the paper's appendix; those that
+the paper prints lie in ``templates/paper/``, word by word. A file of the user's takes the place of any of them: it may
+hold ``=== SYSTEM ===`` and ``=== USER ===`` and the fields ``{object}``, ``{definition}``, ``{aliases}``,
+``{definitions}`` and ``{answer}``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from .store import Kind
 SHIPPED = ("coarse", "coarse_many", "label", "joint")
 """Templates that come with the project: one label, several labels at a time, one refined label,
 labels told apart."""
+
+PAPER = {("book",): "book", ("chair", "bench"): "chair_bench"}
+"""Labels -> the text that the paper prints for them (Long et al., SCAPO, appendix "Label-Specific Verification
+Prompts"); ``coarse`` is its text for every label ("Coarse Annotation Prompt")."""
 
 _PARTS = re.compile(r"^=== *(SYSTEM|USER) *===[ \t]*\n?", re.MULTILINE)
 _WRAPPED = re.compile(
@@ -57,6 +62,12 @@ class Template:
         """One of ``SHIPPED``."""
         text = (resources.files(__package__) / "templates" / f"{name}.txt").read_text(encoding="utf-8")
         return cls.of(name, text, f"templates/{name}.txt")
+
+    @classmethod
+    def published(cls, name: str) -> Template:
+        """``coarse``, or one of :data:`PAPER`, as the paper prints it."""
+        text = (resources.files(__package__) / "templates" / "paper" / f"{name}.txt").read_text(encoding="utf-8")
+        return cls.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
 
     @classmethod
     def read(cls, path: str | Path, name: str) -> Template:

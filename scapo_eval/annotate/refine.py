@@ -18,7 +18,7 @@ from ..files.json_text import iter_records
 from ..inference.runner import Session
 from ..matching.vocabulary import Vocabulary
 from .passes import Call, Forecast, Outcome, judge_of, run_pass
-from .prompts import Prompt, Template
+from .prompts import PAPER, Prompt, Template
 from .store import Provenance, Store
 
 
@@ -45,6 +45,7 @@ def prompts_for(
     *,
     own: Mapping[str, str],
     groups: Mapping[tuple[str, ...], str | None],
+    published: bool = False,
 ) -> list[Prompt]:
     """The prompts of a refinement.
 
@@ -53,9 +54,11 @@ def prompts_for(
         labels: labels to ask one by one, by the general label template unless ``own`` has a file for them.
         own: label -> file with the user's prompt.
         groups: labels to ask together -> file with the user's prompt, None for the general joint template.
+        published: whether the paper's texts take the place of the general templates.
 
     Raises:
-        InputError: an unknown label, a label in two prompts, or an empty prompt file.
+        InputError: an unknown label, a label in two prompts, an empty prompt file, or labels that the paper prints no
+            text for.
     """
     wanted = list(dict.fromkeys([*labels, *own]))
     everything = [*wanted, *(label for group in groups for label in group)]
@@ -67,14 +70,25 @@ def prompts_for(
             raise InputError(reason)
     found = []
     for label in wanted:
-        template = Template.read(own[label], "label") if label in own else Template.shipped("label")
+        template = Template.read(own[label], "label") if label in own else _general("label", [label], published)
         found.append(template.prompt("label", [label], vocabulary))
     for group, path in groups.items():
         if len(group) < 2:
             raise InputError(f"a joint prompt needs at least two labels, got '{group[0]}'")
-        template = Template.read(path, "joint") if path else Template.shipped("joint")
+        template = Template.read(path, "joint") if path else _general("joint", group, published)
         found.append(template.prompt("joint", group, vocabulary))
     return found
+
+
+def _general(name: str, labels: Sequence[str], published: bool) -> Template:
+    """The general template, or the text that the paper prints for these labels."""
+    if not published:
+        return Template.shipped(name)
+    found = next((text for known, text in PAPER.items() if set(known) == set(labels)), None)
+    if found is None:
+        printed = "; ".join(", ".join(known) for known in PAPER)
+        raise InputError(f"the paper prints no text for {', '.join(labels)} (it does for {printed})")
+    return Template.published(found)
 
 
 def all_cells(store: Store, prompts: Sequence[Prompt]) -> NDArray[np.bool_]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 
 class ScapoError(ValueError):
@@ -30,7 +30,7 @@ class InputError(ScapoError):
         line: 1-based line number, None where a file has no lines.
     """
 
-    def __init__(self, reason: str, *, path: str | Path | None = None, line: int | None = None) -> None:
+    def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, line: int | None = None) -> None:
         self.reason = in_short(reason)
         self.path = None if path is None else str(path)
         self.line = line

@@ -65,6 +65,8 @@ class Answer:
         mode: PhD's ``base``, ``sec``, ``icc``, ``ccs``.
         task: PhD's ``object``, ``attribute``...
         model: who answered.
+        agrees: whether a judge found that it says the same as the answer about the original figure (HallusionBench's
+            ``same``), None where none was asked.
         line: 1-based line (or array element, or row) of the file.
     """
 
@@ -78,6 +80,7 @@ class Answer:
     mode: str | None = None
     task: str | None = None
     model: str | None = None
+    agrees: bool | None = None
     line: int = 0
 
     __repr__ = fields_in_short

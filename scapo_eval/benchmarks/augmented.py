@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ..base.errors import InputError, OptionError
 from ..files.containers import Warn, warn_user
-from ..files.files import STDIN
 from ..files.json_text import iter_records
-from ..files.records import Readable
+from ..files.records import Readable, Records
+from ..files.source import Source
 from ..results.benchmark import SUMMARIES, Benchmark, Option, benchmark, benchmarks
 from ..results.results import Resampling, Run
 from .systems import Systems
@@ -39,15 +39,17 @@ def augmented_runs(
         warn: told of a baseline that is not plain, and of damage that does not prevent reading.
 
     Raises:
-        InputError, InputErrors: as the readers do; standard input, which cannot be read twice.
+        InputError, InputErrors: as the readers do.
     """
-    if STDIN in answers.values():
-        raise InputError("augmented reads files, not standard input")
+    sources = {system: path if isinstance(path, Records) else Source.of(path) for system, path in answers.items()}
+    for source in sources.values():
+        if isinstance(source, Source):
+            source.keep()
     score = benchmark(name).augmented
     if score is None:
         raise InputError(f"'{name}' has no yes/no answers; known: {', '.join(KNOWN)}")
-    found = score(answers, truth, parser_name, resampling or Resampling(), warn)
-    described = [_has_description(path) for path in answers.values()]
+    found = score(sources, truth, parser_name, resampling or Resampling(), warn)
+    described = [_has_description(path) for path in sources.values()]
     if described[0] and not all(described):
         warn(f"{found[0].name} is the baseline, and it is the augmented one: put the plain answers first")
     elif not any(described[1:]):

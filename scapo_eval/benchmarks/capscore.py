@@ -20,8 +20,9 @@ from ..base.errors import FaultList, InputError, InputErrors
 from ..base.hashes import digest
 from ..base.reprs import fields_in_short
 from ..base.verdicts import Verdict
-from ..files.files import display_name, is_stream
+from ..files.files import display_name
 from ..files.records import Given, Readable, Records
+from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
 from ..matching.uses import Claims
 from ..matching.vocabulary import Vocabulary
@@ -32,6 +33,8 @@ from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.references import UNNAMED, Beside, ReferencesGiven, ReferenceWords, Unnamed, WeightedTruth
+from .people import UNIT, Card, Term, card_of, joint_score, word_terms
 from .scoring import (
     OnBlock,
     OnUnknownImage,
@@ -58,6 +61,17 @@ COLUMNS = (
 )
 """Per caption: 1; claimed known labels; of these absent, present; labels present in the image; mentions of
 known labels; of these hallucinated; 1 if there is one; claimed labels whose cell is unknown."""
+
+WEIGHTED_COLUMNS = ("covered_weight", "truth_weight", "absent")
+"""With weights: of the covered and of the present labels, in millionths; labels of the image that are absent, 0 where
+nothing says what is."""
+
+WORD_COLUMNS = ("named_words", "covered_words", "word_captions", "among_references")
+"""With references: shares of content words, in millionths; 1 where the caption has them; 1 where it is itself one of
+the references."""
+
+PEOPLE_COLUMNS = ("people", "people_captions")
+"""With ``cap_people``: the score in millionths; 1 where the caption has one."""
 
 DOPA_VOCABULARY = "dopa160"
 
@@ -105,19 +119,64 @@ SET_BOUNDS = (("hallucinated", "generated"), ("covered", "truth"), ("hallucinate
 """Columns of which the first cannot exceed the second."""
 
 
-def capscore_metrics(*, dagger: bool = False) -> MetricSet:
-    """The metric set; with ``dagger`` also the set metrics against a second vocabulary and matrix (DOPA)."""
+def capscore_metrics(
+    *, dagger: bool = False, weighted: bool = False, words: bool = False, people: bool = False
+) -> MetricSet:
+    """The metric set.
+
+    Args:
+        dagger: with the set metrics against a second vocabulary and matrix (DOPA).
+        weighted: with those of labels that have weights.
+        words: with those of a truth from references.
+        people: with ``cap_people``.
+    """
     formulas = _set_formulas("") | {
         "chair_i": ratio("hallucinated_mentions", "mentions"),
         "chair_s": ratio("hallucinated_captions", "captions"),
     }
     columns: tuple[str, ...] = COLUMNS
+    at_most = [*SET_BOUNDS, ("hallucinated_captions", "captions")]
+    if weighted:
+        columns += WEIGHTED_COLUMNS
+        at_most.append(("covered_weight", "truth_weight"))
+        formulas |= {
+            "cover_weighted": ratio("covered_weight", "truth_weight"),
+            "cap_weighted": _cap_weighted,
+        }
+        formulas |= {name: _where_absent(formulas[name]) for name in _OF_ABSENCE}
+    if words:
+        columns += WORD_COLUMNS
+        formulas |= {
+            "named_rate": lambda sums: divide(sums["covered"], sums["generated"] + sums["unknown"]),
+            "named_words": _mean("named_words", "word_captions"),
+            "cover_words": _mean("covered_words", "word_captions"),
+        }
+    if people:
+        columns += PEOPLE_COLUMNS
+        formulas |= {"cap_people": _mean("people", "people_captions")}
     if dagger:
         formulas |= _set_formulas(DAGGER)
         columns += tuple(f"{name}{DAGGER}" for name in COLUMNS[1:])
-    better = {name: name.startswith(("cover", "cap")) for name in formulas}
-    at_most = tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", DAGGER)[: 1 + dagger] for a, b in SET_BOUNDS)
-    return MetricSet("capscore", columns, formulas, better, at_most=(*at_most, ("hallucinated_captions", "captions")))
+        at_most += [(f"{a}{DAGGER}", f"{b}{DAGGER}") for a, b in SET_BOUNDS]
+    better = {name: name.startswith(("cover", "cap", "named")) for name in formulas}
+    return MetricSet("capscore", columns, formulas, better, at_most=tuple(at_most))
+
+
+_OF_ABSENCE = ("hal_rate", "cap_score", "chair_i", "chair_s", "cap_weighted")
+
+
+def _where_absent(formula: Formula) -> Formula:
+    """The formula, without a value where nothing says what is absent: a Hal. Rate of 0 would be no finding."""
+    return lambda sums: np.where(sums["absent"] > 0, formula(sums), np.nan)
+
+
+def _cap_weighted(sums: Sums) -> NDArray[np.float64]:
+    hal = divide(sums["hallucinated"], sums["generated"])
+    return harmonic_mean(1 - hal, divide(sums["covered_weight"], sums["truth_weight"]))
+
+
+def _mean(column: str, captions: str) -> Formula:
+    return lambda sums: divide(sums[column], UNIT * sums[captions])
 
 
 def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Truth) -> NDArray[np.int64]:
@@ -150,23 +209,59 @@ def caption_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: Tru
     return counts
 
 
+def weight_counts(mentions: MentionColumns, rows: NDArray[np.int64], truth: WeightedTruth) -> NDArray[np.int64]:
+    """(n, 3) counts of each caption, in the order of WEIGHTED_COLUMNS; arguments as for :func:`caption_counts`."""
+    claimed = np.zeros((len(mentions), len(truth.vocabulary.labels)), dtype=bool)
+    claimed[mentions.caption, mentions.label_id] = True
+    weights, states = truth.weights[rows], truth.states[rows]
+    absent = (states == 0).sum(axis=1) if truth.says_absent else np.zeros(len(rows), dtype=np.int64)
+    return np.stack([(weights * claimed).sum(axis=1), weights.sum(axis=1), absent], axis=1, dtype=np.int64)
+
+
+def in_units(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Fractions in millionths, so that they add up exactly in any order; 0 where they have no value."""
+    return np.rint(np.nan_to_num(values) * UNIT).astype(np.int64)
+
+
 @dataclass(frozen=True)
 class CaptionScorer(Scorer):
     """Counts labels and mentions, found by the project's matcher; a second truth is the dagger's.
 
     Attributes:
         claims: which mentions count, see :mod:`scapo_eval.matching.uses`.
+        card: what ``cap_people`` is made of; None leaves it out.
     """
 
     claims: Claims = "all"
+    card: Card | None = None
 
     __repr__ = fields_in_short
 
     @classmethod
-    def of(cls, truth: Truth, dagger: Truth | None, options: ScoringOptions) -> CaptionScorer:
-        """Scores against one truth or two."""
+    def of(cls, truth: Truth, dagger: Truth | None, options: ScoringOptions, *, people: bool = False) -> CaptionScorer:
+        """Scores against one truth or two; with ``people``, or with references, also by ``cap_people``."""
         truths = (truth, dagger) if dagger else (truth,)
-        return cls(truths, options.on_unknown_image == "skip", options.claims)
+        weighted = truth if isinstance(truth, WeightedTruth) else None
+        referenced = weighted is not None and weighted.words is not None
+        judged = weighted is None or weighted.joined
+        card = card_of(references=referenced, truth=judged) if people or referenced else None
+        return cls(truths, options.on_unknown_image == "skip", options.claims, card)
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """The metrics of what is counted."""
+        return capscore_metrics(
+            dagger=len(self.truths) > 1,
+            weighted=isinstance(self.truths[0], WeightedTruth),
+            words=self.words is not None,
+            people=self.card is not None,
+        )
+
+    @property
+    def words(self) -> ReferenceWords | None:
+        """The references' words, where the truth is from references."""
+        truth = self.truths[0]
+        return truth.words if isinstance(truth, WeightedTruth) else None
 
     @cached_property
     def matchers(self) -> tuple[AliasMatcher, ...]:
@@ -181,22 +276,51 @@ class CaptionScorer(Scorer):
     @property
     def columns(self) -> tuple[str, ...]:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
-        return capscore_metrics(dagger=len(self.truths) > 1).columns
+        return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the mentions per truth."""
         texts = captions.captions
         found = [matcher.find_batch(texts) for matcher in self.matchers]
-        counts = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
+        rows = [t.rows_of(captions.image_ids, texts, r) for t, r in zip(self.truths, rows, strict=True)]
+        first, *daggers = [caption_counts(m, r, t) for m, r, t in zip(found, rows, self.truths, strict=True)]
+        counts = [first, *self._further(captions, found[0], rows[0], first), *(more[:, 1:] for more in daggers)]
         mentioned = np.bincount(found[0].label_id, minlength=len(self.truths[0].vocabulary.labels))
-        return ScoredBlock(captions, np.hstack([counts[0], *(c[:, 1:] for c in counts[1:])]), mentioned, found)
+        return ScoredBlock(captions, np.hstack(counts), mentioned, found)
+
+    def _further(
+        self, captions: Captions, mentions: MentionColumns, rows: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> Iterator[NDArray[np.int64]]:
+        """Counts of weights, words and ``cap_people``, where they are wanted."""
+        truth = self.truths[0]
+        if isinstance(truth, WeightedTruth):
+            yield weight_counts(mentions, rows, truth)
+        if self.card is None:
+            return
+        named = dict(zip(COLUMNS, counts.T.astype(np.float64), strict=True))
+        terms: dict[Term, NDArray[np.float64]] = {
+            "cover": (named["covered"] + 1) / (named["truth"] + 1),
+            "faithful": 1 - named["hallucinated"] / (named["generated"] + 1),
+        }
+        if self.words is not None:
+            said = word_terms(self.words, captions.image_ids, captions.captions)
+            terms |= {"overlap": said[:, 2], "repetition": said[:, 3], "brevity": said[:, 4]}
+            references = self.words.references
+            own = [*map(references.has, captions.image_ids, captions.captions)]
+            shares = in_units(said[:, 0]), in_units(said[:, 1])
+            yield np.stack([*shares, ~np.isnan(said[:, 0]), np.array(own, dtype=bool)], axis=1, dtype=np.int64)
+        score = joint_score(self.card, terms)
+        yield np.stack([in_units(score), ~np.isnan(score)], axis=1, dtype=np.int64)
 
     def records(self, block: ScoredBlock) -> Iterator[dict[str, Any]]:
         """Evidence per caption: mentions with spans and verdicts, missed labels, counts (first truth)."""
         truth, mentions = self.truths[0], block.evidence[0]
         labels = truth.vocabulary.labels
-        for k, image in enumerate(block.captions.image_ids):
-            states = truth.states[truth.oracle.index[image]]
+        columns = self.columns[: len(self.columns) - (len(self.truths) - 1) * (len(COLUMNS) - 1)]
+        images, texts = block.captions.image_ids, block.captions.captions
+        held_against = truth.rows_of(images, texts, truth.oracle.find_rows(images))
+        for k in range(len(images)):
+            states = truth.states[held_against[k]]
             rows = mentions.row(k)
             said = mentions.label_id[rows].tolist()
             spans = zip(mentions.start[rows].tolist(), mentions.end[rows].tolist(), said, strict=True)
@@ -208,7 +332,7 @@ class CaptionScorer(Scorer):
                     for start, end, label in spans
                 ],
                 "missed": [labels[j] for j in np.flatnonzero(states == 1).tolist() if j not in said],
-                "counts": dict(zip(COLUMNS, block.counts[k, : len(COLUMNS)].tolist(), strict=True)),
+                "counts": dict(zip(columns, block.counts[k, : len(columns)].tolist(), strict=True)),
             }
 
 
@@ -245,10 +369,11 @@ class CaptionScores(Run):
 def score_file(
     path: Readable,
     vocabulary: Vocabulary,
-    oracle: PresenceOracle | None,
+    oracle: PresenceOracle | Truth | None,
     options: ScoringOptions | None = None,
     *,
     dagger: Truth | None = None,
+    people: bool = False,
     name: str | None = None,
     resampling: Resampling | None = None,
     on_block: Callable[[CaptionScorer, ScoredBlock], None] | None = None,
@@ -259,9 +384,11 @@ def score_file(
     Args:
         path: captions in any layout of docs/data.md, compressed or not; ``-`` for standard input; or records
             in memory.
-        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline.
+        vocabulary, oracle: what is matched, and the truth; None takes the truth from ``objects`` inline. A truth on
+            the vocabulary's labels, such as one from references, is taken as it is.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         dagger: a second vocabulary and matrix for the ``*_dagger`` metrics.
+        people: also ``cap_people``, which a truth from references always brings.
         name: of the system; by default the file's display name.
         resampling: of the intervals.
         on_block: called with the scorer and each scored block in the order of the file.
@@ -272,10 +399,14 @@ def score_file(
     """
     options = options or ScoringOptions()
     source = display_name(path)
+    if not isinstance(path, Records):
+        path = Source.of(path)
     if oracle is None:
         oracle = _inline_oracle(path, source, options.skip_bad)
-    truth = Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
-    scorer = CaptionScorer.of(truth, dagger, options)
+    truth = (
+        oracle if isinstance(oracle, Truth) else Truth.of(oracle, vocabulary, any_fingerprint=options.any_fingerprint)
+    )
+    scorer = CaptionScorer.of(truth, dagger, options, people=people)
     damage: list[str] = []
     found = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
@@ -290,7 +421,7 @@ def score_file(
 
 
 def worst_captions(
-    path: str | Path, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
+    path: Input, vocabulary: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions, n: int
 ) -> list[tuple[dict[str, Any], CaptionScorer]]:
     """The evidence of a file's worst captions: most hallucinated labels first, then lowest Cap. Score.
 
@@ -380,6 +511,8 @@ def scores_of(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        **first.signature_fields,
+        people=scorer.card.identity if scorer.card else None,
         **found.decisive,
         n=found.n_records,
         ids=digest(found.table.image_ids),
@@ -388,10 +521,14 @@ def scores_of(
     )
     further = (note for truth in rest for note in truth.notes)
     notes = (*damage, *bad_file_notes(found.bad_files), *truth_notes(first, found.mentioned), *further)
+    own = found.table.counts().get("among_references", 0)
+    if own and scorer.words is not None and not scorer.words.leave_out_self:
+        remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
+        notes += (f"{own:,} captions are among their own references, which they agree with by themselves; {remedy}",)
     return CaptionScores(
         name=name,
         signature=signature,
-        metric_set=capscore_metrics(dagger=bool(rest)),
+        metric_set=scorer.metric_set,
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,
@@ -402,8 +539,8 @@ def scores_of(
 
 def _inline_oracle(path: Readable, source: str, skip_bad: bool) -> PresenceOracle:
     """The truth from ``objects`` in the captions file itself, by a first reading of the file."""
-    if is_stream(path):
-        raise InputError("give the truth with --truth: inline 'objects' take a file that is read twice", path=source)
+    if isinstance(path, Source):
+        path.keep()
     faults = FaultList()
     blocks = caption_blocks(path, on_error=faults.add, warn=lambda _: None)
     try:
@@ -434,29 +571,40 @@ def _score(
     systems: Systems,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
+    vocabulary: Vocabulary | str | Path | None = None,
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed | None = None,
+    weights: Given | None = None,
+    people: bool = False,
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[CaptionScores]:
     scoring = scoring or ScoringOptions()
-    labels = Vocabulary.of(vocabulary)
+    beside = Beside.of(references, weights, unnamed, leave_out_self)
     oracle = None if truth is None else PresenceOracle.of(truth)
+    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
+    held_against = beside.truth(oracle, labels, scoring.claims, any_fingerprint=scoring.any_fingerprint)
     dagger = None
     if dopa is not None:
         matrix, second = PresenceOracle.of(dopa), Vocabulary.of(dopa_vocabulary)
         dagger = Truth.of(matrix, second, any_fingerprint=scoring.any_fingerprint)
-    return systems.each(
-        partial(score_file, vocabulary=labels, oracle=oracle, options=scoring, dagger=dagger), per_caption
-    )
+    how: dict[str, Any] = {"vocabulary": labels, "oracle": held_against, "dagger": dagger, "people": people}
+    return systems.each(partial(score_file, options=scoring, **how), per_caption)
 
 
 def score(
     captions: Given,
     *,
     truth: TruthGiven | None = None,
-    vocabulary: Vocabulary | str | Path = "coco80",
+    vocabulary: Vocabulary | str | Path | None = None,
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed | None = None,
+    weights: Given | None = None,
+    people: bool = False,
     dopa: TruthGiven | None = None,
     dopa_vocabulary: Vocabulary | str | Path = DOPA_VOCABULARY,
     name: str | None = None,
@@ -474,8 +622,16 @@ def score(
 
     Args:
         captions: records of ``image_id`` and ``caption`` (and ``objects`` where there is no truth).
-        truth: what is in the images; None takes every record's ``objects``.
-        vocabulary: labels and their aliases: an object, a shipped name or a file.
+        truth: what is in the images; None takes the references, or every record's ``objects``.
+        vocabulary: labels and their aliases: an object, a shipped name or a file. None: coco80, with references and no
+            truth open400.
+        references: reference captions, as truth (or beside it) and as weights: ``{image id: [texts]}``, records of
+            ``image_id`` and ``references``, a file, or :class:`~scapo_eval.truths.references.References`.
+        leave_out_self: hold a caption that is one of the references against the others only.
+        unnamed: what a label is that no reference names, ``unknown`` (None) or ``absent``.
+        weights: COCO's instances (weights by area), or a file or records of ``image_id`` and ``weights``, for
+            ``cover_weighted``.
+        people: also ``cap_people``, which references always bring.
         dopa: a DOPA matrix, which adds the ``*_dagger`` metrics.
         dopa_vocabulary: its vocabulary.
         name: of the system; by default the file's, or ``captions``.
@@ -497,6 +653,11 @@ def score(
         Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
         truth=truth,
         vocabulary=vocabulary,
+        references=references,
+        leave_out_self=leave_out_self,
+        unnamed=unnamed,
+        weights=weights,
+        people=people,
         dopa=dopa,
         dopa_vocabulary=dopa_vocabulary,
         scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
@@ -514,13 +675,32 @@ BENCHMARK = Benchmark(
     """,
     verb="score",
     headline=("hal_rate", "cover_rate", "cap_score"),
-    metric_set=lambda columns: capscore_metrics(dagger=f"truth{DAGGER}" in columns),
+    metric_set=lambda columns: capscore_metrics(
+        dagger=f"truth{DAGGER}" in columns,
+        weighted="truth_weight" in columns,
+        words="word_captions" in columns,
+        people="people_captions" in columns,
+    ),
+    metric_names={
+        "cover_weighted": "Cover Rate, weighted",
+        "cap_weighted": "Cap. Score, weighted",
+        "named_rate": "Named",
+        "named_words": "Named words",
+        "cover_words": "Cover, words",
+        "cap_people": "Cap. People",
+    },
     meanings={
         "hal_rate": "claimed labels that are absent",
         "cover_rate": "present labels that are claimed",
         "cap_score": "harmonic mean of 1 - hal_rate and cover_rate",
         "chair_i": "mentions that are hallucinated",
         "chair_s": "captions with a hallucinated mention",
+        "cover_weighted": "weight of the present labels that is claimed",
+        "cap_weighted": "harmonic mean of 1 - hal_rate and cover_weighted",
+        "named_rate": "claimed labels that a reference names",
+        "named_words": "content words that a reference has, by rarity, mean of captions",
+        "cover_words": "content words of the references that the caption has, by rarity and share of references, mean",
+        "cap_people": "what people's ratings weigh together, mean of captions (docs/validity.md)",
     },
     frontiers=(
         ("hal_rate", "cover_rate", "Hal. Rate and Cover Rate"),
@@ -533,9 +713,29 @@ BENCHMARK = Benchmark(
     scoring=True,
     options={
         "truth": Option(
-            file="read", metavar="FILE", help="What is in the images; without it every record needs 'objects'."
+            file="read",
+            metavar="FILE",
+            help="What is in the images; without it (and --references) every record needs 'objects'.",
         ),
-        "vocabulary": Option(file="read", metavar="NAME|FILE", help="Labels and their aliases."),
+        "vocabulary": Option(
+            file="read",
+            metavar="NAME|FILE",
+            help="Labels and their aliases.  [default: coco80; with --references and no --truth open400]",
+        ),
+        "references": Option(
+            file="read",
+            metavar="FILE",
+            help="Reference captions, as truth (or beside --truth) and as weights: adds cover_weighted, cover_words and"
+            " cap_people.",
+        ),
+        "leave_out_self": Option(help="Hold a caption that is one of the references against the others."),
+        "unnamed": Option(choices=UNNAMED, help="What a label is that no reference names.  [default: unknown]"),
+        "weights": Option(
+            file="read",
+            metavar="FILE",
+            help="Weights of labels for cover_weighted: COCO's instances (by area), or image_id and weights per line.",
+        ),
+        "people": Option(help="Also cap_people (docs/validity.md); --references always bring it."),
         "dopa": Option(file="read", metavar="MATRIX", help="A DOPA matrix: adds the metrics against it (*_dagger)."),
         "dopa_vocabulary": Option(file="read", metavar="NAME|FILE", help="Vocabulary of --dopa."),
         "per_caption": Option(
@@ -544,5 +744,9 @@ BENCHMARK = Benchmark(
             help="Write mentions, verdicts and counts of every caption as JSON Lines (one system only).",
         ),
     },
-    engine=OnEngine(function="score", needs=("truth",), refuses=("per_caption",)),
+    engine=OnEngine(
+        function="score",
+        needs=("truth",),
+        refuses=("per_caption", "references", "leave_out_self", "unnamed", "weights", "people"),
+    ),
 )

@@ -8,6 +8,7 @@ every reference claim whether the description says it: C = (yes + no) / total, P
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Row, Warn, open_rows, warn_user
 from ..files.fields import Record, find_image, id_in, optional_text
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.json_text import json_type, read_json
 from ..files.records import Readable, Records
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import Formula, MetricSet, ratio
+from ..results.metric import Formula, MetricSet, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .faithscore import SHARE_UNIT
@@ -92,35 +93,31 @@ class Agreement:
     f1: Fraction
 
 
-def agreement(trial: Trial, n_references: int) -> Agreement:
+def agreement(trial: Trial, n_references: int, counted: Sequence[bool] | None = None) -> Agreement:
     """DCScore's precision, recall and F1.
 
-    A true claim that states a reference claim counts 1 / k where k claims (true or not) state the same one; a true
-    claim that no reference claim says counts 1, and as one more reference claim. The reference script cannot score
-    a description without claims; here its recall and F1 are 0.
+    A true claim that states a reference claim counts 1 / k where k claims (true or not, counted or not) state the same
+    one; a true claim that no reference claim says counts 1, and as one more reference claim. The reference script
+    cannot score a description without counted claims, and adds 1e-8 to F1's denominator; here F1 is exact, and recall
+    and F1 of no claims are 0.
 
     Args:
         trial: a verdict on every claim.
         n_references: number of reference claims, at least 1.
+        counted: which claims count (the descriptive ones); None: all.
     """
     sharing = Counter(match for match in trial.matched if match is not None)
-    found = Fraction(0)
-    beyond = 0
-    for true, match in zip(trial.true, trial.matched, strict=True):
-        beyond += true and match is None
-        found += 0 if not true else 1 if match is None else Fraction(1, sharing[match])
+    rows = zip(trial.true, trial.matched, counted or (True,) * len(trial.true), strict=True)
+    claims = [(true, match) for true, match, counts in rows if counts]
+    right = [match for true, match in claims if true]
+    beyond = right.count(None)
+    found = beyond + sum((Fraction(1, sharing[match]) for match in right if match is not None), Fraction(0))
     recall = found / (n_references + beyond)
-    if not trial.true:
+    if not claims:
         return Agreement(None, recall, Fraction(0))
-    precision = Fraction(sum(trial.true), len(trial.true))
+    precision = Fraction(len(right), len(claims))
     total = precision + recall
     return Agreement(precision, recall, 2 * precision * recall / total if total else Fraction(0))
-
-
-def _descriptive(trial: Trial, chosen: Sequence[bool]) -> Trial:
-    """The trial of the descriptive claims alone."""
-    kept = [k for k, descriptive in enumerate(chosen) if descriptive]
-    return Trial(tuple(trial.true[k] for k in kept), tuple(trial.matched[k] for k in kept))
 
 
 COLUMNS = (
@@ -131,14 +128,18 @@ COLUMNS = (
     "compared",
     "recall_share",
     "f1_share",
-    "dcscore_share",
+    "with_descriptive",
+    "precision_descriptive_share",
+    "recall_descriptive_share",
+    "f1_descriptive_share",
     "asked",
     "said",
     "said_right",
 )
 """Per description: 1; 1 if its claims were judged and there are any; its claims; its precision; 1 if it was compared
-with reference claims; its recall, F1 and DCScore (shares in :data:`~scapo_eval.benchmarks.faithscore.SHARE_UNIT`);
-reference claims asked about; of these said rightly or wrongly; said rightly."""
+with reference claims; its recall and F1; 1 if a compared one has descriptive claims; precision, recall and F1 of these
+(shares in :data:`~scapo_eval.benchmarks.faithscore.SHARE_UNIT`); reference claims asked about; of these said rightly or
+wrongly; said rightly."""
 
 
 def _mean(share: str, number: str) -> Formula:
@@ -149,18 +150,27 @@ METRICS = MetricSet(
     name="facts",
     columns=COLUMNS,
     formulas={
-        "dcscore": _mean("dcscore_share", "compared"),
+        "dcscore": lambda sums: divide(
+            sums["f1_share"] + sums["f1_descriptive_share"], 2 * SHARE_UNIT * sums["compared"]
+        ),
         "precision": _mean("precision_share", "with_claims"),
         "recall": _mean("recall_share", "compared"),
         "f1": _mean("f1_share", "compared"),
+        "precision_descriptive": _mean("precision_descriptive_share", "with_descriptive"),
+        "recall_descriptive": _mean("recall_descriptive_share", "compared"),
+        "f1_descriptive": _mean("f1_descriptive_share", "compared"),
         "capeval_c": ratio("said", "asked"),
         "capeval_p": ratio("said_right", "said"),
         "claims": ratio("claims", "descriptions"),
     },
-    higher_is_better=dict.fromkeys(("dcscore", "precision", "recall", "f1", "capeval_c", "capeval_p"), True),
+    higher_is_better=dict.fromkeys(
+        ("dcscore", "precision", "recall", "f1", "precision_descriptive", "recall_descriptive", "f1_descriptive",
+         "capeval_c", "capeval_p"), True,
+    ),
     plain_numbers=frozenset({"claims"}),
     at_most=(
-        ("with_claims", "descriptions"), ("compared", "descriptions"), ("said", "asked"), ("said_right", "said"),
+        ("with_claims", "descriptions"), ("compared", "descriptions"), ("with_descriptive", "compared"),
+        ("said", "asked"), ("said_right", "said"),
     ),
 )  # fmt: skip
 """``dcscore`` is the mean of F1 over all claims and F1 over the descriptive ones, as the reference prints it."""
@@ -176,16 +186,19 @@ def description_counts(description: Description) -> NDArray[np.int64]:
     if description.references and description.trials:
         number = len(description.references)
         whole = [agreement(trial, number) for trial in description.trials]
-        parts = [agreement(_descriptive(t, description.descriptive), number) for t in description.trials]
-        f1 = _average([each.f1 for each in whole])
+        parts = [agreement(trial, number, description.descriptive) for trial in description.trials]
         row |= {
             "compared": 1,
             "recall_share": _share(_average([each.recall for each in whole])),
-            "f1_share": _share(f1),
-            "dcscore_share": _share((f1 + _average([each.f1 for each in parts])) / 2),
+            "f1_share": _share(_average([each.f1 for each in whole])),
+            "recall_descriptive_share": _share(_average([each.recall for each in parts])),
+            "f1_descriptive_share": _share(_average([each.f1 for each in parts])),
         }
         if description.true:
             row["precision_share"] = _share(_average([each.precision or Fraction(0) for each in whole]))
+        if any(description.descriptive):
+            descriptive = _share(_average([each.precision or Fraction(0) for each in parts]))
+            row |= {"with_descriptive": 1, "precision_descriptive_share": descriptive}
     if description.answers:
         said = Counter(description.answers)
         row |= {
@@ -203,16 +216,6 @@ def _share(value: Fraction) -> int:
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------
-
-
-def holds_claims(path: str | Path) -> bool:
-    """Whether a file's first record holds claims with verdicts, of this project or of DeCapBench."""
-    if str(path) == STDIN:
-        return False
-    if Path(path).is_dir():
-        return any(Path(path).glob("*.json")) and "eval_details" in next(_folder(path))[1]
-    first = open_rows(path, warn=lambda text: None).first
-    return "eval_details" in first or ("claims" in first and bool({"verified", "unread"} & set(first)))
 
 
 def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Description]:
@@ -249,7 +252,7 @@ def read_descriptions(path: Readable, *, warn: Warn = warn_user) -> list[Descrip
     return found
 
 
-def _folder(path: str | Path) -> Iterator[Row]:
+def _folder(path: str | os.PathLike[str]) -> Iterator[Row]:
     files = sorted(Path(path).glob("*.json"))
     if not files:
         raise InputError("no file *.json in this folder", path=path)
@@ -300,24 +303,27 @@ def _decapbench(record: Record, line: int, identity: str | None) -> Description:
     details = record["eval_details"]
     try:
         claims = [each["fact"] for each in details["pred_atomic_facts"]]
-        relevant = {each["fact"]: bool(each.get("relevance", 1)) for each in details["pred_atomic_facts"]}
-        verified = [{each["fact"]: bool(each["verification"]) for each in v} for v in details["verified_results"]]
+        relevant = {each["fact"] for each in details["pred_atomic_facts"] if each.get("relevance", 1)}
+        verified = [_in_order(claims, verdicts) for verdicts in details["verified_results"]]
         matches = [
             {fact: None if match in (None, "None") else match for fact, match in mapping.items()}
             for mapping in details["mappings_with_human"]
         ]
         references = tuple(str(each["fact"]) for each in record["human_annotated_oracle_atomic_facts"])
-        claims = list(dict.fromkeys(claims))
-        trials = tuple(
-            Trial(tuple(v[claim] for claim in claims), tuple(m[claim] for claim in claims))
-            for v in verified
-            for m in matches
-        )
+        trials = tuple(Trial(true, tuple(m[claim] for claim in claims)) for true in verified for m in matches)
     except UNFIT as error:
         raise ValueError(f"not a complete record of DeCapBench ({type(error).__name__}: {error})") from None
-    flags = tuple(relevant[claim] for claim in claims)
+    flags = tuple(claim in relevant for claim in claims)  # of a repeated claim that is so once, all are descriptive
     true = trials[0].true if trials else None
     return Description(line, image, tuple(claims), flags, true, trials, references, None, (("judge_model", "foreign"),))
+
+
+def _in_order(claims: Sequence[str], verdicts: Sequence[Record]) -> tuple[bool, ...]:
+    """DeCapBench's verdicts in the order of the claims; a claim may be repeated, with a verdict on each."""
+    said: dict[str, list[bool]] = {}
+    for verdict in verdicts:
+        said.setdefault(verdict["fact"], []).append(bool(verdict["verification"]))
+    return tuple(said[claim].pop(0) for claim in claims)
 
 
 def _list(record: Record, key: str, kind: type, *, needed: bool = False) -> tuple[Any, ...] | None:
@@ -432,11 +438,22 @@ BENCHMARK = Benchmark(
     (facts, verified), or DeCapBench's output (a file, or its folder); several are compared with the first.
     """,
     metric_set=lambda columns: METRICS,
-    metric_names={"dcscore": "DCScore", "capeval_c": "CAPEval C", "capeval_p": "CAPEval P", "claims": "Claims"},
+    metric_names={
+        "dcscore": "DCScore",
+        "precision_descriptive": "Precision, descriptive",
+        "recall_descriptive": "Recall, descriptive",
+        "f1_descriptive": "F1, descriptive",
+        "capeval_c": "CAPEval C",
+        "capeval_p": "CAPEval P",
+        "claims": "Claims",
+    },
     meanings={
         "dcscore": "mean of F1 over all claims and over the descriptive ones",
         "precision": "claims that are true",
         "recall": "reference claims, and true claims beyond them, that are stated",
+        "precision_descriptive": "descriptive claims that are true",
+        "recall_descriptive": "reference claims, and true claims beyond them, that descriptive claims state",
+        "f1_descriptive": "harmonic mean of the two, per description",
         "capeval_c": "reference claims that the description speaks of",
         "capeval_p": "of these, rightly",
         "claims": "claims per description",

@@ -2,8 +2,9 @@
 
 Three groupings of the same answers, as ``utils.py`` of the official repository makes them: every question (aAcc),
 every figure, all of whose questions must be right (fAcc), and every question asked of several figures, right about
-all of them (qAcc). The official script has GPT-4 judge each answer; here the answer's own yes or no is compared with
-the truth, as VLMEvalKit does.
+all of them (qAcc); and its other tables: easy and hard questions, the bias to yes, figures that are wholly wrong, and
+what errors are blamed on. The official script has GPT-4 judge each answer; here the answer's own yes or no is compared
+with the truth, as VLMEvalKit does.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ..files.files import display_name
 from ..files.json_text import iter_records
 from ..files.records import Readable
 from ..readers.formats import HALLUSIONBENCH_KEYS, hallusionbench_id, hallusionbench_label
-from ..readers.parsers import Parser, parse_label, parser_identity
+from ..readers.parsers import Parser, Said, parse_label, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
 from ..results.counts import CountTable
-from ..results.metric import MetricSet, Sums, divide, ratio
+from ..results.metric import Floats, Formula, MetricSet, Sums, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .answered import READING, QuestionFiles, evidence
@@ -42,8 +43,14 @@ TextOnly = Literal["auto", "in", "out"]
 (VLMEvalKit, lmms-eval's image task) none. ``auto``: if any is answered."""
 
 UNITS = {"a": "questions", "f": "figures", "q": "pairs", "easy": "easy", "hard": "hard"}
-"""Metric -> what it counts. Easy and hard are the questions of a pair about the original (or without a figure), and
-about the edited figures."""
+"""Metric -> what it counts. Hard are the pairs of a question about edited figures (``visual_input`` 2), easy those
+about all others, or without a figure; a pair is right where all its answers are."""
+
+BLAMES = ("lh", "vi", "mixed")
+"""What an error is blamed on: language hallucination, visual illusion, either."""
+
+EDITED = 2
+"""``visual_input`` of a figure that was edited; 1: an original, 0: none."""
 
 _ID = re.compile(r"(?:hallusionbench/)?(V[DS])[/_]([a-z]+)[/_](\d+)[/_](\d+)[/_](\d+)[/_](\d+)")
 
@@ -55,6 +62,7 @@ class Place:
     Attributes:
         category: ``VD`` (needs the figure) or ``VS`` (the figure adds to what is known).
         subcategory: ``illusion``, ``chart``...
+        visual_input: 0 without a figure, 1 with an original one, 2 with an edited one.
         set: figures that belong together, and their questions; what intervals and tests resample.
         figure: number of the figure in its set; 0 is the original, or with ``VS`` no figure.
         question: number of the question in its set.
@@ -62,6 +70,7 @@ class Place:
 
     category: str
     subcategory: str
+    visual_input: int
     set: str
     figure: int
     question: int
@@ -72,8 +81,9 @@ class Place:
         match = _ID.fullmatch(identity)
         if match is None:
             raise ValueError(f"{identity!r} is not a question id of HallusionBench (VD/illusion/1/0/0/0)")
-        category, subcategory, _, set_, figure, question = match.groups()
-        return cls(category, subcategory, f"{category}/{subcategory}/{int(set_)}", int(figure), int(question))
+        category, subcategory, visual, set_, figure, question = match.groups()
+        set_ = f"{category}/{subcategory}/{int(set_)}"
+        return cls(category, subcategory, int(visual), set_, int(figure), int(question))
 
     @property
     def text_only(self) -> bool:
@@ -93,7 +103,7 @@ class Place:
         if not self.text_only:
             yield "figures", self.figure
         yield "pairs", self.question
-        yield "hard" if self.figure else "easy", self.question
+        yield "hard" if self.visual_input == EDITED else "easy", self.question
 
 
 def _plain(identity: str) -> str:
@@ -238,30 +248,109 @@ def is_right(item: Graded) -> bool:
     return item.correct or (item.said is None and Place.of(item.question.id).text_only)
 
 
+def blame(place: Place, said: Said | None, right: bool, original: Graded, *, agrees: bool) -> str | None:
+    """What the official script blames an answer on: ``lh``, ``vi``, ``mixed``, or None where it is right.
+
+    Args:
+        place: of the question.
+        said: what the answer says; None commits itself to nothing.
+        right: whether it counts as right.
+        original: the answer to the same question about the original figure (``VS``: without a figure).
+        agrees: whether both answers say the same.
+    """
+    if right:
+        return None
+    if place.category == "VD":
+        after_right = place.figure > 0 and original.correct
+        return "mixed" if after_right and said is not None and agrees else "vi"
+    if place.figure == 0:
+        return "lh"
+    if original.said is None:
+        return "vi"
+    if not original.correct:
+        return "lh" if said is not None and agrees else "mixed"
+    return "lh" if said is not None and agrees and place.visual_input == EDITED else "vi"
+
+
 def metrics_of(groups: Sequence[str]) -> MetricSet:
-    """``a_acc f_acc q_acc average easy_acc hard_acc``, then the first three per category and subcategory.
+    """What the official script prints, of everything and of VD and VS; the accuracies of every subcategory.
+
+    ``a_acc f_acc q_acc easy_acc hard_acc average yes_bias yes_bias_fp figures_inconsistent figures_wrong lh vi mixed``;
+    with ``vd_`` and ``vs_`` before them all but ``average``; ``vd_illusion_a_acc`` and so on.
 
     Args:
         groups: ``""`` for everything, ``vd``, ``vd_illusion``...
     """
     groups = sorted(groups)
-    formulas = {f"{name}_acc": ratio(f"{unit}_right", unit) for name, unit in UNITS.items()}
+    formulas = _accuracies("", UNITS)
     formulas["average"] = lambda sums: np.asarray(np.mean([_share(sums, UNITS[name]) for name in "afq"], axis=0))
-    for group in filter(None, groups):
-        formulas |= {
-            f"{group}_{name}_acc": ratio(f"{group}_{UNITS[name]}_right", f"{group}_{UNITS[name]}") for name in "afq"
-        }
-    columns = tuple(_column(group, unit + end) for group in groups for unit in UNITS.values() for end in ("", "_right"))
+    for group in groups:
+        whole = "_" not in group
+        formulas |= _accuracies(group, UNITS if whole else "afq") | (_diagnoses(group) if whole else {})
+    columns = tuple(_column(group, name) for group in groups for name in _COUNTS)
+    at_most = [(f"{unit}_right", unit) for unit in UNITS.values()]
     return MetricSet(
         "hallusionbench",
         columns,
         formulas,
-        dict.fromkeys(formulas, True),
-        at_most=tuple((f"{name}_right", name) for name in columns if not name.endswith("_right")),
+        {
+            name: not name.endswith(("figures_inconsistent", "figures_wrong"))
+            for name in formulas
+            if not name.endswith(("bias", "bias_fp", *BLAMES))
+        },
+        at_most=tuple(
+            (_column(group, less), _column(group, more))
+            for group in groups
+            for less, more in (*at_most, ("figures_wrong", "figures"), ("false_yes", "questions"))
+        ),
     )
 
 
-def _share(sums: Sums, unit: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+_COUNTS = (
+    *(f"{unit}{end}" for unit in UNITS.values() for end in ("", "_right")),
+    "figures_wrong",
+    "false_yes",
+    *BLAMES,
+)
+"""Per set of figures: units, and those right; figures all of whose answers are wrong; wrong answers to questions whose
+answer is no; errors by what they are blamed on."""
+
+
+def _accuracies(group: str, names: Iterable[str]) -> dict[str, Formula]:
+    return {
+        _column(group, f"{name}_acc"): ratio(_column(group, f"{UNITS[name]}_right"), _column(group, UNITS[name]))
+        for name in names
+    }
+
+
+def _diagnoses(group: str) -> dict[str, Formula]:
+    def count(sums: Sums, name: str) -> Floats:
+        return sums[_column(group, name)]
+
+    def wrong(sums: Sums) -> Floats:
+        return count(sums, "questions") - count(sums, "questions_right")
+
+    def bias(sums: Sums) -> Floats:  # a wrong answer says the opposite: yes said more often than it is true
+        return divide(2 * count(sums, "false_yes") - wrong(sums), count(sums, "questions"))
+
+    def inconsistent(sums: Sums) -> Floats:
+        figures = count(sums, "figures")
+        return divide(figures - count(sums, "figures_right") - count(sums, "figures_wrong"), figures)
+
+    def blamed(on: str) -> Formula:
+        return lambda sums: divide(count(sums, on), sum((count(sums, each) for each in BLAMES), np.zeros(())))
+
+    found: dict[str, Formula] = {
+        "yes_bias": bias,
+        "yes_bias_fp": lambda sums: divide(count(sums, "false_yes"), wrong(sums)),
+        "figures_inconsistent": inconsistent,
+        "figures_wrong": ratio(_column(group, "figures_wrong"), _column(group, "figures")),
+        **{each: blamed(each) for each in BLAMES},
+    }
+    return {_column(group, name): formula for name, formula in found.items()}
+
+
+def _share(sums: Sums, unit: str) -> Floats:
     return divide(sums[f"{unit}_right"], sums[unit])
 
 
@@ -306,6 +395,10 @@ def _run(name: str, answers: JoinedAnswers, metrics: MetricSet, parser: str, res
         notes.append(
             f"{unparsed:,} of {len(answers.graded):,} answers say neither yes nor no to the parser '{parser}'{told}"
         )
+    if not _asks_originals(answers.questions):
+        notes.append("LH, VI and Mixed need the questions about every original, also those without a figure")
+    elif any(item.answer.agrees is None for item in answers.graded):
+        notes.append("LH, VI and Mixed: answers agree where both say yes or no (published values have a judge compare)")
     if any(incomplete.values()):
         listed = ", ".join(f"{number:,} {unit}" for unit, number in incomplete.items() if number)
         notes.append(f"left out, because some of their questions are not answered: {listed}")
@@ -341,25 +434,60 @@ def _table(answers: JoinedAnswers, metrics: MetricSet) -> tuple[CountTable, dict
         place = Place.of(question.id)
         asked.update((place.set, unit, number) for unit, number in place.units)
     answered: dict[tuple[str, str, int], list[bool]] = defaultdict(list)
-    place_of: dict[str, Place] = {}
-    for item in answers.graded:
-        place = place_of[item.question.image or ""] = Place.of(item.question.id)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    groups: dict[str, set[str]] = defaultdict(set)
+    for item, blamed in _blamed(answers):
+        place = Place.of(item.question.id)
+        groups[place.set].update(place.groups)
+        right = is_right(item)
         for unit, number in place.units:
-            answered[place.set, unit, number].append(is_right(item))
-    sets = sorted(place_of)
-    row = {name: k for k, name in enumerate(sets)}
-    position = {name: k for k, name in enumerate(metrics.columns)}
-    rows = np.zeros((len(sets), len(metrics.columns)), dtype=np.int64)
+            answered[place.set, unit, number].append(right)
+        counted = Counter({"false_yes": not right and item.question.label == "no", **({blamed: 1} if blamed else {})})
+        for group in place.groups:
+            counts[place.set, group].update(counted)
     incomplete = {"figures": 0, "pairs": 0}
-    for (set_, unit, number), right in answered.items():
-        if len(right) < asked[set_, unit, number]:
+    for (set_, unit, number), verdicts in answered.items():
+        if len(verdicts) < asked[set_, unit, number]:
             if unit in incomplete:
                 incomplete[unit] += 1
             continue
-        for group in place_of[set_].groups:
-            rows[row[set_], position[_column(group, unit)]] += 1
-            rows[row[set_], position[_column(group, f"{unit}_right")]] += all(right)
+        counted = Counter({unit: 1, f"{unit}_right": all(verdicts), f"{unit}_wrong": not any(verdicts)})
+        for group in groups[set_]:
+            counts[set_, group].update(counted)
+    sets = sorted(groups)
+    places = [(_column(group, name), group, name) for group in _groups_in(metrics.columns) for name in _COUNTS]
+    assert [column for column, *_ in places] == list(metrics.columns)
+    rows = np.array(
+        [[counts[set_, group][name] if (set_, group) in counts else 0 for _, group, name in places] for set_ in sets],
+        dtype=np.int64,
+    ).reshape(len(sets), len(metrics.columns))
     return CountTable(metrics.columns, tuple(sets), rows), incomplete
+
+
+def _blamed(answers: JoinedAnswers) -> Iterator[tuple[Graded, str | None]]:
+    """Every answer with what its error is blamed on; all None where originals are not asked about."""
+    whole = _asks_originals(answers.questions)
+    places = {item.question.id: Place.of(item.question.id) for item in answers.graded}
+    originals = {
+        (place.set, place.question): item for item in answers.graded if (place := places[item.question.id]).figure == 0
+    }
+    for item in answers.graded:
+        place = places[item.question.id]
+        original = originals.get((place.set, place.question))
+        if original is None or not whole:
+            yield item, None
+            continue
+        given = item.answer.agrees
+        agrees = item.said == original.said if given is None else given
+        yield item, blame(place, item.said, is_right(item), original, agrees=agrees)
+
+
+def _asks_originals(questions: Sequence[Question]) -> bool:
+    """Whether every question is also asked about its original."""
+    places = [Place.of(question.id) for question in questions]
+    return {(place.set, place.question) for place in places} == {
+        (place.set, place.question) for place in places if place.figure == 0
+    }
 
 
 def _recognizes(answer: Answer) -> bool:
@@ -442,6 +570,13 @@ BENCHMARK = AnsweredBenchmark(
         "q_acc": "qAcc",
         "easy_acc": "Easy",
         "hard_acc": "Hard",
+        "yes_bias": "Yes bias",
+        "yes_bias_fp": "Yes bias, FP ratio",
+        "figures_inconsistent": "Inconsistent",
+        "figures_wrong": "Wrong",
+        "lh": "LH",
+        "vi": "VI",
+        "mixed": "Mixed",
         "average": "Average",
     },
     meanings={
@@ -449,8 +584,15 @@ BENCHMARK = AnsweredBenchmark(
         "f_acc": "figures, all of whose questions are right",
         "q_acc": "questions that are right about every figure (or none) they are asked of",
         "average": "mean of the three",
-        "easy_acc": "q_acc about the original, or without a figure",
-        "hard_acc": "q_acc about the edited figures",
+        "easy_acc": "q_acc over originals and without a figure",
+        "hard_acc": "q_acc over the edited figures",
+        "yes_bias": "share of yes said minus share of yes that is true (a wrong answer taken as its opposite)",
+        "yes_bias_fp": "wrong answers to questions whose truth is no, among the wrong",
+        "figures_inconsistent": "figures with right and wrong answers",
+        "figures_wrong": "figures all of whose answers are wrong",
+        "lh": "errors blamed on language (language hallucination)",
+        "vi": "errors blamed on vision (visual illusion)",
+        "mixed": "errors blamed on either",
     },
     headline=("a_acc", "f_acc", "q_acc", "average"),
     read_questions=read_questions,

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..base.errors import FaultList, InputError
 from ..base.hashes import digest
-from ..files.containers import Row, Warn, first_bytes, open_rows
+from ..files.containers import Row, Warn, open_rows
 from ..files.files import display_name
 from ..files.json_text import read_json
 from ..files.records import Readable, Records
+from ..files.source import Source
 from .provenance import file_looks_like
 
 
@@ -33,10 +34,14 @@ def raise_faults(path: Readable, faults: FaultList, wanted: str, *, nothing: boo
 
 def judged_records(path: Readable, key: str, warn: Warn) -> Iterator[Row]:
     """Records of any container; the elements of an array that are no objects stand under ``key``."""
-    if isinstance(path, Records) or first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"[":
+    if isinstance(path, Records):
         yield from open_rows(path, warn=warn)
         return
-    values: Any = read_json(path)
+    source = Source.of(path)
+    if source.head.lstrip()[:1] != b"[":
+        yield from open_rows(source, warn=warn)
+        return
+    values: Any = read_json(source)
     if not isinstance(values, list) or not values:
         raise InputError("the file holds no record (an empty JSON array)", path=display_name(path))
     for number, value in enumerate(values, 1):

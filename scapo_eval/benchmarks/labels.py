@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files.source import Input
 from ..matching.vocabulary import Vocabulary
 from ..results.intervals import wilson as score_interval
 from ..results.results import Resampling
@@ -136,7 +136,7 @@ def _ranked(table: Sequence[dict[str, Any]], column: str, top: int | None) -> li
 
 
 def score_labels(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     options: ScoringOptions | None = None,
@@ -252,7 +252,7 @@ class AbsentClaims:
 
 
 def absent_claims(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     vocabulary: Vocabulary,
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,

@@ -21,7 +21,7 @@ from ..files.json_text import iter_records, json_type
 from ..files.records import Readable
 from ..results.benchmark import Benchmark
 from ..results.counts import CountBuilder
-from ..results.metric import MetricSet, ratio
+from ..results.metric import MetricSet, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from .judged import digest_of, judged_records, raise_faults
@@ -164,16 +164,23 @@ def _of_type(question_type: str, column: str) -> str:
     return f"{question_type}_{column}"
 
 
+INFORMATIVE = (0, 1, 2, 0, 1, 2, 3)
+"""Rating -> how informative the answer is by it, 0 to 3, whether it is faithful (3 to 6) or not."""
+
 _RATING_COLUMNS = ("rated", "rating_sum", "hallucinated")
-COLUMNS = (*_RATING_COLUMNS, *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
+COLUMNS = (*_RATING_COLUMNS, "informative_sum", *(_of_type(t, column) for t in TYPES for column in _RATING_COLUMNS))
 HEADLINE = ("mmhal_score", "mmhal_hal")
 METRICS = MetricSet(
     name="mmhal",
     columns=COLUMNS,
-    formulas={"mmhal_score": ratio("rating_sum", "rated"), "mmhal_hal": ratio("hallucinated", "rated")}
+    formulas={
+        "mmhal_score": ratio("rating_sum", "rated"),
+        "mmhal_hal": ratio("hallucinated", "rated"),
+        "informativeness": lambda sums: divide(sums["informative_sum"], max(INFORMATIVE) * sums["rated"]),
+    }
     | {_of_type(t, "score"): ratio(_of_type(t, "rating_sum"), _of_type(t, "rated")) for t in TYPES}
     | {_of_type(t, "hal"): ratio(_of_type(t, "hallucinated"), _of_type(t, "rated")) for t in TYPES},
-    higher_is_better={"mmhal_score": True, "mmhal_hal": False}
+    higher_is_better={"mmhal_score": True, "mmhal_hal": False, "informativeness": True}
     | {_of_type(t, "score"): True for t in TYPES}
     | {_of_type(t, "hal"): False for t in TYPES},
     plain_numbers=frozenset({"mmhal_score", *(_of_type(t, "score") for t in TYPES)}),
@@ -186,9 +193,9 @@ def rating_counts(rating: Rating) -> NDArray[np.int64]:
     row = np.zeros(len(COLUMNS), dtype=np.int64)
     if rating.rating is not None:
         values = (1, rating.rating, int(rating.rating < FAITHFUL_FROM))
-        row[:3] = values
+        row[:4] = (*values, INFORMATIVE[rating.rating])
         if rating.question_type is not None:
-            start = 3 + 3 * TYPES.index(rating.question_type)
+            start = 4 + 3 * TYPES.index(rating.question_type)
             row[start : start + 3] = values
     return row
 
@@ -222,6 +229,7 @@ def mmhal_run(name: str, ratings: Sequence[Rating], resampling: Resampling | Non
         printed = {
             "mmhal_score": float(f"{sum(official) / len(official):.2f}"),
             "mmhal_hal": float(f"{sum(rating < FAITHFUL_FROM for rating in official) / len(official):.2f}"),
+            "informativeness": float(f"{100 * sum(INFORMATIVE[each] for each in official) / (3 * len(official)):.2f}"),
         }
     return Run(
         name=name,
@@ -266,7 +274,13 @@ BENCHMARK = Benchmark(
     rating or judge_text and optionally question_type and image_id. The judge itself runs elsewhere.
     """,
     metric_set=lambda columns: METRICS,
-    metric_names={"mmhal_score": "Score", "mmhal_hal": "Hal. Rate", "score": "Score"},
+    metric_names={
+        "mmhal_score": "Score",
+        "mmhal_hal": "Hal. Rate",
+        "informativeness": "Informativeness",
+        "score": "Score",
+    },
+    meanings={"informativeness": "how informative answers are by their rating, 0 to 3, of 3"},
     headline=HEADLINE,
     score=_score,
     files="ratings",

@@ -2,43 +2,53 @@
 
 The reference has a language model list the objects of each description and looks them up in its synonym list. Here a
 judge lists them (``scapo-eval judge objhal``), or, offline, a CHAIR profile reads the description itself; either way a
-profile turns words into objects. Without a judge the values are CHAIR's own, to the count.
+profile turns words into objects. Without a judge the values are CHAIR's own, to the count. ``names="runs"`` reads a
+listed name as the reference does, see :class:`NameRuns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import FaultList, InputError, ScapoError
+from ..base.errors import FaultList, InputError, check_choice
 from ..base.hashes import digest
+from ..base.nltk_tools import lemma, tagger
 from ..base.reprs import fields_in_short
 from ..files.containers import OnError, Warn, open_rows
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.json_text import iter_records, json_type
-from ..files.records import Readable
+from ..files.records import Readable, Records
+from ..files.source import Source as InputSource
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, ParsedBlock, caption_blocks, captions_of
+from ..readers.formats import recognize_file
+from ..readers.kinds import KINDS
 from ..results.benchmark import Benchmark, Option
 from ..results.metric import MetricSet, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
 from .capscore import COLUMNS, SET_BOUNDS
-from .chair import OBJECTS, ChairScorer, Profile, Synonyms, scored_by_profile
+from .chair import OBJECTS, ChairScorer, Opera, Profile, Synonyms, scored_by_profile
 from .chair.profiles import ObjectColumns, word_counts
+from .chair.synonyms import DOUBLE_WORDS
+from .chair.tokens import sentence_tokens
 from .scoring import ScoredBlock, ScoringOptions, tally, truth_notes
 from .systems import Systems
 
 Source = Literal["auto", "judge", "matcher"]
 """Who says which words of a description are objects; ``auto``: the judge, where the file holds its lists."""
+
+NameRule = Literal["words", "runs"]
+"""How a listed name becomes objects: ``words``: as the profile reads a caption; ``runs``: as the reference does."""
 
 METRICS = MetricSet(
     name="objhal",
@@ -72,6 +82,7 @@ class ObjHalScorer(ChairScorer):
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
         found = super().count(captions, rows)
+        found.counts[:, METRICS.columns.index("words")] = [len(text.strip().split(" ")) for text in captions.captions]
         named = found.counts[:, [COLUMNS.index("mentions")]] > 0
         return ScoredBlock(captions, np.hstack([found.counts, named]), found.mentioned, found.evidence)
 
@@ -82,35 +93,110 @@ class ObjHalScorer(ChairScorer):
             yield record if listed is None else {**record, "extracted": list(listed)}
 
 
+class NameRuns:
+    """Listed names read as ``eval_gpt_obj_halbench.py`` does.
+
+    The pairs of words that the synonym list knows are a name's objects; a name without one is cut into its runs of
+    nouns, each of which is one object or none (``person hand`` is no person). Objects are made unique by their words
+    after lemmatizing, not by what they mean: a man and a woman are two persons. The script tags and lemmatizes with
+    spaCy's ``en_core_web_trf``; here NLTK does.
+
+    Args:
+        synonyms: what counts as which object; the script's own is ``synonyms_refine.txt``.
+    """
+
+    def __init__(self, synonyms: Synonyms) -> None:
+        ids = synonyms.vocabulary.label_ids
+        self._object = {word.strip(): ids[node] for word, node in synonyms.words.items()}
+        self._pair = {
+            **{words: words for words in (*self._object, "home plate", "train track") if " " in words},
+            **{words: one for words, one in DOUBLE_WORDS.items() if words != one},
+        }
+
+    def objects(self, names: Iterable[str]) -> list[int]:
+        """The label ids of what is listed, in order."""
+        return self.labels(dict.fromkeys(word for name in names for word in self.words(name)))
+
+    def labels(self, words: Iterable[str]) -> list[int]:
+        """The label ids of words that are objects; the seat of a toilet is none."""
+        listed = list(words)
+        toilet = "toilet" in listed
+        return [self._object[word] for word in listed if word in self._object and not (toilet and word == "seat")]
+
+    def words(self, name: str) -> list[str]:
+        """Lemmas of a name's pairs, or of its runs of nouns."""
+        tagged = tagger().tag(sentence_tokens(f"a {name}".lower()))
+        nouns = [tag.startswith("NN") for _, tag in tagged]
+        lemmas = [lemma(word) for word, _ in tagged]
+        return self._pairs(lemmas) or [
+            " ".join(word for word, _ in run)
+            for noun, run in groupby(zip(lemmas, nouns, strict=True), key=lambda each: each[1])
+            if noun
+        ]
+
+    def _pairs(self, lemmas: Sequence[str]) -> list[str]:
+        found: list[str] = []
+        place = 0
+        while place < len(lemmas):
+            pair = self._pair.get(" ".join(lemmas[place : place + 2]))
+            found += [pair] if pair else []
+            place += 2 if pair else 1
+        return found
+
+
 class Listed:
-    """A profile that reads a judge's list in place of the caption: each listed name counts an object once.
+    """A profile that reads a judge's list in place of the caption.
 
     Args:
         profile: turns a listed name into objects.
         lists: caption -> the judge's list.
         judge: name of the judge, for the signature.
         prompt: hash of its prompt.
+        names: ``words``: each listed name counts an object once; ``runs``: see :class:`NameRuns`.
+
+    Raises:
+        InputError: ``runs`` with another profile than ``opera``, whose tagger and synonyms it needs.
     """
 
-    def __init__(self, profile: Profile, lists: Mapping[str, Sequence[str]], judge: str, prompt: str | None) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        lists: Mapping[str, Sequence[str]],
+        judge: str,
+        prompt: str | None,
+        names: NameRule = "words",
+    ) -> None:
+        check_choice("names", names, get_args(NameRule))
+        if names == "runs" and not isinstance(profile, Opera):
+            raise InputError("the name rule 'runs' needs the profile 'opera' (its tagger and its synonyms)")
         self.name = profile.name
         self.vocabulary: Vocabulary = profile.vocabulary
-        self.fields: Mapping[str, Any] = {**profile.fields, "objects": "judge", "judge": judge, "prompt": prompt}
+        rule = {"names": names} if names != "words" else {}
+        self.fields: Mapping[str, Any] = {
+            **profile.fields,
+            "objects": "judge",
+            **rule,
+            "judge": judge,
+            "prompt": prompt,
+        }
         self.lists = lists
         self._profile = profile
+        self._runs = NameRuns(profile.synonyms) if names == "runs" and isinstance(profile, Opera) else None
 
     def find_batch(self, texts: Sequence[str]) -> ObjectColumns:
         """See :class:`~scapo_eval.benchmarks.chair.Profile`."""
         lists = [list(dict.fromkeys(_plain(name) for name in self.lists[text])) for text in texts]
+        found = self._by_words(lists) if self._runs is None else [self._runs.objects(names) for names in lists]
+        return ObjectColumns.of_words(list(zip(found, word_counts(texts).tolist(), strict=True)))
+
+    def _by_words(self, lists: Sequence[Sequence[str]]) -> list[list[int]]:
         ends = [0, *accumulate(map(len, lists))]
         found = self._profile.find_batch([name for names in lists for name in names])
         named = [list(dict.fromkeys(found.label_id[found.row(k)].tolist())) for k in range(ends[-1])]
-        return ObjectColumns.of_words(
-            [
-                ([label for labels in named[begin:end] for label in labels], words)
-                for begin, end, words in zip(ends, ends[1:], word_counts(texts).tolist(), strict=False)
-            ]
-        )
+        return [
+            [label for labels in named[begin:end] for label in labels]
+            for begin, end in zip(ends, ends[1:], strict=False)
+        ]
 
 
 _ARTICLES = ("a ", "an ", "the ")
@@ -142,16 +228,6 @@ class Judged:
     unfinished: bool
 
     __repr__ = fields_in_short
-
-
-def holds_lists(path: Readable) -> bool:
-    """Whether a file's first record has a judge's list (``extracted``)."""
-    if str(path) == STDIN:
-        return False
-    try:
-        return "extracted" in open_rows(path, warn=lambda text: None).first
-    except ScapoError:  # the readers of captions say it better
-        return False
 
 
 def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) -> Judged:
@@ -202,6 +278,11 @@ def read_judged(path: Readable, *, warn: Warn, on_error: OnError | None = None) 
     return Judged(captions, lists, judge, prompt, unread, unfinished)
 
 
+def _holds_lists(path: Readable) -> bool:
+    known = recognize_file(path)
+    return known is not None and known.kind is KINDS["object lists"]
+
+
 def score_objhal(
     path: Readable,
     profile: Profile,
@@ -209,6 +290,7 @@ def score_objhal(
     options: ScoringOptions | None = None,
     *,
     source: Source = "auto",
+    names: NameRule = "words",
     name: str | None = None,
     resampling: Resampling | None = None,
     on_block: Callable[[ObjHalScorer, ScoredBlock], None] | None = None,
@@ -222,6 +304,7 @@ def score_objhal(
         oracle: the truth.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
         source: who says which words are objects.
+        names: how a name that a judge listed becomes objects.
         name: of the system; by default the file's display name.
         resampling: of the intervals.
         on_block: called with the scorer and each scored block in the order of the file.
@@ -231,14 +314,17 @@ def score_objhal(
         InputErrors, InputError: faults by file and line.
     """
     options = options or ScoringOptions()
+    path = path if isinstance(path, Records) else InputSource.of(path)
     damage: list[str] = []
     skipped: list[InputError] = []
     judged: Judged | None = None
-    if source == "judge" or (source == "auto" and holds_lists(path)):
+    if source == "judge" or (source == "auto" and _holds_lists(path)):
         if options.drop_unfinished:
             raise InputError("the judge has read the captions already; give --drop-unfinished to judge objhal")
         judged = read_judged(path, warn=damage.append, on_error=skipped.append if options.skip_bad else None)
-        profile = Listed(profile, judged.lists, judged.judge, judged.prompt)
+        profile = Listed(profile, judged.lists, judged.judge, judged.prompt, names)
+    elif names != "words":
+        raise InputError(f"the name rule '{names}' is for a judge's lists, and there are none", path=display_name(path))
     truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
     scorer = ObjHalScorer((truth,), options.on_unknown_image == "skip", profile=profile)
     found = tally(
@@ -314,16 +400,17 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
 def _score(
     systems: Systems,
     *,
-    truth: TruthGiven,
+    truth: TruthGiven | None = None,
     objects: Source = "auto",
-    profile: str = "native",
+    names: NameRule = "words",
+    profile: str | None = None,
     synonyms: Synonyms | str | Path | None = None,
     vocabulary: Vocabulary | str | Path | None = None,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[Run]:
     return scored_by_profile(
-        partial(score_objhal, source=objects),
+        partial(score_objhal, source=objects, names=names),
         systems,
         truth=truth,
         profile=profile,
@@ -360,6 +447,11 @@ BENCHMARK = Benchmark(
             choices=get_args(Source),
             help="Who says which words are objects: the judge (judge objhal), or the profile; auto: the judge where it "
             "did.",
+        ),
+        "names": Option(
+            choices=get_args(NameRule),
+            help="How a listed name becomes objects: as the profile reads a caption, or in runs of nouns, as the "
+            "benchmark's script does (--profile opera).",
         ),
         **OBJECTS,
     },

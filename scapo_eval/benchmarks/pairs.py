@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from ..base.errors import InputError, InputErrors, check_choice
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import ForeignCaption, open_source
+from ..readers.formats import ForeignCaption, open_layout
 from ..rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
 from ..truths.oracle import PresenceOracle
 
@@ -212,7 +212,7 @@ def pair_file(
     """
     responses: list[ForeignCaption] = []
     faults: list[InputError] = []
-    for each in captions_of(open_source(path)):
+    for each in captions_of(open_layout(path)):
         if each.image_id not in oracle.index:
             if not skip_unknown_images:
                 reason = f"unknown image id '{each.image_id}' (not in {oracle.source})"

@@ -185,22 +185,6 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     )
 
 
-def _score(
-    systems: Systems,
-    *,
-    questions: QuestionFiles | None = None,
-    parser: str = "default",
-    yes: Sequence[str] = (),
-    no: Sequence[str] = (),
-    model: str | None = None,
-    per_answer: str | None = None,
-    unparsed: Unparsed = "wrong",
-) -> list[Run]:
-    return BENCHMARK.scored(
-        systems, questions, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
-    )
-
-
 def pope(
     answers: Given,
     *,
@@ -225,9 +209,9 @@ def pope(
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    [run] = _score(
+    [run] = BENCHMARK.scored(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
-        questions=questions,
+        questions,
         parser=parser,
         yes=yes,
         no=no,
@@ -249,7 +233,6 @@ BENCHMARK = YesNoBenchmark(
     read_questions=read_pope_questions,
     read_answers=read_pope,
     keyed=keyed,
-    score=_score,
     function=pope,
     options={
         "questions": Option(

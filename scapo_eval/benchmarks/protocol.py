@@ -18,11 +18,11 @@ from ..base.errors import InputError
 from ..base.hashes import digest
 from ..base.ids import canonical_image_id
 from ..base.reprs import one_line
-from ..files.files import STDIN, display_name, read_bytes
+from ..files.files import display_name, read_bytes
 from ..files.json_text import read_json
 from ..files.records import Given, Records, readable
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import kind_of, open_source
+from ..readers.formats import kind_of, open_layout
 from ..results.benchmark import benchmarks, other_benchmarks
 from ..results.results import Run
 from ..results.signature import Signature
@@ -39,6 +39,14 @@ MOST = 10_000_000
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
     first: int
     last: int
+
+
+class _Published(msgspec.Struct, forbid_unknown_fields=True):
+    system: str
+    metrics: dict[str, float]
+    paper: str
+    year: int
+    note: str | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,6 +66,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     publications: list[str] = []
     source: str | None = None
     note: str | None = None
+    facts: str | None = None
+    needs: list[str] = []
+    published: list[_Published] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,25 @@ class Sample:
     records: int
     prompts: Collection[str] = ()
     max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A row of a published table.
+
+    Attributes:
+        system: model and method, as the paper names them.
+        metrics: metric -> value, as printed (percent).
+        paper: where it stands.
+        year: of the paper.
+        note: what else one should know.
+    """
+
+    system: str
+    metrics: Mapping[str, float]
+    paper: str
+    year: int
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,9 @@ class Protocol:
         publications: who reports it.
         source: where all this was read.
         note: what else one should know.
+        facts: file of its truth: what is in its images, or POPE's questions; of the project, or beside the protocol.
+        needs: what its benchmark needs besides the captions or answers.
+        published: rows of public tables; they belong to these images, but the captions are not at hand.
         path: the file it was read from, for messages; None for a shipped one.
     """
 
@@ -115,6 +148,9 @@ class Protocol:
     publications: tuple[str, ...]
     source: str | None
     note: str | None
+    facts: str | None
+    needs: tuple[str, ...]
+    published: tuple[Published, ...]
     path: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -163,6 +199,9 @@ class Protocol:
             publications=tuple(found.publications),
             source=found.source,
             note=found.note,
+            facts=found.facts,
+            needs=tuple(found.needs),
+            published=tuple(Published(**msgspec.structs.asdict(row)) for row in found.published),
         )
 
     @property
@@ -175,6 +214,63 @@ class Protocol:
         """``name@hash`` over everything that a run is checked against."""
         checked = (self.image_ids, self.records, self.prompts, sorted(self.decoding.items()))
         return f"{self.name}@{digest(map(repr, checked))}"
+
+    def facts_path(self) -> Path:
+        """The file of its truth.
+
+        Raises:
+            InputError: it carries none, or the file is not there.
+        """
+        if self.facts is None:
+            where = f" ({'; '.join(self.needs)})" if self.needs else ""
+            raise InputError(f"the protocol '{self.name}' carries no truth{where}", path=self.path)
+        shipped = Path(str(resources.files(__package__))) / "protocols" / "facts"
+        for folder in (Path(self.path).parent, shipped) if self.path else (shipped,):
+            if (path := folder / self.facts).is_file():
+                return path
+        raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
+
+    def questions(self) -> Records:
+        """POPE's questions with their truth.
+
+        Raises:
+            InputError: it carries none.
+        """
+        path = self.facts_path()
+        asked = read_json(path)
+        images = asked.get("questions") if isinstance(asked, dict) else None
+        if not isinstance(images, dict):
+            raise InputError("not a valid table of questions: missing key 'questions'", path=path)
+        rows = ((image, name, there) for image, objects in images.items() for name, there in objects.items())
+        return Records(
+            display_name(path),
+            [
+                {"question_id": k, "image": image, "text": _question(name), "label": "yes" if there else "no"}
+                for k, (image, name, there) in enumerate(rows, 1)
+            ],
+        )
+
+    def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a verb, with the protocol's own where none are given: truth, questions, reading.
+
+        Raises:
+            InputError: its truth is not there.
+        """
+        found = dict(options)
+        if "truth" in found and found["truth"] is None and self.facts is not None:
+            found["truth"] = str(self.facts_path())
+        if "questions" in found and not found["questions"] and self.facts is not None:
+            found["questions"] = self.questions()
+        if "profile" in found and found["profile"] is None:
+            found["profile"] = self.profile
+        if "native" in found and found["native"] is None:
+            found["native"] = True
+        return found
+
+    @property
+    def profile(self) -> str | None:
+        """How its published values read captions, None where that is not fixed."""
+        return self.settings.get("chair", {}).get("profile")
 
     def to_dict(self) -> dict[str, Any]:
         """The protocol as its file holds it, with the hash of the image ids."""
@@ -228,6 +324,10 @@ class Protocol:
         Raises:
             InputError: a run of another benchmark, or one that differs.
         """
+        return self.followed(run, sample_of(given), off_protocol=off_protocol)
+
+    def followed(self, run: Run, asked: Sample, *, off_protocol: bool = False) -> Run:
+        """The same, of a sample that is read already."""
         if run.metric_set.name not in self.benchmarks:
             benchmarks = ", ".join(self.benchmarks)
             reason = f"the protocol '{self.name}' is one of {benchmarks}, not of {run.metric_set.name}"
@@ -239,7 +339,6 @@ class Protocol:
                 f"{', '.join(run.counts)}",
                 path=self.path,
             )
-        asked = read_sample(given) if given is not None and str(given) != STDIN else Sample(None, 0)
         differing = self.differences(replace(asked, image_ids=run.table.image_ids, records=records))
         if differing and not off_protocol:
             raise InputError(
@@ -255,6 +354,11 @@ class Protocol:
         )
 
 
+def _question(name: str) -> str:
+    """POPE's question about an object, with the slip that its files have."""
+    return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
+
+
 def _first(ids: Iterable[str]) -> str:
     ordered = sorted(ids, key=lambda image: (len(image), image))
     return ", ".join(ordered[:FIRST]) + (", ..." if len(ordered) > FIRST else "")
@@ -268,6 +372,11 @@ def shipped_protocols() -> dict[str, Any]:
     return {name.removesuffix(SUFFIX): found[name] for name in sorted(found)}
 
 
+def sample_of(given: Given | None) -> Sample:
+    """What captions tell of themselves; nothing where they are not at hand."""
+    return Sample(None, 0) if given is None else read_sample(given)
+
+
 def read_sample(given: Given) -> Sample:
     """What a file of captions or answers tells of its sample; beside it ``describe``'s run card tells the limit.
 
@@ -275,7 +384,7 @@ def read_sample(given: Given) -> Sample:
         InputError, InputErrors: neither captions nor answers, or unreadable ones.
     """
     path = readable(given)
-    source = open_source(path, warn=lambda text: None)
+    source = open_layout(path, warn=lambda text: None)
     limit = None if isinstance(path, Records) else _limit(f"{path}.run.json")
     if kind_of(source) == "captions":
         captions = list(captions_of(source, warn=lambda text: None))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..base.errors import InputError, ScapoError
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
-from ..files.files import STDIN, display_name
+from ..files.files import display_name
 from ..files.records import Readable
+from ..files.source import Source
 from ..readers.answers import answers_of, read_answers
-from ..readers.formats import open_source
+from ..readers.formats import kind_of, open_layout, recognize_file
 from ..results.benchmark import benchmarks, has_benchmark
 
 
@@ -70,16 +72,41 @@ def looks_like(answers: Sequence[Answer]) -> str | None:
 
 
 def file_looks_like(path: Readable) -> str | None:
-    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it was a stream)."""
-    if str(path) == STDIN:
-        return None
+    """What a file holds, as far as its layout, ids and texts tell; None where they do not (or it can be read once)."""
     try:
-        source = open_source(path, warn=lambda message: None)
+        source = open_layout(path, warn=lambda message: None)
         if source.format.answer is None:
             return source.format.title
         return looks_like(list(answers_of(source))) or source.format.title
     except ScapoError:
         return None
+
+
+@contextmanager
+def caption_file(path: Source) -> Iterator[None]:
+    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
+    try:
+        yield
+    except ScapoError as error:
+        if found := _no_captions(path):
+            raise InputError(found, path=path.name) from error
+        raise
+
+
+def _no_captions(path: Source) -> str | None:
+    try:
+        known = recognize_file(path)
+    except ScapoError:
+        return None
+    if known is None or "score" in known.kind.verbs or (known.layout and kind_of(known.layout) == "captions"):
+        return None
+    looks = file_looks_like(path) or ""
+    reason = f"no captions (image_id, caption) but {known.title}"
+    if "(scapo-eval" in looks and not looks.startswith("captions"):
+        return f"{reason}; they look like {looks}"
+    if known.layout and known.layout.format.captions:
+        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
+    return reason + known.kind.advice(path)
 
 
 def hint(answers: Sequence[Answer], benchmark: str | None) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import InputError, short_repr
 from ..files.json_text import iter_records
-from ..files.records import Readable, Records
+from ..files.records import Readable
 from ..results.counts import CountBuilder, CountTable
 from .scoring import ScoredBlock
 
@@ -27,11 +26,12 @@ class Slicer:
     """Collects the counts of one file's captions by the values of a column.
 
     Args:
-        path: the caption file, whose records are looked at once more unless the column is ``length``.
+        path: the caption file, whose records are read once more unless the column is ``length``
+            (:meth:`~scapo_eval.files.source.Source.keep`, where it is a pipe).
         column: key of the records, or of their ``meta``.
 
     Raises:
-        InputError: no record has the column; standard input, which cannot be read twice.
+        InputError: no record has the column.
     """
 
     def __init__(self, path: Readable, column: str) -> None:
@@ -94,8 +94,6 @@ def _natural(name: str) -> tuple[int, float, str]:
 
 
 def _column(path: Readable, column: str) -> Mapping[int, Any]:
-    if not isinstance(path, Records) and not Path(path).is_file():
-        raise InputError(f"its column '{column}' is read in a second look, which takes a file", path=str(path))
     found: dict[int, Any] = {}
     keys: set[str] = set()
     for number, record in iter_records(path, on_error=lambda fault: None):

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from ..base.errors import OptionError
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
-from ..files.files import atomic_write, input_size
+from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..files.records import Given, Readable, Records, readable
+from ..files.source import Source
 from ..results.benchmark import Benchmark
 from ..results.results import Resampling, Run, system_names
 from ..results.slices import Sliced
@@ -73,7 +74,9 @@ class Systems:
             InputError: neither a path nor records.
         """
         source = readable(given)
-        return cls([(name or (otherwise if isinstance(source, Records) else None), source)], resampling)
+        if isinstance(source, Records):
+            return cls([(name or otherwise, source)], resampling)
+        return cls([(name, Source.of(source))], resampling)
 
     def named(self) -> dict[str, Readable]:
         """The systems by name; without one of its own a system has its file's.
@@ -162,7 +165,7 @@ def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any],
 
 def size_of(source: Readable) -> int | None:
     """Bytes of a file, None where nobody knows."""
-    return None if isinstance(source, Records) else input_size(str(source))
+    return None if isinstance(source, Records) else Source.of(source).size
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:

@@ -267,6 +267,7 @@ class YesNoBenchmark(AnsweredBenchmark):
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
         object.__setattr__(self, "run_of", self._run_of)
         object.__setattr__(self, "augmented", self._augmented)
+        object.__setattr__(self, "score", self.score or self.scored)
         if self.engine is not None:
             object.__setattr__(self, "engine", replace(self.engine, finished=paired))
 
@@ -427,22 +428,6 @@ def _run(
     )
 
 
-def _score(
-    systems: Systems,
-    *,
-    questions: QuestionFiles | None = None,
-    parser: str = "default",
-    yes: Sequence[str] = (),
-    no: Sequence[str] = (),
-    model: str | None = None,
-    per_answer: str | None = None,
-    unparsed: Unparsed = "wrong",
-) -> list[Run]:
-    return BENCHMARK.scored(
-        systems, questions, parser=parser, yes=yes, no=no, model=model, per_answer=per_answer, unparsed=unparsed
-    )
-
-
 def yesno(
     answers: Given,
     *,
@@ -471,9 +456,9 @@ def yesno(
     Raises:
         InputErrors, InputError: faults, by file and line or by row.
     """
-    [run] = _score(
+    [run] = BENCHMARK.scored(
         Systems.of(answers, name, "answers", drawn(resamples, seed, bootstrap)),
-        questions=questions,
+        questions,
         parser=parser,
         yes=yes,
         no=no,
@@ -501,7 +486,6 @@ BENCHMARK = YesNoBenchmark(
     read_questions=lambda paths: [question for path in paths for question in read_questions(path)],
     read_answers=read_yesno,
     keyed=keyed,
-    score=_score,
     function=yesno,
     options={
         "questions": Option(

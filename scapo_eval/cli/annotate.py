@@ -110,6 +110,16 @@ def sample_command(
     echo(f"{output}: {n:,} of {card['pool']['images']:,} images, {kept_out:,} excluded ones kept out", err=True)
 
 
+_prompts = click.option(
+    "--prompts",
+    "texts",
+    type=click.Choice(["own", "paper"]),
+    default="own",
+    show_default=True,
+    help="This project's texts, or the SCAPO paper's word by word (coarse; refine: book; chair,bench).",
+)
+
+
 @command.command("coarse")
 @click.argument("images", type=INPUT, nargs=-1, required=True)
 @click.option("-o", "--output", "run", required=True, metavar="RUN", help="Folder of the run, created if need be.")
@@ -117,7 +127,8 @@ def sample_command(
 @click.option("--images-root", metavar="DIR", help="Folder with the images of lists and annotation files.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N images.")
 @click.option("--labels-per-call", type=click.IntRange(1), default=1, show_default=True, help="Cheaper, less exact.")
-@click.option("--prompt", metavar="FILE", help="Your own text, for example the published one ({object} is the label).")
+@click.option("--prompt", metavar="FILE", help="Your own text ({object} is the label).")
+@_prompts
 @shard_option
 @click.option(
     "--servers", type=click.IntRange(1), default=1, metavar="N", help="Forecast for N servers as fast as this one."
@@ -133,6 +144,7 @@ def coarse_command(
     limit: int | None,
     labels_per_call: int,
     prompt: str | None,
+    texts: str,
     shard: Shard | None,
     servers: int,
     price_hour: float | None,
@@ -147,7 +159,10 @@ def coarse_command(
     _no_restart(settings)
     labels = Vocabulary.load(vocabulary)
     found = find_images(images, images_root, limit)
+    if texts == "paper" and (prompt or labels_per_call > 1):
+        raise click.UsageError("--prompts paper asks about one label a call, and takes no --prompt")
     template = Template.read(prompt, "coarse") if prompt else None
+    template = Template.published("coarse") if texts == "paper" else template
     coarse_prompts(labels, labels_per_call, template)  # a prompt that asks nothing leaves no run behind
     run = shard.path(run) if shard else run
     with open_or_create(run, found, labels) as store:
@@ -160,7 +175,7 @@ def coarse_command(
         if card := card_of(images):
             store.keep_pool(card)
         prompts = coarse_prompts(store.vocabulary, labels_per_call, template)
-        if template:
+        if prompt:
             _warn_of_prompts(prompts, store.vocabulary, settings)
         total = calls_left(store, prompts, rows)
         _say(settings, f"{run}: {_sizes(store)}")
@@ -198,6 +213,7 @@ def coarse_command(
 )
 @click.option("--reason", default="", help="Why they are asked again, for the history.")
 @click.option("--round", "number", type=click.IntRange(0), help="Round of quality control.  [default: the last one]")
+@_prompts
 @_prices
 @engine_options(max_tokens=_MAX_TOKENS)
 def refine_command(
@@ -209,6 +225,7 @@ def refine_command(
     vocabulary: str | None,
     reason: str,
     number: int | None,
+    texts: str,
     price_in: float | None,
     price_out: float | None,
     forecast: bool,
@@ -221,7 +238,8 @@ def refine_command(
     given = Vocabulary.load(vocabulary) if vocabulary else None
     with Store.open(run, vocabulary=given, write=True) as store:
         prompts = prompts_for(
-            given or store.vocabulary, _names(labels), own=own_prompts(own), groups=joint_groups(joint)
+            given or store.vocabulary, _names(labels), own=own_prompts(own), groups=joint_groups(joint),
+            published=texts == "paper",
         )  # fmt: skip
         if not prompts:
             raise click.UsageError("nothing to ask: name labels by --labels, --prompt or --joint")

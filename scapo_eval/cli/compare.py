@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from ..base.errors import InputError
 from ..results.benchmark import benchmarks
-from ..results.results import NotResults, Run, load_results, unique_names
+from ..results.results import NotResults, Run
 from .emit import emit
-from .files import INPUT, split_name
+from .files import INPUT
 from .options import Output, output_options
+from .show import runs_of
 from .verbs import command_of
 
 SETS = {each.verb: each for each in benchmarks() if each.several and each.metric_set}
@@ -70,24 +70,20 @@ def command(results: tuple[str, ...], output: Output) -> int:
     the verb NAME scores, followed by its options, for example: compare a.jsonl b.jsonl --benchmark chair
     --truth truth.json
     """
-    runs = [run for argument in results for run in load_runs(*split_name(argument))]
+    runs = _runs_of(results, output)
     if len(runs) < 2:
         raise click.UsageError(
-            "one system is nothing to compare; give several results files, or one with several systems"
+            "one system is nothing to compare; give several results files, or one with several systems; "
+            f"to show it: scapo-eval show {results[0]}"
         )
-    return emit(unique_names([run.redrawn(output.resampling) for run in runs]), output)
+    return emit(runs, output)
 
 
-def load_runs(name: str | None, path: str) -> tuple[Run, ...]:
-    """The runs of one results file, under ``name`` if it holds one; another kind of file is told how to be compared."""
+def _runs_of(results: Sequence[str], output: Output) -> list[Run]:
+    """As :func:`~scapo_eval.cli.show.runs_of`; another kind of file is told how to be compared."""
     try:
-        found = load_results(path)
+        return runs_of(results, output)
     except NotResults as error:
         hint = f"compare captions or answers with --benchmark NAME ({', '.join(VERBS)})"
         reason = f"{error.reason}; {hint}, or write results files with -o of that verb first"
         raise InputError(reason, path=error.path) from None
-    if name is None:
-        return found
-    if len(found) > 1:
-        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
-    return (replace(found[0], name=name),)

@@ -8,12 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from rich.table import Table as Grid
+from rich.text import Text
 
 from ..base.errors import InputError
-from ..benchmarks.protocol import Protocol
+from ..base.text import guarded
+from ..benchmarks.protocol import Protocol, sample_of
+from ..benchmarks.published import CAVEAT, beside_records, beside_table, footnote
+from ..benchmarks.published import beside as published_beside
 from ..files.json_text import dump_json
+from ..files.source import Input
 from ..results.comparison import compare
-from ..results.render import chosen_metrics, latex, markdown
+from ..results.names import metric_name, reader_mark
+from ..results.render import chosen_metrics, latex, markdown, number, render
 from ..results.results import Results, Run, same_metrics
 from ..results.slices import Sliced
 from .echo import echo
@@ -28,7 +35,7 @@ def emit(
     output: Output,
     *,
     allow_different: bool = False,
-    files: Sequence[str | None] = (),
+    files: Sequence[Input | None] = (),
     sliced: Sliced | None = None,
 ) -> int:
     """Computes intervals and differences, prints them, writes the results file, checks the gates.
@@ -52,14 +59,16 @@ def emit(
         shown = chosen_metrics([metric_set], output.metrics or tuple(metric_set.formulas))[0]
     except InputError as error:
         raise click.UsageError(f"--metrics: {error}") from None
+    beside = footnotes = None
     if output.protocol:
         protocol = Protocol.load(output.protocol)
-        runs = [
-            protocol.followed_by(run, path, off_protocol=output.off_protocol)
-            for run, path in zip(runs, files or [None] * len(runs), strict=True)
-        ]
-    elif output.off_protocol:
-        raise click.UsageError("--off-protocol belongs to --protocol NAME")
+        samples = [sample_of(path) for path in files or [None] * len(runs)]
+        followed = zip(runs, samples, strict=True)
+        runs = [protocol.followed(run, sample, off_protocol=output.off_protocol) for run, sample in followed]
+        footnotes = list(dict.fromkeys(footnote(run, protocol, s) for run, s in zip(runs, samples, strict=True)))
+        beside = protocol if output.beside else None
+    elif output.off_protocol or output.beside:
+        raise click.UsageError("--off-protocol and --beside belong to --protocol NAME")
     results = compare(
         runs,
         resampling=replace(runs[0].resampling, interval=output.interval),
@@ -75,7 +84,7 @@ def emit(
         for note in run.notes:
             output.warn(f"{run.name}: {note}" if len(runs) > 1 else note)
     found = results.to_dict()
-    _print(results, _only(found, shown), output)
+    _print(results, _only(found, shown), output, beside, footnotes or ())
     return check_gates(found, output.gates)
 
 
@@ -92,17 +101,62 @@ def output_format(form: Format | None, *, as_json: bool, width: int | None) -> s
     return "table" if width or sys.stdout.isatty() else "tsv"  # not rich's view of it: FORCE_COLOR makes no terminal
 
 
-def _print(results: Results, found: dict[str, Any], output: Output) -> None:
+def _print(
+    results: Results, found: dict[str, Any], output: Output, beside: Protocol | None, footnotes: Sequence[str]
+) -> None:
     form = output_format(output.form, as_json=output.as_json, width=output.width)
     if form == "json":
-        echo(dump_json(found))
-    elif form == "tsv":
+        more: dict[str, Any] = {"footnotes": list(footnotes)} if footnotes else {}
+        more |= {"published": beside_records(beside, results.runs)} if beside else {}
+        echo(dump_json({**found, **more}))
+        return
+    if form == "tsv":
         echo(tsv(found, results.metric_set.plain_numbers), nl=False)
     elif form == "table":
         show_table(output.console(), found, results.metric_set, resamples=output.resamples)
     else:
-        render = latex if form == "latex" else markdown
-        echo(render(results, intervals=output.intervals, metrics=output.metrics), nl=False)
+        render_as = latex if form == "latex" else markdown
+        text = render_as(results, intervals=output.intervals, metrics=output.metrics, footnotes=footnotes)
+        echo(text, nl=False)
+    if beside:
+        _print_beside(results, beside, output, form)
+    if footnotes and form == "table":
+        for text in footnotes:
+            echo(f"\nFootnote: {text}")
+    elif footnotes and form == "tsv":
+        for text in footnotes:
+            output.note(f"footnote: {text}")
+
+
+def _print_beside(results: Results, protocol: Protocol, output: Output, form: str) -> None:
+    if not protocol.published:
+        output.note(f"no published rows are known of '{protocol.name}'")
+        return
+    signatures = [str(run.signature) for run in results.runs]
+    names = {name: metric_name(name) + reader_mark(name, signatures) for name in results.metric_set.formulas}
+    if form in ("latex", "markdown"):
+        table = beside_table(protocol, results.runs, names)
+        echo("\n" + render(table, "latex" if form == "latex" else "markdown"), nl=False)
+        return
+    metrics, rows = published_beside(protocol, results.runs)
+    plain = results.metric_set.plain_numbers
+    lines = [
+        (row.system, *(number(row.values.get(name), name in plain) for name in metrics), row.source or "this run")
+        for row in rows
+    ]
+    heads = ("system", *(names[name] if form == "table" else name for name in metrics), "source")
+    if form == "tsv":
+        echo("\n" + "\n".join("\t".join(map(guarded, line)) for line in (heads, *lines)))
+        output.note(CAVEAT)
+        return
+    grid = Grid(*heads, box=None, pad_edge=False)
+    for line in lines:
+        own = line[-1] == "this run"
+        grid.add_row(*(Text(each, style="bold" if own else "") for each in line))
+    console = output.console()
+    console.print()
+    console.print(grid)
+    console.print(Text(CAVEAT, style="dim"))
 
 
 def _only(found: dict[str, Any], metrics: Sequence[str]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, get_args
 import click
 
 from ..files.files import STDIN, atomic_write, refuse_replacing
-from ..files.json_text import dump_json
-from ..results.exchange import Provenance, Relationship, datastore_path, documents
+from ..files.json_text import dump_json, iter_records
+from ..results.exchange import Provenance, Relationship, datastore_path, documents, instances, with_instances
 from ..results.results import Resampling, Run, load_results, unique_names
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from .echo import echo
@@ -40,6 +40,10 @@ from .options import bootstrap_option
 @click.option("--resamples", type=click.IntRange(0, 1_000_000), default=DEFAULT_RESAMPLES, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True)
 @bootstrap_option
+@click.option(
+    "--instances", "evidence", type=INPUT, metavar="FILE",
+    help="Also write a record per answer or caption, from the evidence of --per-answer or --per-caption (one system).",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not say what was written.")
 def command(
     results: tuple[str, ...],
@@ -52,6 +56,7 @@ def command(
     resamples: int,
     seed: int,
     bootstrap: Bootstrap | None,
+    evidence: str | None,
     quiet: bool,
 ) -> None:
     """Writes results files for others to read: one document per system and benchmark, with intervals.
@@ -73,7 +78,22 @@ def command(
     )
     found = list(documents(runs, provenance))
     paths = _paths(output, runs, found)
-    refuse_replacing([path for path in paths if path != STDIN], results)
+    records: bytes | None = None
+    if evidence:
+        if len(found) != 1 or output == STDIN:
+            raise click.UsageError("--instances takes one system and a file to write")
+        lines = [
+            dump_json(record) + b"\n" for record in instances(found[0], (row for _, row in iter_records(evidence)))
+        ]
+        records, place = b"".join(lines), f"{paths[0].removesuffix('.json')}_samples.jsonl"
+        named = f"{datastore_path(found[0]).removesuffix('.json')}_samples.jsonl"
+        found = [with_instances(found[0], named, records, len(lines))]
+        paths.append(place)
+    refuse_replacing([path for path in paths if path != STDIN], [*results, *filter(None, (evidence,))])
+    if records is not None:
+        Path(paths[-1]).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(paths.pop()) as stream:
+            stream.write(records)
     for path, document in zip(paths, found, strict=True):
         if path != STDIN:
             Path(path).parent.mkdir(parents=True, exist_ok=True)

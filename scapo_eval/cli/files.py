@@ -9,10 +9,13 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..files.files import STDIN, refuse_replacing
+from ..base.errors import ScapoError
+from ..files.files import refuse_replacing
+from ..files.source import STDIN, Source
+from ..readers.formats import KnownFile, recognize_file
 from ..results.results import system_names
 
-_INPUTS, _OUTPUTS = f"{__name__}.inputs", f"{__name__}.outputs"
+_INPUTS, _OUTPUTS, _SOURCES = f"{__name__}.inputs", f"{__name__}.outputs", f"{__name__}.sources"
 
 
 class _File(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -60,17 +63,67 @@ def split_name(argument: str) -> tuple[str | None, str]:
     return name, path
 
 
-def named_files(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """Name of the system and file of each argument; without ``NAME=`` the file's name gives it.
+def named_files(arguments: Sequence[str]) -> list[tuple[str, Source]]:
+    """Name of the system and input of each argument; without ``NAME=`` the file's name gives it.
 
     Raises:
         click.UsageError: two systems have one name.
     """
-    split = [split_name(argument) for argument in arguments]
-    short = iter(system_names([path for name, path in split if name is None]))
-    found = [(name if name is not None else next(short), path) for name, path in split]
+    given = sources_given(arguments)
+    short = iter(system_names([source.path for name, source in given if name is None]))
+    found = [(name if name is not None else next(short), source) for name, source in given]
     names = [name for name, _ in found]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"system '{name}' appears twice; name one of them: OTHER=FILE")
+    return found
+
+
+def sources_given(arguments: Sequence[str]) -> list[tuple[str | None, Source]]:
+    """Name, where one is given, and input of each argument."""
+    sources = [(name, source_of(path)) for name, path in map(split_name, arguments)]
+    for _, source in sources:
+        if sum(source is other for _, other in sources) > 1:
+            source.keep()  # where it is given twice, it is read twice
+    return sources
+
+
+def source_of(path: str) -> Source:
+    """The input at a path: one for everything that a command does with it."""
+    context = click.get_current_context(silent=True)
+    return Source(path) if context is None else shared_source(path, context)
+
+
+def shared_source(path: str, context: click.Context) -> Source:
+    """As :func:`source_of`, where the command's own context is still to be made."""
+    known: dict[str, Source] = context.meta.setdefault(_SOURCES, {})
+    return known.setdefault(path, Source(path))
+
+
+def first_file(words: Sequence[str], command: click.Command, context: click.Context) -> tuple[Source, KnownFile] | None:
+    """The first file among the words of a command line, and what it is; None where that cannot be told.
+
+    Args:
+        words: of the command line.
+        command: whose options they are.
+        context: above the command's own.
+    """
+    if context.resilient_parsing or not (files := files_among(words, command)):
+        return None
+    source = shared_source(files[0], context)
+    try:
+        known = recognize_file(source)
+    except ScapoError:  # who reads it says what is wrong
+        return None
+    return (source, known) if known else None
+
+
+def files_among(words: Sequence[str], command: click.Command) -> list[str]:
+    """The files among the words of a command line: neither options nor what follows those that take a value."""
+    flags = {name for option in command.params for name in option.opts if getattr(option, "is_flag", False)}
+    found = []
+    for before, word in zip(("", *words), words, strict=False):
+        value = before.startswith("-") and before != STDIN and "=" not in before and before not in flags
+        if not value and (not word.startswith("-") or word == STDIN):
+            found.append(split_name(word)[1])
     return found

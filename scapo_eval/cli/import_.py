@@ -15,10 +15,10 @@ from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json
 from ..readers.answers import answers_of, unique
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import ForeignCaption, kind_of, open_source
+from ..readers.formats import ForeignCaption, kind_of, open_layout
 from ..results.harness import handed_over, is_results, results_object
 from .echo import echo
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, source_of
 
 
 @click.command("import")
@@ -61,11 +61,12 @@ def command(
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
-    sources = [open_source(path, warn=warn) for path in files]
+    inputs = [source_of(path) for path in files]
+    sources = [open_layout(path, warn=warn) for path in inputs]
     if all(is_results(source) for source in sources):
         if kind or labels or model:
             raise click.UsageError("--as, --labels and --model are for captions and answers, not for finished results")
-        runs = [handed_over(source, path) for source, path in zip(sources, files, strict=True)]
+        runs = [handed_over(source, path) for source, path in zip(sources, inputs, strict=True)]
         with atomic_write(output) as stream:
             stream.write(dump_json(results_object(runs, name)) + b"\n")
         for source, run in zip(sources, runs, strict=True):

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from ..base.text import guarded
 from ..benchmarks.labels import score_labels
+from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
-from ..files.files import input_size
 from ..files.json_text import dump_json
 from ..matching.vocabulary import Vocabulary
 from ..results.render import number
@@ -21,7 +21,7 @@ from .cluster import refuse_engine
 from .echo import echo
 from .emit import output_format
 from .files import INPUT, named_files
-from .options import Format, caption_file, format_options, scoring_options
+from .options import Format, format_options, scoring_options
 from .screen import Screen, progress
 from .tables import aligned, folded
 
@@ -65,7 +65,7 @@ def command(
     oracle = PresenceOracle.load(truth) if truth else None
     runs = []
     for name, path in named_files(captions):
-        with caption_file(path), progress(screen, name, input_size(path)) as advance:
+        with caption_file(path), progress(screen, name, path.size) as advance:
             runs.append(score_labels(path, labels, oracle, scoring, name=name, on_progress=advance))
     for run in runs:
         for note in run.scores.notes:

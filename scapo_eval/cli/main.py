@@ -27,6 +27,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "labels": "What the captions invent and what they miss, label by label, and what goes together.",
         "power": "What a sample can show: smallest differences, power and images needed, from results files.",
         "compare": "Results files side by side, or raw files (--benchmark NAME), with paired tests.",
+        "validate": "Metrics against human judgements: correlations, intervals, which agrees better.",
         "protocol": "Which images, prompt and limits a published number belongs to; check a file against them.",
         "reward": "SCAPO's reward of every response and subsentence of a rollout file.",
     },
@@ -99,6 +100,7 @@ class Verbs(click.Group):
         verbs = [CompletionItem(verb, help=line) for verb, line in VERBS.items() if verb.startswith(incomplete)]
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
+        verbs += [CompletionItem(verb) for verb in other_benchmarks() if verb.startswith(incomplete)]
         return verbs or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -108,8 +110,29 @@ class Verbs(click.Group):
             close = [] if ctx.resilient_parsing else difflib.get_close_matches(word, VERBS, n=1, cutoff=0.7)
             if close and word.isalpha() and not Path(word).exists():
                 raise click.UsageError(f"file or verb '{word}' not found; did you mean '{close[0]}'?", ctx)
-            args = [DEFAULT_VERB, *args]
+            args = [self._verb_of(ctx, args), *args]
         return super().parse_args(ctx, args)
+
+    def _verb_of(self, ctx: click.Context, args: list[str]) -> str:
+        """The verb for files that are given without one: the default verb, unless another takes the first as it is."""
+        from .files import first_file
+
+        score = self.get_command(ctx, DEFAULT_VERB)
+        assert score is not None
+        first = first_file(args, score, ctx)
+        if first is None:
+            return DEFAULT_VERB
+        source, known = first
+        verb = known.kind.verbs[0] if known.kind.alone else None
+        if known.kind.name == "answers" and not os.path.isdir(source):
+            from ..report.answers import answers_in
+
+            verb = answers_in(source, known)
+        if verb is None:
+            return DEFAULT_VERB
+        if not {"-q", "--quiet"} & set(args):
+            echo(f"scapo-eval: {source.name}: {known.title}; taken as: scapo-eval {verb} {' '.join(args)}", err=True)
+        return verb
 
 
 def _benchmark_of(verb: str) -> str | None:

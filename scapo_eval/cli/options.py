@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from ..base.errors import InputError, ScapoError
 from ..benchmarks.scoring import ScoringOptions
-from ..files.files import STDIN
 from ..matching.uses import CLAIMS
+from ..results.benchmark import benchmark
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap, IntervalMethod, Test
+from ..truths.references import UNNAMED
 from .files import INPUT, OUTPUT
 from .gates import Gate
 from .screen import Screen
@@ -43,6 +42,7 @@ class Output(Screen):
     allow_different: bool
     protocol: str | None
     off_protocol: bool
+    beside: bool
     fail_under: tuple[Gate, ...]
     fail_above: tuple[Gate, ...]
 
@@ -154,8 +154,10 @@ def output_options(command: Command) -> Command:
             "--protocol",
             type=INPUT,
             metavar="NAME|FILE",
-            help="Check images, prompt and limit against a protocol (scapo-eval protocol list), and name it.",
+            help="Check images, prompt and limit against a protocol, name it, and take its truth and its reading where"
+            " none is given (scapo-eval protocol list).",
         ),
+        click.option("--beside", is_flag=True, help="Also print published rows of --protocol, yours among them."),
         click.option("--off-protocol", is_flag=True, help="Go on where a run differs from --protocol, and mark it."),
         click.option(
             "--fail-under",
@@ -237,32 +239,15 @@ def with_options(
     return decorated  # type: ignore[no-any-return]
 
 
-@contextmanager
-def caption_file(path: str) -> Iterator[None]:
-    """Around the scoring of a caption file: one that holds something else is said to, not faulted line by line."""
-    try:
-        yield
-    except ScapoError as error:
-        if found := _no_captions(path):
-            raise InputError(found, path=path) from error
-        raise
-
-
-def _no_captions(path: str) -> str | None:
-    from ..benchmarks.provenance import file_looks_like
-    from ..readers.formats import kind_of, open_source
-
-    try:
-        source = None if path == STDIN else open_source(path, warn=lambda _: None)
-    except ScapoError:
-        return None
-    if source is None or kind_of(source) == "captions":
-        return None
-    layout = source.format
-    looks = file_looks_like(path) or ""
-    reason = f"no captions (image_id, caption) but {layout.title}"
-    if "(scapo-eval" in looks and not looks.startswith("captions"):
-        return f"{reason}; they look like {looks}"
-    if layout.captions:
-        return f"{reason}; convert them: scapo-eval import {path} --as captions -o captions.jsonl"
-    return f"{reason}; {layout.use}" if layout.use else reason
+def reference_options(command: Command) -> Command:
+    """Adds what stands beside a truth, as of ``score``: ``references, leave_out_self, unnamed, weights``."""
+    told = benchmark("capscore").options
+    options = [
+        click.option("--references", type=INPUT, metavar="FILE", help=told["references"].help),
+        click.option("--leave-out-self", is_flag=True, help=told["leave_out_self"].help),
+        click.option("--unnamed", type=click.Choice(UNNAMED), help=told["unnamed"].help),
+        click.option("--weights", type=INPUT, metavar="FILE", help=told["weights"].help),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -16,11 +16,21 @@ from ..benchmarks.chair import profile as chosen_profile
 from ..benchmarks.chair.truth import joined_truth
 from ..benchmarks.labels import absent_claims
 from ..benchmarks.scoring import ScoringOptions
+from ..files.files import atomic_write
 from ..files.json_text import dump_json
 from ..inference.sources import image_ids
+from ..matching.uses import CLAIMS, Claims
 from ..matching.vocabulary import Vocabulary, shipped_vocabularies
 from ..readers.captions import caption_blocks, parsed
 from ..truths.oracle import PresenceOracle, Truth
+from ..truths.references import (
+    REFERENCE_VOCABULARY,
+    UNNAMED,
+    WEIGHT_UNIT,
+    References,
+    Unnamed,
+    reference_truth,
+)
 from ..truths.truth_table import read_open_images
 from .codes import BAD_INPUT
 from .echo import echo
@@ -95,6 +105,37 @@ def chair_truth(
     reader = chosen_profile(profile, vocabulary=vocabulary, synonyms=synonyms)
     joined = joined_truth(instances, captions, reader, warn=_warn)
     _save(PresenceOracle.of_columns(joined), output)
+
+
+@command.command("references")
+@click.argument("references", type=INPUT)
+@click.option(
+    "--vocabulary", type=INPUT, default=REFERENCE_VOCABULARY, show_default=True, metavar="NAME|FILE", help="Its labels."
+)
+@click.option("--claims", type=click.Choice(CLAIMS), default="visual", show_default=True, help="Mentions that count.")
+@click.option(
+    "--unnamed",
+    type=click.Choice(UNNAMED),
+    default="unknown",
+    show_default=True,
+    help="What a label is that no reference names.",
+)
+@click.option(
+    "--weights", type=OUTPUT, metavar="FILE", help="Also write the weights: the shares of references (JSONL)."
+)
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="FILE", help="Name ending in .npz or .parquet.")
+def reference_matrix(
+    references: str, vocabulary: str, claims: Claims, unnamed: Unnamed, weights: str | None, output: str
+) -> None:
+    """Makes a truth of REFERENCES: named labels are present, denied ones absent, all others unknown."""
+    labels = Vocabulary.load(vocabulary)
+    truth = reference_truth(References.load(references), labels, claims=claims, unnamed=unnamed)
+    _save(truth.oracle, output)
+    if weights:
+        with atomic_write(weights) as stream:
+            for image, row in zip(truth.oracle.image_ids, truth.weights, strict=True):
+                shares = {labels.labels[k]: int(row[k]) / WEIGHT_UNIT for k in np.flatnonzero(row).tolist()}
+                stream.write(dump_json({"image_id": image, "weights": shares}) + b"\n")
 
 
 @command.command("open-images")

@@ -14,7 +14,7 @@ from .report import Inputs, input_options
 
 
 @click.command("plot")
-@click.argument("kind", type=click.Choice(["frontier", "labels", "training"]))
+@click.argument("kind", type=click.Choice(["frontier", "differences", "labels", "training"]))
 @input_options
 @click.option("-o", "--output", type=OUTPUT, metavar="FILE", required=True, help="A name in .png, .svg or .pdf.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many labels.")
@@ -26,11 +26,13 @@ from .report import Inputs, input_options
 )
 @click.option(
     "--width",
-    type=click.Choice(["column", "text"]),
     default="text",
     show_default=True,
-    help="Of one column, or of the text, of a paper.",
+    metavar="column|text|INCHES",
+    help="Of one column (3.35) or the text (6.9) of a paper of two columns, or inches: 5.5 for NeurIPS and ICLR.",
 )
+@click.option("--font", metavar="NAME", help="An installed font.  [default: matplotlib's]")
+@click.option("--style", "sheet", metavar="NAME|FILE", help="A style sheet of matplotlib, applied last.")
 @click.option("--dark", is_flag=True, help="For a dark page.")
 def command(
     kind: str,
@@ -41,12 +43,14 @@ def command(
     top: int,
     smooth: int | None,
     width: str,
+    font: str | None,
+    sheet: str | None,
     dark: bool,
 ) -> None:
     """Draws a picture of INPUTS, which are as in `report`.
 
-    frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. labels: what is hallucinated
-    most. training: curves of training runs.
+    frontier: Hal. Rate against Cover Rate with curves of equal Cap. Score. differences: to the baseline, ranked, with
+    intervals and tests. labels: what is hallucinated most. training: curves of training runs.
     """
     if smooth and kind != "training":
         raise click.UsageError("--smooth is for plot training")
@@ -54,17 +58,28 @@ def command(
     from ..report.data import planes
 
     form = plots.picture_format(output)
+    try:
+        inches: str | float = width if width in plots.WIDTHS else float(width)
+    except ValueError:
+        raise click.UsageError(
+            f"--width takes {', '.join(plots.WIDTHS)} or a number of inches, got '{width}'"
+        ) from None
+    style = plots.Style(inches, dark, font, sheet)
     report = how.gather(inputs, scoring)
-    style = plots.Style(width, dark)
     picture = io.BytesIO()
     try:
         if kind == "frontier":
-            plots.frontier(picture, form, planes(report), style)
+            figure = plots.frontier(planes(report), style)
+        elif kind == "differences":
+            if not report.groups:
+                raise InputError("nothing to draw: differences need two systems of one benchmark")
+            figure = plots.differences(report.groups[0], style=style)
         elif kind == "labels":
-            plots.labels(picture, form, report.captions, top, style)
+            figure = plots.labels(report.captions, top, style)
         else:
-            plots.training(picture, form, report.training_logs, smooth, style)
+            figure = plots.training(report.training_logs, smooth, style)
     except InputError as error:  # nothing to draw
         raise InputError(error.reason, path=error.path or ", ".join(inputs)) from None
+    plots.save(figure, picture, form)
     with atomic_write(output) as stream:
         stream.write(picture.getvalue())

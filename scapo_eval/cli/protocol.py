@@ -17,7 +17,7 @@ from .files import INPUT
 from .groups import Group
 from .screen import SafeConsole
 
-HEADINGS = ("protocol", "verbs", "images", "hash", "title")
+HEADINGS = ("protocol", "verbs", "images", "hash", "needs", "title")
 
 
 @click.group("protocol", cls=Group)
@@ -35,6 +35,7 @@ def list_(as_json: bool) -> None:
             {
                 "name": each.name, "title": each.title, "benchmarks": each.benchmarks, "records": each.records,
                 "images": each.image_ids and len(each.image_ids), "image_ids_hash": each.images_hash,
+                "truth": bool(each.facts), "needs": each.needs, "published": len(each.published),
             }
             for each in protocols
         ]  # fmt: skip
@@ -46,6 +47,7 @@ def list_(as_json: bool) -> None:
             ", ".join("score" if name == "capscore" else name for name in each.benchmarks),
             "" if each.image_ids is None else f"{len(each.image_ids):,}",
             each.images_hash or "",
+            "; ".join([*(["truth comes with it"] if each.facts else []), *each.needs]),
             each.title,
         )
         for each in protocols
@@ -75,8 +77,11 @@ def show(name: str, ids: bool, as_json: bool) -> None:
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
         for key, value in {**protocol.to_dict(), "identity": protocol.identity}.items():
-            if key not in ("image_ids", "image_ids_hash"):
+            if key not in ("image_ids", "image_ids_hash", "published"):
                 table.add_row(key.replace("_", " "), Text(_shown(value)))
+        for row in protocol.published:
+            values = ", ".join(f"{name} {value:g}" for name, value in row.metrics.items())
+            table.add_row("published", Text(f"{row.system}: {values} ({row.paper}, {row.year})"))
         images = protocol.image_ids
         table.add_row("images", "not known" if images is None else f"{len(images):,}, hash {protocol.images_hash}")
         SafeConsole(highlight=False).print(table)

@@ -20,7 +20,7 @@ from ..report.tables import TABLES
 from ..results.render import Format, render
 from ..results.results import Resampling
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
-from .files import INPUT, OUTPUT
+from .files import INPUT, OUTPUT, split_name
 from .options import Command, bootstrap_option, metric_names, scoring_options, with_options
 from .screen import Screen, progress, stage
 
@@ -42,7 +42,8 @@ class Inputs:
     quiet: bool
 
     def gather(self, inputs: Sequence[str], scoring: ScoringOptions) -> Report:
-        """Reads every input, with progress and warnings on standard error."""
+        """Reads every input, ``NAME=FILE`` or not, with progress and warnings on standard error."""
+        split = [split_name(argument) for argument in inputs]
         settings = Settings(
             truth=self.truth,
             vocabulary=self.vocabulary,
@@ -51,12 +52,17 @@ class Inputs:
             scoring=scoring,
             trails=self.trail,
             names=_renamings(self.name),
+            given={path: name for name, path in split if name is not None},
             resampling=Resampling(self.resamples, self.seed, bootstrap=self.bootstrap),
             allow_different=self.allow_different,
         )
         screen = Screen(quiet=self.quiet)
         return gather(
-            inputs, settings, progress=partial(progress, screen), stage=partial(stage, screen), warn=screen.warn
+            [path for _, path in split],
+            settings,
+            progress=partial(progress, screen),
+            stage=partial(stage, screen),
+            warn=screen.warn,
         )
 
 
@@ -160,7 +166,7 @@ def command(
     images: str | None,
     thumbnails: bool,
 ) -> None:
-    """Makes one HTML page (or a table) of INPUTS.
+    """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
 
     INPUTS are results files (-o of a scoring verb), caption files (scored against --truth, or their own
     'objects'), verdicts on claims (judge facts), ratings (judge mmhal), yes/no answers with labels (answer, plain or
@@ -173,7 +179,8 @@ def command(
         raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
-    refuse_replacing([output], [Path(folder, name) for folder in inputs for name in (METRICS_FILE, SAMPLES_FILE)])
+    folders = [path for _, path in map(split_name, inputs)]
+    refuse_replacing([output], [Path(folder, name) for folder in folders for name in (METRICS_FILE, SAMPLES_FILE)])
     report, screen = how.gather(inputs, scoring), Screen(quiet=how.quiet)
     if form == "html":
         from ..report import html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,14 +14,20 @@ from rich.text import Text
 from ..base.errors import FaultList, InputError
 from ..base.ids import canonical_image_id
 from ..benchmarks.capscore import CaptionScorer, worst_captions
+from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
 from ..files.files import display_name
 from ..files.json_text import dump_json
+from ..files.source import Input
 from ..matching.uses import CLAIMS, Claims
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
+from ..results.results import Run, load_results, unique_names
 from ..truths.oracle import PresenceOracle, Truth
-from .files import INPUT, named_files
+from .common import add_common_options
+from .emit import emit
+from .files import INPUT, first_file, named_files, source_of, split_name
+from .options import Output, output_options
 from .screen import SafeConsole
 
 STYLES = {"supported": "bold green", "hallucinated": "bold red underline", "unknown": "yellow"}
@@ -28,6 +35,51 @@ MARKS = {"supported": "+", "hallucinated": "!", "unknown": "?"}
 
 
 @click.command("show")
+@click.argument("results", type=INPUT, nargs=-1, required=True)
+@output_options
+def table(results: tuple[str, ...], output: Output) -> int:
+    """Shows results files; several systems are compared with the first.
+
+    RESULTS are results files, written by -o of a scoring verb. Caption files are shown in another way: see
+    scapo-eval show --help.
+    """
+    return emit(runs_of(results, output), output)
+
+
+def runs_of(results: Sequence[str], output: Output) -> list[Run]:
+    """The runs of results files, under the names given to them.
+
+    Raises:
+        NotResults: a file of another kind.
+    """
+    runs = [run for argument in results for run in _load_runs(*split_name(argument))]
+    return unique_names([run.redrawn(output.resampling) for run in runs])
+
+
+def _load_runs(name: str | None, path: str) -> tuple[Run, ...]:
+    found = load_results(source_of(path))
+    if name is None:
+        return found
+    if len(found) > 1:
+        raise click.UsageError(f"'{name}={path}' names one system, and the file holds {len(found)}")
+    return (replace(found[0], name=name),)
+
+
+class Show(click.Command):
+    """Becomes the table of results files where the first file is one."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of this verb, or of :data:`table`."""
+        first = None if parent is None else first_file(args, self, parent)
+        if first is not None and first[1].kind.name == "results":
+            add_common_options(table)
+            return table.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command("show", cls=Show)
 @click.argument("captions", type=INPUT, nargs=-1, required=True)
 @click.option("--image", metavar="ID", help="One image, in any spelling of its id, in place of the worst captions.")
 @click.option("--worst", type=click.IntRange(1), default=5, show_default=True, help="How many captions of each file.")
@@ -52,7 +104,7 @@ def command(
     width: int | None,
     no_color: bool,
 ) -> None:
-    """Shows what was matched in captions, and what was missed.
+    """Shows what was matched in captions, and what was missed; of results files, their table.
 
     With --image ID the captions of one image; without it the worst of every file: most hallucinated labels first,
     then lowest Cap. Score. Marks: + supported, ! hallucinated, ? unknown to the truth, ~ an ignore phrase.
@@ -87,7 +139,8 @@ def _of_image(
     found = False
     named = named_files(captions)
     for name, path in named:
-        mine = _captions_of(path, wanted)
+        with caption_file(path):
+            mine = _captions_of(path, wanted)
         if not mine.captions:
             continue
         if oracle is None and any(objects is None for objects in mine.objects):
@@ -109,11 +162,12 @@ def _worst_of(
     captions: Sequence[str], worst: int, labels: Vocabulary, oracle: PresenceOracle | None, options: ScoringOptions
 ) -> Iterator[Shown]:
     for name, path in named_files(captions):
-        for record, scorer in worst_captions(path, labels, oracle, options, worst):
-            yield name, record, scorer
+        with caption_file(path):
+            found = worst_captions(path, labels, oracle, options, worst)
+        yield from ((name, record, scorer) for record, scorer in found)
 
 
-def _captions_of(path: str, image: str) -> Captions:
+def _captions_of(path: Input, image: str) -> Captions:
     """The captions of one image; faults elsewhere in the file do not matter here."""
     mine = Captions()
     blocks = caption_blocks(path, on_error=lambda _: None, warn=lambda _: None)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..results.metric import MetricSet
-from ..results.names import DAGGER_SUFFIX, meanings_of
+from ..results.names import DAGGER_SUFFIX, meanings_of, reader_mark
 from ..results.render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
 
 GAP = 2
@@ -105,7 +105,8 @@ class _Table:
 
     def _heading(self, metric: str) -> str:
         better = self.metric_set.higher_is_better.get(metric)
-        return metric if better is None else f"{metric} {'↑' if better else '↓'}"
+        name = metric + reader_mark(metric, (system["signature"] for system in self.systems.values()))
+        return name if better is None else f"{name} {'↑' if better else '↓'}"
 
     def _number(self, metric: str) -> Callable[[float | None], str]:
         plain = metric in self.metric_set.plain_numbers

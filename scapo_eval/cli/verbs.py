@@ -11,18 +11,22 @@ from typing import Any
 import click
 
 from ..base.errors import OptionError
+from ..benchmarks.protocol import Protocol
+from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
+from ..benchmarks.slicing import LENGTH
 from ..benchmarks.systems import Advance, Systems, options_of
-from ..files.files import STDIN, refuse_replacing
+from ..files.files import refuse_replacing
 from ..files.records import Readable
+from ..files.source import Input, Source
 from ..readers.formats import recognize
 from ..results.benchmark import Benchmark, OnEngine, Option
 from ..results.results import Run
 from ..results.slices import Sliced
 from .cluster import Cluster, cluster_options, refuse_engine, skipping
 from .emit import emit
-from .files import INPUT, OUTPUT, split_name
-from .options import Output, caption_file, output_options, scoring_options
+from .files import INPUT, OUTPUT, sources_given
+from .options import Output, output_options, scoring_options
 from .screen import progress
 
 QUESTIONS_LAYOUT = "questions"
@@ -39,11 +43,16 @@ def command_of(record: Benchmark) -> click.Command:
         output: Output, scoring: ScoringOptions | None = None, cluster: Cluster | None = None, **values: Any
     ) -> int:
         files = values.pop(record.files)
-        given = [split_name(each) for each in ([files] if isinstance(files, str) else files)]
+        given = sources_given([files] if isinstance(files, str) else files)
+        if output.protocol or (output.by and output.by != LENGTH):
+            for _, source in given:
+                source.keep()
         sliced = None
         try:
             if record.listed and values[record.listed]:
                 given, values[record.listed] = _sorted_out(given, values[record.listed])
+            if output.protocol:
+                values = _filled(Protocol.load(output.protocol), values)
             if cluster is not None and cluster.engine and record.engine is not None:
                 runs = _on_engine(record.engine, cluster, given, values, scoring, output)
             else:
@@ -77,6 +86,13 @@ def command_of(record: Benchmark) -> click.Command:
     return command
 
 
+def _filled(protocol: Protocol, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with the protocol's where none are given; a switch that is off was not given."""
+    switches = {name for name, value in values.items() if value is False}
+    found = protocol.filled({name: None if name in switches else value for name, value in values.items()})
+    return {name: bool(value) if name in switches else value for name, value in found.items()}
+
+
 def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[Any], Any]:
     default = parameter.default
     required = default is Parameter.empty
@@ -103,10 +119,10 @@ def _click_option(name: str, option: Option, parameter: Parameter) -> Callable[[
 
 
 def _sorted_out(
-    given: Sequence[tuple[str | None, str]], questions: Sequence[str]
-) -> tuple[list[tuple[str | None, str]], tuple[str, ...]]:
+    given: Sequence[tuple[str | None, Source]], questions: Sequence[Input]
+) -> tuple[list[tuple[str | None, Source]], tuple[Input, ...]]:
     """Answers and question files, for ``--questions a.json b.json``: the shell's list ends up among the answers."""
-    moved = [each for each in given if each[1] != STDIN and recognize(each[1]).name == QUESTIONS_LAYOUT]
+    moved = [each for each in given if recognize(each[1]).name == QUESTIONS_LAYOUT]
     rest = [each for each in given if each not in moved]
     if not rest:
         raise OptionError("no answers: every file given holds questions")
@@ -115,7 +131,7 @@ def _sorted_out(
 
 def _here(
     record: Benchmark,
-    given: Sequence[tuple[str | None, str]],
+    given: Sequence[tuple[str | None, Source]],
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
@@ -128,7 +144,7 @@ def _here(
 
     @contextmanager
     def reading(name: str, source: Readable, total: int | None) -> Iterator[Advance]:
-        checked = caption_file(str(source)) if record.captions else nullcontext()
+        checked = caption_file(source) if record.captions and isinstance(source, Source) else nullcontext()
         with checked, progress(output, name, total) as advance:
             yield advance
 
@@ -141,7 +157,7 @@ def _here(
 def _on_engine(
     engine: OnEngine,
     cluster: Cluster,
-    given: Sequence[tuple[str | None, str]],
+    given: Sequence[tuple[str | None, Source]],
     values: Mapping[str, Any],
     scoring: ScoringOptions | None,
     output: Output,
@@ -162,7 +178,7 @@ def _on_engine(
     if scoring is not None:
         how |= {"workers": scoring.workers, **skipping(scoring)}
     score = partial(getattr(ray, engine.function), **how, **engine.given)
-    return engine.finished(cluster.runs(given, output, score))
+    return engine.finished(cluster.runs([(name, source.path) for name, source in given], output, score))
 
 
 def _flag(name: str) -> str:

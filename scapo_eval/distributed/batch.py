@@ -31,6 +31,7 @@ from ..readers.captions import READ, arrow_blocks, caption_blocks, parquet_block
 from ..results.counts import CountBuilder, CountTable
 from ..results.results import Resampling, Run
 from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.references import DEFAULT_VOCABULARY
 
 try:
     import pyarrow as pa
@@ -214,7 +215,7 @@ class Counter(Counted[Result]):
         source: str,
         truth: TruthGiven,
         *,
-        vocabulary: Vocabulary | str | Path = "coco80",
+        vocabulary: Vocabulary | str | Path | None = None,
         dopa: TruthGiven | None = None,
         dopa_vocabulary: Vocabulary | str | Path = "dopa160",
         **skipping: Unpack[Skipping],
@@ -230,7 +231,8 @@ class Counter(Counted[Result]):
             return Truth.of(PresenceOracle.of(given), Vocabulary.of(names), any_fingerprint=options.any_fingerprint)
 
         dagger = None if dopa is None else seen(dopa, dopa_vocabulary)
-        return Counter(source, CaptionScorer.of(seen(truth, vocabulary), dagger, options), options, scores_of)
+        scorer = CaptionScorer.of(seen(truth, vocabulary or DEFAULT_VOCABULARY), dagger, options)
+        return Counter(source, scorer, options, scores_of)
 
     @staticmethod
     def of_chair(

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..base.errors import InputError, ScapoError
-from ..files.files import file_system, is_remote
 from ..files.parquet import open_parquet
+from ..files.source import Source, file_system, is_remote
 from ..readers.captions import is_own_parquet
-from ..readers.formats import open_source
+from ..readers.formats import open_layout
 from ..results.results import system_names
 from .batch import WHOLE_FILE
 
@@ -85,8 +85,9 @@ def parts_of(paths: Sequence[str], *, row_groups: bool = True) -> Any:
 
 def _row_groups(path: str) -> Sequence[int]:
     try:
-        if is_own_parquet(open_source(path, warn=lambda _: None)):
-            with open_parquet(path) as file:
+        source = Source(path)
+        if is_own_parquet(open_layout(source, warn=lambda _: None)):
+            with open_parquet(source) as file:
                 return range(file.metadata.num_row_groups)
     except ScapoError:  # whoever reads it says what is wrong
         pass

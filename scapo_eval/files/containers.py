@@ -13,15 +13,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from ..base.errors import InputError, MissingExtra
-from .files import STDIN, decoding, display_name, not_utf8, open_bytes, read_bytes
+from .files import decoding, not_utf8, read_bytes
 from .json_text import iter_records, read_json
 from .limits import check_decoded
 from .parquet import MAGIC, open_parquet, refuse_feather
 from .records import Readable, Records
+from .source import Input, Source, display_name
 
 if TYPE_CHECKING:
     from _csv import Reader as CsvReader
@@ -36,11 +36,9 @@ Warn = Callable[[str], None]
 XLSX_CELL_LIMIT = 32_767
 """Characters: Excel's limit, at which its writers cut a longer text without a word."""
 
-_HEAD = 65_536
 _MAX_HEADER = 2**20
 _MAX_ROW = 2**26
 _MAX_CELL = 2**27  # VLMEvalKit's own tables carry whole images in a cell
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _CONTROL = re.compile(r"_x00([01][0-9A-Fa-f])_")  # how a workbook spells control characters
 _OPEN_OBJECT = (b"{", b"[", b",", b":")
 
@@ -74,7 +72,7 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
     """Opens a file of any kind that evaluation tools write.
 
     Args:
-        path: file, ``-`` or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
+        path: an input of any kind, or records in memory; ``.gz`` and ``.zst`` of every kind are read too.
         on_error: called with each unreadable record; without it they are raised together at the end.
         warn: told what can be read but is damaged (cells of a workbook that were cut).
 
@@ -90,25 +88,26 @@ def open_rows(path: Readable, *, on_error: OnError | None = None, warn: Warn = w
         if first_record is None:
             raise InputError("there are no records", path=name)
         return Rows(name, "records", first_record[1], chain([first_record], records))
-    head = first_bytes(path)
+    source = Source.of(path)
+    head = source.head
     refuse_feather(head, name)
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    text = head.lstrip()
     container: Container
     if head[:4] == MAGIC:
-        container, rows = "parquet", _parquet(path)
+        container, rows = "parquet", _parquet(source)
     elif head[:4] == b"PK\x03\x04":
-        container, rows = "xlsx workbook", _workbook(path, name, warn)
+        container, rows = "xlsx workbook", _workbook(source, name, warn)
     elif head[:4] == b"\xd0\xcf\x11\xe0":
         raise InputError("an old Excel workbook (.xls); save it as .xlsx or .tsv", path=name)
     elif head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1:
         raise InputError("a pickle, which can run any code when read; save it as .tsv, .xlsx or .json", path=name)
     elif text[:1] == b"{" and is_open(text):
-        container, rows = "JSON object", iter(((1, _object(path, name)),))
-    elif text[:1] in (b"{", b"[", b"") or not head:  # nothing seen: compressed standard input
+        container, rows = "JSON object", iter(((1, _object(source, name)),))
+    elif text[:1] in (b"{", b"[", b""):
         container = "JSON array" if text[:1] == b"[" else "JSON lines"
-        rows = iter_records(path, on_error=on_error)
+        rows = iter_records(source, on_error=on_error)
     else:
-        container, rows = "table", table_rows(read_bytes(path), name)
+        container, rows = "table", table_rows(read_bytes(source), name)
     first = next(rows, None)
     if first is None:
         raise InputError("the file holds no record", path=name)
@@ -123,23 +122,7 @@ def is_open(text: bytes) -> bool:
     return bool(newline) and line.rstrip().endswith(_OPEN_OBJECT)
 
 
-def first_bytes(path: str | Path) -> bytes:
-    """The first bytes, decompressed; of standard input without consuming them."""
-    if str(path) != STDIN:
-        with open_bytes(path) as stream:
-            return stream.read(_HEAD)
-    if sys.stdin is None:  # closed: whoever reads says so
-        return b""
-    stdin = sys.stdin.buffer
-    if isinstance(stdin, io.BufferedReader):
-        head = stdin.peek(_HEAD)
-    else:  # a test's or a notebook's stand-in
-        head = stdin.read(_HEAD)
-        stdin.seek(0)
-    return b"" if head.startswith(_COMPRESSED) else head
-
-
-def _object(path: str | Path, name: str) -> dict[str, Any]:
+def _object(path: Input, name: str) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise InputError("expected a JSON object", path=name)
@@ -204,7 +187,7 @@ def _header(cells: Sequence[Any], name: str) -> list[str]:
     return header
 
 
-def _workbook(path: str | Path, name: str, warn: Warn) -> Iterator[Row]:
+def _workbook(path: Input, name: str, warn: Warn) -> Iterator[Row]:
     """Rows of the first sheet, under its first row; reports cells that Excel's limit has cut."""
     cut: list[int] = []
     header: list[str] | None = None
@@ -226,7 +209,7 @@ def _workbook(path: str | Path, name: str, warn: Warn) -> Iterator[Row]:
         )
 
 
-def _sheet(path: str | Path, name: str) -> Iterator[tuple[Any, ...]]:
+def _sheet(path: Input, name: str) -> Iterator[tuple[Any, ...]]:
     """Cells of the first sheet, row by row; a text that begins with ``=`` is the text, not a formula's value."""
     try:
         import openpyxl  # type: ignore[import-untyped, unused-ignore]
@@ -256,7 +239,7 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match.group(1), 16))
 
 
-def _parquet(path: str | Path) -> Iterator[Row]:
+def _parquet(path: Input) -> Iterator[Row]:
     number = 0
     with open_parquet(path) as file:
         for batch in file.batches(4096):

@@ -11,22 +11,22 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import orjson
 
 from ..base.errors import FaultList, InputError
-from .files import display_name, iter_lines, not_utf8, read_bytes
+from .files import iter_lines, not_utf8, read_bytes
 from .limits import check_values
 from .records import Readable, Records
+from .source import Input, display_name
 
 _LENIENT = 256 * 2**20  # bytes; in larger documents no lone surrogate and no bare NUL is put up with
 Form = TypeVar("Form")
 
 
-def read_json(path: str | Path, *, unique: bool = False) -> Any:
+def read_json(path: Input, *, unique: bool = False) -> Any:
     """The file's one JSON value.
 
     Args:
@@ -46,7 +46,7 @@ def read_json(path: str | Path, *, unique: bool = False) -> Any:
         raise json_fault(name, data, error) from None
 
 
-def read_as(path: str | Path, form: type[Form]) -> Form:
+def read_as(path: Input, form: type[Form]) -> Form:
     """The file's one JSON value, as a type that msgspec knows.
 
     Raises:
@@ -55,7 +55,7 @@ def read_as(path: str | Path, form: type[Form]) -> Form:
     return convert_as(read_json(path), form, path)
 
 
-def convert_as(value: Any, form: type[Form], path: str | Path) -> Form:
+def convert_as(value: Any, form: type[Form], path: Input) -> Form:
     """A value of a file as a type that msgspec knows; see :func:`read_as`."""
     try:
         return msgspec.convert(value, form)

@@ -6,12 +6,12 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..base.errors import InputError, MissingExtra, short_repr
-from .files import decoding, display_name, is_remote, is_stream, open_remote, read_bytes
+from .files import decoding
 from .limits import check_decoded
+from .source import Input, Source
 
 MAGIC = b"PAR1"
 
@@ -133,19 +133,19 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 @contextmanager
-def open_parquet(path: str | Path) -> Iterator[Parquet]:
+def open_parquet(path: Input) -> Iterator[Parquet]:
     """Opens a parquet file; a plain one is read in parts, a compressed one as a whole.
 
     Raises:
         InputError: the file is damaged or cannot be read.
         MissingExtra: pyarrow is not installed.
     """
-    name = display_name(path)
-    with decoding("parquet file", path), _seekable(path) as stream:
+    source = Source.of(path)
+    with decoding("parquet file", source), source.file() as stream:
         size = stream.seek(0, io.SEEK_END)
         stream.seek(0)
-        file = Parquet(stream, size, name)
-        check_parquet(file.metadata, size, name)
+        file = Parquet(stream, size, source.name)
+        check_parquet(file.metadata, size, source.name)
         yield file
 
 
@@ -164,17 +164,3 @@ def check_parquet(metadata: Any, packed: int, name: str, *, whole: bool = False)
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     sizes = [max(group.total_byte_size, group.num_rows * group.num_columns) for group in groups]
     check_decoded((sum if whole else max)(sizes or [0]), packed, name)
-
-
-@contextmanager
-def _seekable(path: str | Path) -> Iterator[BinaryIO]:
-    if is_stream(path) or not _is_plain(path):
-        yield io.BytesIO(read_bytes(path))
-        return
-    with open_remote(str(path)) if is_remote(path) else open(path, "rb") as stream:
-        yield stream
-
-
-def _is_plain(path: str | Path) -> bool:
-    with open_remote(str(path)) if is_remote(path) else open(path, "rb") as stream:
-        return bytes(stream.read(len(MAGIC))) == MAGIC

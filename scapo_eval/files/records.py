@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,8 +46,8 @@ class Records:
         return enumerate(self.rows, 1)
 
 
-Readable = str | Path | Records
-"""What readers open: a file, ``-`` for standard input, or records in memory."""
+Readable = str | os.PathLike[str] | Records
+"""What readers open: a path, ``-``, a :class:`~scapo_eval.files.source.Source`, or records in memory."""
 
 Given = str | os.PathLike[str] | Records | Frame | Iterable[Mapping[str, Any]]
 """What a Python user may hand over as captions, answers or questions."""
@@ -66,10 +65,8 @@ def readable(given: Given) -> Readable:
     Raises:
         InputError: something else.
     """
-    if isinstance(given, (str, Path, Records)):
+    if isinstance(given, (str, os.PathLike, Records)):
         return given
-    if isinstance(given, os.PathLike):
-        return Path(given)
     name = f"<{type(given).__name__}>"
     if hasattr(given, "iloc") and hasattr(given, "to_dict"):
         return Records(name, _rows_of_frame(given, name))

@@ -15,7 +15,7 @@ import orjson
 from ..base.hashes import digest
 from ..engines import Completion, Request, Sampling, Turn
 from ..readers.captions_foreign import captions_of
-from ..readers.formats import ForeignCaption, open_source
+from ..readers.formats import ForeignCaption, open_layout
 from ..segmenting.unfinished import without_unfinished
 from .judge import ask_until_read
 from .judge_prompts import fill
@@ -89,7 +89,7 @@ def read_captions(path: str) -> list[ForeignCaption]:
     Raises:
         InputError, InputErrors: the file holds no captions, or unreadable ones.
     """
-    return list(captions_of(open_source(path)))
+    return list(captions_of(open_layout(path)))
 
 
 def judge_objects(

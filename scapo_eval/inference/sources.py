@@ -14,6 +14,7 @@ from ..base.ids import canonical_image_id
 from ..files.containers import open_rows
 from ..files.fields import find_image, image_id_in
 from ..files.json_text import iter_records, read_json
+from ..files.source import Source
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _OWN_NUMBERS = "CCS_images"
@@ -133,25 +134,27 @@ def image_ids(source: str) -> frozenset[str]:
     from ..truths.oracle import PresenceOracle
 
     if Path(source).is_file() and Path(source).suffix.lower() not in IMAGE_SUFFIXES:
+        file = Source(source)
         try:
-            return frozenset(PresenceOracle.load(source).image_ids)
+            return frozenset(PresenceOracle.load(file).image_ids)
         except (InputError, InputErrors):
             pass  # not a truth file: captions, answers, lists, COCO annotations of another kind
-        if not _is_list(Path(source)):
-            return frozenset(_of_table(source))
-    found = frozenset(picture.image_id for picture in _of_source(source, None))
+        pictures = _of_list(file, None) if _is_list(Path(source)) else None
+        found = frozenset(_of_table(file) if pictures is None else (picture.image_id for picture in pictures))
+    else:
+        found = frozenset(picture.image_id for picture in _of_source(source, None))
     if not found:
         raise InputError("images not found", path=source)
     return found
 
 
-def _of_table(source: str) -> Iterator[str]:
+def _of_table(source: Source) -> Iterator[str]:
     """Image ids of captions or answers in parquet, a workbook or a table."""
     for line, record in open_rows(source):
         try:
             yield image_id_in(record)
         except ValueError as error:
-            raise InputError(str(error), path=source, line=line) from None
+            raise InputError(str(error), path=source.name, line=line) from None
 
 
 def _is_list(path: Path) -> bool:
@@ -163,7 +166,7 @@ def _of_source(source: str, root: str | None) -> Iterator[ImageFile]:
     if path.is_dir():
         yield from (_image_file(file.relative_to(path).as_posix(), str(file)) for file in _files_in(path))
     elif path.is_file() and _is_list(path):
-        yield from _of_list(source, ImageFolder(root) if root else None)
+        yield from _of_list(Source(source), ImageFolder(root) if root else None)
     elif path.is_file():
         yield _image_file(path.name, source)
     elif glob.has_magic(source):
@@ -179,19 +182,21 @@ def _image_file(name: str, path: str) -> ImageFile:
         raise InputError(f"its name {error}", path=path) from None
 
 
-def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
+def _of_list(file: Source, folder: ImageFolder | None) -> Iterator[ImageFile]:
+    source = file.path
+
     def locate(name: str) -> str:
         return folder.find(name) if folder else str(Path(source).parent / name)
 
-    if _is_coco(source):
-        for number, entry in enumerate(read_json(source)["images"], 1):
+    if (images := _coco_images(file)) is not None:
+        for number, entry in enumerate(images, 1):
             try:
                 name, identity = str(entry.get("file_name") or entry["id"]), canonical_image_id(entry["id"])
             except UNFIT as error:
                 raise InputError(f"images[{number - 1}]: {unfit(error)}", path=source) from None
             yield ImageFile(identity, name, locate(name))
         return
-    for line, record in iter_records(source):
+    for line, record in iter_records(file):
         named = _name(record)
         if named is None:
             raise InputError(f"missing key 'image' or 'image_id' (found: {', '.join(record)})", path=source, line=line)
@@ -203,17 +208,17 @@ def _of_list(source: str, folder: ImageFolder | None) -> Iterator[ImageFile]:
         yield ImageFile(identity, named, locate(named))
 
 
-def _is_coco(source: str) -> bool:
-    from ..files.containers import first_bytes
-
-    head = first_bytes(source).lstrip()
+def _coco_images(source: Source) -> list[Any] | None:
+    """COCO's list of images; None where the file is none of COCO's."""
+    head = source.head.lstrip()
     if head[:1] != b"{" or (b'"images"' not in head and b'"annotations"' not in head and b'"info"' not in head):
-        return False
+        return None
     try:
         document = read_json(source)
     except InputError:  # lines, not one object
-        return False
-    return isinstance(document, dict) and isinstance(document.get("images"), list)
+        return None
+    images = document.get("images") if isinstance(document, dict) else None
+    return images if isinstance(images, list) else None
 
 
 def _name(record: Mapping[str, Any]) -> str | None:

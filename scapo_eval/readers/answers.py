@@ -11,7 +11,7 @@ from ..base.types import Answer
 from ..files.containers import OnError, Warn, warn_user
 from ..files.fields import mixed_models
 from ..files.records import Readable
-from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Source, lmms_doc_id, open_source, wrong_kind
+from .formats import LMMS_EVAL, LMMS_EVAL_LOG, Recognized, lmms_doc_id, open_layout, wrong_kind
 
 
 def read_answers(
@@ -33,10 +33,10 @@ def read_answers(
         InputError: no known layout, a layout without answers, or several models in one file.
         InputErrors: unreadable records.
     """
-    yield from answers_of(open_source(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
+    yield from answers_of(open_layout(path, on_error=on_error, warn=warn), model=model, on_error=on_error)
 
 
-def answers_of(source: Source, *, model: str | None = None, on_error: OnError | None = None) -> Iterator[Answer]:
+def answers_of(source: Recognized, *, model: str | None = None, on_error: OnError | None = None) -> Iterator[Answer]:
     """The answers of a file that is open already; see :func:`read_answers`."""
     faults = FaultList(on_error)
     answers = _converted(source, faults)
@@ -57,7 +57,7 @@ def answers_of(source: Source, *, model: str | None = None, on_error: OnError | 
         raise InputError(f"no answer of the model {model!r}" if model else "no answer", path=source.rows.path)
 
 
-def _converted(source: Source, faults: FaultList) -> Iterator[tuple[Answer, str]]:
+def _converted(source: Recognized, faults: FaultList) -> Iterator[tuple[Answer, str]]:
     """Each answer, and the number of lmms-eval's document."""
     layout, path = source.format, source.rows.path
     if layout.answer is None:

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,14 +21,15 @@ from numpy.typing import NDArray
 from ..base.errors import FaultList, InputError, InputErrors
 from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
-from ..files.containers import OnError, Rows, Warn, first_bytes, is_open, warn_user
+from ..files.containers import OnError, Rows, Warn, is_open, warn_user
 from ..files.fields import mixed_models, split_by_import
-from ..files.files import Span, display_name, is_stream, iter_line_blocks, line_spans, split_lines
+from ..files.files import iter_line_blocks, refuse_foreign_encoding, split_lines
 from ..files.json_text import dump_json, json_fault, json_type, parse_array, parse_json
 from ..files.parquet import open_parquet
 from ..files.records import Readable, Records
+from ..files.source import Input, Source, Span, display_name
 from .captions_foreign import captions_of as foreign_captions_of
-from .formats import Source, kind_of, layout_of, open_source, wrong_kind
+from .formats import Recognized, kind_of, layout_of, open_layout, wrong_kind
 
 BLOCK_BYTES = 1 << 20
 """Raw bytes per block: about two passes of the matcher, small beside the tables of the truth."""
@@ -240,7 +240,7 @@ def arrow_blocks(name: str, batch: Any, first: int = 1) -> Iterator[ArrowBlock]:
         yield ArrowBlock(name, first + k, batch.slice(k, ARROW_BLOCK))
 
 
-def parquet_blocks(path: str | Path, row_group: int | None = None) -> Iterator[ArrowBlock]:
+def parquet_blocks(path: Input, row_group: int | None = None) -> Iterator[ArrowBlock]:
     """The own captions of a parquet file, or of one of its row groups, in blocks and in order.
 
     Raises:
@@ -267,7 +267,7 @@ def caption_blocks(
     recognizes is converted here.
 
     Args:
-        path: file, plain, ``.gz`` or ``.zst``; ``-`` for standard input; or records in memory.
+        path: an input of any kind, or records in memory.
         rollouts: the texts are responses of a policy, which may say yes or no; without it a file of yes/no
             answers is refused.
         on_error: called with each record of another layout that is unreadable, and reading goes on; without it the
@@ -278,25 +278,29 @@ def caption_blocks(
         InputError: unknown layout, one without captions, yes/no answers, or several models in one file.
         InputErrors: unreadable records.
     """
-    if isinstance(path, Records) or _is_own(first_bytes(path)):
+    if isinstance(path, Records):
         yield from iter_blocks(path)
         return
-    source = open_source(path, on_error=on_error, warn=warn)
-    if source.format.captions is None:
-        raise wrong_kind(source, "captions")
-    if not rollouts and kind_of(source) == "answers":
+    source = Source.of(path)
+    if _is_own(source.head):
+        yield from iter_blocks(source)
+        return
+    file = open_layout(source, on_error=on_error, warn=warn)
+    if file.format.captions is None:
+        raise wrong_kind(file, "captions")
+    if not rollouts and kind_of(file) == "answers":
         raise InputError(
-            f"recognized as {source.format.title}: they seem to be answers to questions, not captions; if they are "
-            f"captions, convert them: scapo-eval import {source.rows.path} --as captions -o captions.jsonl",
-            path=source.rows.path,
+            f"recognized as {file.format.title}: they seem to be answers to questions, not captions; if they are "
+            f"captions, convert them: scapo-eval import {file.rows.path} --as captions -o captions.jsonl",
+            path=file.rows.path,
         )
-    if is_own_parquet(source) and not is_stream(path):
-        yield from parquet_blocks(path)
+    if is_own_parquet(file):
+        yield from parquet_blocks(source)
     else:
-        yield from _converted_blocks(source, on_error, warn)
+        yield from _converted_blocks(file, on_error, warn)
 
 
-def is_own_parquet(source: Source) -> bool:
+def is_own_parquet(source: Recognized) -> bool:
     """Whether a recognized file is own captions in parquet without inline truth, which :func:`parquet_blocks` reads."""
     own = source.format.name == "captions" and "objects" not in source.rows.first
     return own and source.rows.container == "parquet"
@@ -304,8 +308,8 @@ def is_own_parquet(source: Source) -> bool:
 
 def _is_own(head: bytes) -> bool:
     """Whether a file that begins so is for the fast reader: own captions, and whatever that reader should refuse."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not text:  # empty, or compressed standard input, which cannot be looked into
+    text = head.lstrip()
+    if not text:  # empty
         return True
     if text[:1] not in (b"{", b"["):
         return False
@@ -323,7 +327,7 @@ def _is_own(head: bytes) -> bool:
     return layout is None or layout.name in OWN_LAYOUTS
 
 
-def _converted_blocks(source: Source, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
+def _converted_blocks(source: Recognized, on_error: OnError | None, warn: Warn) -> Iterator[ParsedBlock]:
     name = source.rows.path
     found = foreign_captions_of(source, remedy=split_by_import(name), on_error=on_error, warn=warn)
     while rows := list(islice(found, PARSED_BLOCK)):
@@ -351,18 +355,19 @@ def iter_blocks(path: Readable) -> Iterator[Block | RecordBlock]:
         for k in range(0, len(path.rows), ARRAY_BLOCK):
             yield RecordBlock(name, k + 1, path.rows[k : k + ARRAY_BLOCK])
         return
-    blocks = iter_line_blocks(path, BLOCK_BYTES)
+    source = Source.of(path)
+    begin = source.head.lstrip()
+    if begin and begin[:1] != b"[" and source.size is not None:
+        refuse_foreign_encoding(begin, name)
+        yield from (Block(name, span) for span in source.spans(BLOCK_BYTES))
+        return
+    blocks = iter_line_blocks(source, BLOCK_BYTES)
     head = next((block for block in blocks if block[1].strip()), None)
     if head is None:
         raise InputError("the file holds no record (empty or only blank lines)", path=name)
     if head[1].lstrip()[:1] != b"[":
-        spans = line_spans(path, head[1], BLOCK_BYTES)
-        first = next(spans, None)
-        if first is not None:
-            yield from (Block(name, span) for span in chain([first], spans))
-        else:
-            yield Block(name, head[1], blank=head[0] - 1)
-            yield from (Block(name, data) for _, data in blocks)
+        yield Block(name, head[1], blank=head[0] - 1)
+        yield from (Block(name, data) for _, data in blocks)
         return
     blocks = chain([head], blocks)
     lines = chain.from_iterable(zip(*split_lines(first, data), strict=True) for first, data in blocks)

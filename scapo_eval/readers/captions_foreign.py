@@ -9,7 +9,7 @@ from pathlib import Path
 from ..base.errors import UNFIT, FaultList, InputError, unfit
 from ..files.containers import OnError, Warn, warn_user
 from ..files.fields import mixed_models
-from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Source, open_source, wrong_kind
+from .formats import AMBER_DESCRIPTIONS, ForeignCaption, Recognized, open_layout, wrong_kind
 
 
 def read_foreign_captions(
@@ -31,13 +31,13 @@ def read_foreign_captions(
         InputError: no known layout, a layout without captions, or several models in one file.
         InputErrors: unreadable records.
     """
-    source = open_source(path, on_error=on_error, warn=warn)
+    source = open_layout(path, on_error=on_error, warn=warn)
     for caption in captions_of(source, model=model, on_error=on_error, warn=warn):
         yield caption.line, caption.image_id, caption.caption
 
 
 def captions_of(
-    source: Source,
+    source: Recognized,
     *,
     model: str | None = None,
     remedy: str | None = None,
@@ -77,7 +77,7 @@ def captions_of(
         warn(f"{path}: {questions:,} answers are not captions and are left out: {others}")
 
 
-def _models_of_the_rest(source: Source) -> Iterator[str | None]:
+def _models_of_the_rest(source: Recognized) -> Iterator[str | None]:
     assert source.format.captions is not None
     for line, record in source.rows:
         with suppress(ValueError):

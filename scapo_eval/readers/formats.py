@@ -7,9 +7,11 @@ format, verl 0.9 (``_dump_generations``) and TRL 1.16 (logged completions).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from ..base.errors import InputError
@@ -30,7 +32,9 @@ from ..files.fields import (
     text_in,
 )
 from ..files.json_text import parse_json
-from ..files.records import Readable
+from ..files.records import Readable, Records
+from ..files.source import Source
+from .kinds import KINDS, Kind, kind_of_folder
 from .parsers import first_word
 
 AnswerOf = Callable[[Record, int], Answer]
@@ -72,7 +76,7 @@ class Format:
         matches: tells it from the first record's keys (and the container).
         answer: reads one record as an answer; None where the layout holds none.
         captions: reads one record as captions; None where it holds none.
-        use: what to do with a layout that holds neither.
+        kind: what kind of file has it; of a layout that may hold captions and answers, what it is called otherwise.
     """
 
     name: str
@@ -80,11 +84,11 @@ class Format:
     matches: Callable[[Rows, set[str]], bool]
     answer: AnswerOf | None = None
     captions: CaptionsOf | None = None
-    use: str = ""
+    kind: Kind = KINDS["answers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Recognized:
     """A recognized file, its rows not read yet."""
 
     format: Format
@@ -97,10 +101,10 @@ def recognize(path: Readable) -> Format:
     Raises:
         InputError: no known layout; says what was found and what is understood.
     """
-    return open_source(path, warn=lambda message: None).format
+    return open_layout(path, warn=lambda message: None).format
 
 
-def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Source:
+def open_layout(path: Readable, *, on_error: OnError | None = None, warn: Warn = warn_user) -> Recognized:
     """Opens and recognizes a file in one pass, so that standard input works too.
 
     Args:
@@ -114,7 +118,7 @@ def open_source(path: Readable, *, on_error: OnError | None = None, warn: Warn =
     rows = open_rows(path, on_error=on_error, warn=warn)
     layout = layout_of(rows)
     if layout is not None:
-        return Source(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
+        return Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
     raise InputError(
         f"unknown layout: {rows.container} with {_listed(list(rows.first))}; understood are: "
         + "; ".join(layout.title for layout in FORMATS if layout.answer or layout.captions),
@@ -128,7 +132,7 @@ def layout_of(rows: Rows) -> Format | None:
     return next((layout for layout in FORMATS if layout.matches(rows, keys)), None)
 
 
-def kind_of(source: Source) -> Literal["captions", "answers"]:
+def kind_of(source: Recognized) -> Literal["captions", "answers"]:
     """What a layout that may hold either holds here, by the first record.
 
     Answers where it has a label, says yes or no, or names no image; captions otherwise.
@@ -189,8 +193,14 @@ def _own_answer(row: Record, line: int) -> Answer:
         mode=optional_text(row.get("mode")),
         task=optional_text(row.get("task")),
         model=optional_text(row.get("model")),
+        agrees=_agrees(row),
         line=line,
     )
+
+
+def _agrees(row: Record) -> bool | None:
+    """HallusionBench's ``same``, which is "1" or "0"."""
+    return {"1": True, "0": False}.get(str(row.get("same")))
 
 
 def _own_captions(key: str) -> CaptionsOf:
@@ -384,6 +394,7 @@ def _hallusionbench_answer(row: Record, line: int) -> Answer:
         question=optional_text(row.get("question")),
         label=hallusionbench_label(row),
         benchmark="hallusionbench",
+        agrees=_agrees(row),
         line=line,
     )
 
@@ -506,40 +517,38 @@ LMMS_EVAL = Format(
     _lmms_answer,
     _lmms_captions,
 )
-AMBER = Format("amber", "AMBER responses ([{id, response}])", _is_amber, _own_answer, _amber_captions)
+AMBER = Format(
+    "amber", "AMBER responses ([{id, response}])", _is_amber, _own_answer, _amber_captions, KINDS["AMBER responses"]
+)
 LMMS_EVAL_RESULTS = Format(
     "lmms-eval-results",
     "lmms-eval results ('results' per task)",
     lambda rows, found: isinstance(rows.first.get("results"), dict) and bool(found & {"configs", "versions", "config"}),
-    use="import its values with scapo-eval import",
+    kind=KINDS["harness results"],
 )
-VLMEVALKIT_SCORES = Format(
-    "vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, use="import its values with scapo-eval import"
-)
+VLMEVALKIT_SCORES = Format("vlmevalkit-scores", "VLMEvalKit scores", _is_score_table, kind=KINDS["harness results"])
 FORMATS: tuple[Format, ...] = (
     LMMS_EVAL_LOG,
     LMMS_EVAL_RESULTS,
-    Format("scapo-results", "a results file of scapo-eval", _has("systems"), use="show it with scapo-eval show"),
-    Format(
-        "coco-annotations", "COCO annotations", _has("images", "annotations"), use="it is truth: pass it with --truth"
-    ),
+    Format("scapo-results", "a results file of scapo-eval", _has("systems"), kind=KINDS["results"]),
+    Format("coco-annotations", "COCO annotations", _has("images", "annotations"), kind=KINDS["truth"]),
     Format(
         "mmhal-ratings",
         "MMHal-Bench ratings",
         lambda rows, found: "choices" in found or ("judge_text" in found and "caption" not in found),
-        use="score them with scapo-eval mmhal",
+        kind=KINDS["ratings"],
     ),
     Format(
         "mmhal-answers",
         "MMHal-Bench answers without ratings",
         _has("gt_answer", "model_answer"),
-        use="judge them first",
+        kind=KINDS["answers to rate"],
     ),
     Format(
         "faithscore",
         "FaithScore facts",
         lambda rows, found: {"facts", "verified"} <= found or {"atomic_facts"} <= found,
-        use="score them with scapo-eval faithscore",
+        kind=KINDS["facts"],
     ),
     LMMS_EVAL,
     Format(
@@ -553,7 +562,7 @@ FORMATS: tuple[Format, ...] = (
         "vlmevalkit-data",
         "a VLMEvalKit benchmark table without predictions",
         _has("index", "question"),
-        use="run the model on it first",
+        kind=KINDS["a table without predictions"],
     ),
     VLMEVALKIT_SCORES,
     Format(
@@ -561,9 +570,14 @@ FORMATS: tuple[Format, ...] = (
         "COCO results ([{image_id, caption}])",
         _exactly("JSON array", {"image_id", "caption"}),
         captions=_own_captions("caption"),
+        kind=KINDS["captions"],
     ),
     Format(
-        "captions", "own captions (image_id, caption)", _has("image_id", "caption"), captions=_own_captions("caption")
+        "captions",
+        "own captions (image_id, caption)",
+        _has("image_id", "caption"),
+        captions=_own_captions("caption"),
+        kind=KINDS["captions"],
     ),
     AMBER,
     Format("answers", "own answers (id, response)", _has("id", "response"), _own_answer, _answer_as_caption),
@@ -572,6 +586,7 @@ FORMATS: tuple[Format, ...] = (
         "own rollouts (image_id, response)",
         _has("image_id", "response"),
         captions=_own_captions("response"),
+        kind=KINDS["rollouts"],
     ),
     Format(
         "hallusionbench",
@@ -583,7 +598,7 @@ FORMATS: tuple[Format, ...] = (
         "questions",
         "yes/no questions with labels (question_id, text, label)",
         _is_questions,
-        use="they are truth: pass them with --questions or --labels",
+        kind=KINDS["questions"],
     ),
     Format(
         "llava",
@@ -610,9 +625,9 @@ FORMATS: tuple[Format, ...] = (
         "phd-questions",
         "PhD questions",
         _has("yes_question", "no_question"),
-        use="they are truth: pass them with --questions",
+        kind=KINDS["PhD questions"],
     ),
-    Format("amber-queries", "AMBER queries", _has("id", "image", "query"), use="they are prompts; answer them first"),
+    Format("amber-queries", "AMBER queries", _has("id", "image", "query"), kind=KINDS["prompts"]),
     Format(
         "pope",
         "POPE answers (question, answer)",
@@ -622,12 +637,102 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def wrong_kind(source: Source, wanted: str) -> InputError:
+def wrong_kind(source: Recognized, wanted: str) -> InputError:
     """The error for a file that is known, but holds something else.
 
     Args:
         source: the file.
         wanted: ``answers`` or ``captions``.
     """
-    reason = f"recognized as {source.format.title}: it holds no {wanted}"
-    return InputError(f"{reason}; {source.format.use}" if source.format.use else reason, path=source.rows.path)
+    path, layout = source.rows.path, source.format
+    advice = KINDS["captions"].advice(path) if layout.answer is None and layout.captions else layout.kind.advice(path)
+    return InputError(f"recognized as {layout.title}: it holds no {wanted}{advice}", path=path)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """What a file or folder is.
+
+    Attributes:
+        kind: what it holds.
+        title: what a message calls it.
+        layout: its layout and rows, where it is one of :data:`FORMATS`.
+    """
+
+    kind: Kind
+    title: str
+    layout: Recognized | None = None
+
+
+def recognize_file(path: Readable) -> KnownFile | None:
+    """What a file or folder of any kind is, by its content; None where nothing here knows it.
+
+    Args:
+        path: of a file or folder, an input that is read afterwards, or records in memory.
+
+    Raises:
+        InputError: it is not found or cannot be read.
+    """
+    if isinstance(path, Records):
+        return _recognized(open_rows(path, warn=lambda message: None))
+    if os.path.isdir(path):
+        return _recognized_folder(path)
+    source = Source.of(path)
+    if source.head[:4] == b"PK\x03\x04" and b".npy" in source.head[:200]:  # NumPy's archive
+        return _KNOWN["truth"]
+    try:
+        return _recognized(open_rows(source, warn=lambda message: None))
+    except InputError:
+        return _KNOWN["vocabulary"] if _VOCABULARY.search(source.head) else None
+
+
+def _recognized_folder(path: str | os.PathLike[str]) -> KnownFile | None:
+    if (kind := kind_of_folder(path)) is not None:
+        return KnownFile(kind, kind.name)
+    first = min(Path(path).glob("*.json"), default=None)
+    known = None if first is None else recognize_file(first)
+    return known if known is _KNOWN["claims"] else None  # DeCapBench writes a file per description
+
+
+def _recognized(rows: Rows) -> KnownFile | None:
+    first = rows.first
+    for name, matches in _BY_FIRST_RECORD.items():
+        if matches(first):
+            return _KNOWN[name]
+    layout = layout_of(rows)
+    if layout is None:
+        return _KNOWN["truth"] if _is_truth(first) else None
+    if layout.captions is None and {"rating", "question_type"} <= first.keys():
+        return KnownFile(KINDS["ratings"], "MMHal-Bench ratings")
+    file = Recognized(layout, _unpacked(rows) if layout is LMMS_EVAL_LOG else rows)
+    either = layout.answer is not None and layout.captions is not None
+    captions = either and layout.kind is KINDS["answers"] and kind_of(file) == "captions"
+    return KnownFile(KINDS["captions"] if captions else layout.kind, layout.title, file)
+
+
+_KNOWN = {
+    name: KnownFile(KINDS[name], title)
+    for name, title in {
+        "claims": "claims with verdicts",
+        "object lists": "captions with a judge's object lists (extracted)",
+        "truth": "a truth file",
+        "vocabulary": "a vocabulary",
+    }.items()
+}
+_VERDICTS = frozenset({"verified", "unread"})
+_VOCABULARY = re.compile(rb"^labels:", re.MULTILINE)
+_BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
+    "claims": lambda first: "eval_details" in first or ("claims" in first and not first.keys().isdisjoint(_VERDICTS)),
+    "object lists": lambda first: "extracted" in first,
+    "vocabulary": lambda first: isinstance(first.get("labels"), dict) and "ignore" in first,
+}
+
+
+def _is_truth(first: Record) -> bool:
+    """Whether a record, or a whole document, says what is in images."""
+    if isinstance(first.get("objects"), (list, dict)) or {"image_id", "label"} <= first.keys():
+        return True
+    if {"truth", "hallu"} <= first.keys():  # AMBER's annotations
+        return True
+    lists = [value for value in first.values() if isinstance(value, list)]
+    return len(lists) == len(first) > 0 and all(isinstance(label, str) for labels in lists for label in labels)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
@@ -21,10 +20,10 @@ from ..benchmarks.provenance import benchmark_of
 from ..benchmarks.yesno import YesNoBenchmark
 from ..files.containers import Warn
 from ..files.fields import find_image, optional_text
-from ..files.files import STDIN
 from ..files.json_text import iter_records
+from ..files.source import Input, Source
 from ..readers.answers import answers_of
-from ..readers.formats import kind_of, open_source
+from ..readers.formats import KnownFile, open_layout
 from ..readers.parsers import parser
 from ..results.benchmark import benchmark, find_benchmark
 from ..results.results import Resampling, Run
@@ -81,19 +80,19 @@ class AnswerEvidence:
     answers: tuple[AnsweredQuestion, ...]
 
 
-def answers_in(path: str | Path) -> str | None:
-    """Which benchmark's answers a file holds, with what is true of them; None for a file of another kind."""
-    if str(path) == STDIN:
+def answers_in(path: Input, known: KnownFile) -> str | None:
+    """Which benchmark's answers a file holds, with what is true of them; None for a file of another kind.
+
+    Args:
+        path: the file.
+        known: what it was recognized as.
+    """
+    if known.kind.name == "ratings":
+        return MMHAL
+    if known.layout is None or known.layout.format.answer is None or known.kind.name == "captions":
         return None
     try:
-        source = open_source(path, warn=lambda text: None)
-        if source.format.name == "mmhal-ratings" or (
-            source.format.captions is None and {"rating", "question_type"} <= set(source.rows.first)
-        ):
-            return MMHAL
-        if source.format.answer is None or kind_of(source) != "answers":
-            return None
-        first = next(answers_of(source))
+        first = next(answers_of(open_layout(path, warn=lambda text: None)))
     except InputError:
         return None
     if first.label is None:
@@ -103,7 +102,7 @@ def answers_in(path: str | Path) -> str | None:
 
 
 def read_answer_evidence(
-    name: str, files: Mapping[str, str], resampling: Resampling, warn: Warn
+    name: str, files: Mapping[str, Input], resampling: Resampling, warn: Warn
 ) -> list[tuple[Run, AnswerEvidence]]:
     """Scores the answers of several systems to one benchmark, and keeps them.
 
@@ -116,20 +115,24 @@ def read_answer_evidence(
     Raises:
         InputError, InputErrors: as the readers do.
     """
+    sources = {system: Source.of(path) for system, path in files.items()}
+    for source in sources.values():
+        source.keep()  # the answers are read for their values, and again for their texts
     if name == MMHAL:
         found = []
-        for system, path in files.items():
+        for system, path in sources.items():
             ratings = read_ratings(path, warn=warn)
             found.append((mmhal_run(system, ratings, resampling), AnswerEvidence(name, system, _rated(path, ratings))))
         return found
     record = benchmark(name)
     assert isinstance(record, YesNoBenchmark)
     read = {
-        system: record.read_answers(path, None, parser(PARSER), model=None, warn=warn) for system, path in files.items()
+        system: record.read_answers(path, None, parser(PARSER), model=None, warn=warn)
+        for system, path in sources.items()
     }
     runs = record.runs(read, parser=PARSER, resampling=resampling)
     made = []
-    for run, (system, path) in zip(runs, files.items(), strict=True):
+    for run, (system, path) in zip(runs, sources.items(), strict=True):
         described = {line: str(row["description"]) for line, row in iter_records(path) if row.get("description")}
         cases = tuple(_graded(each, described.get(each.answer.line, "")) for each in read[system].graded)
         if described:
@@ -154,7 +157,7 @@ def _graded(each: Graded, description: str) -> AnsweredQuestion:
     )
 
 
-def _rated(path: str, ratings: Sequence[Rating]) -> tuple[AnsweredQuestion, ...]:
+def _rated(path: Input, ratings: Sequence[Rating]) -> tuple[AnsweredQuestion, ...]:
     rows = dict(judged_records(path, "judge_text", lambda text: None))
     return tuple(_rated_answer(k, rating, rows[rating.line]) for k, rating in enumerate(ratings, 1))
 

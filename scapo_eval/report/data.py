@@ -27,6 +27,7 @@ from ..benchmarks.labels import LabelCounts, wilson
 from ..benchmarks.scoring import ScoredBlock, ScoringOptions
 from ..files.files import read_text
 from ..files.json_text import iter_records
+from ..files.source import Input
 from ..matching.matcher import AliasMatcher
 from ..matching.vocabulary import Vocabulary, tokenize_alias
 from ..results.benchmark import find_benchmark
@@ -210,7 +211,7 @@ class Report:
 
 
 def caption_evidence(
-    path: str | Path,
+    path: Input,
     vocabulary: Vocabulary,
     oracle: PresenceOracle | None,
     *,

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 
 from ..base.errors import InputError
-from ..benchmarks.facts import facts_run, holds_claims, read_descriptions
+from ..benchmarks.facts import facts_run, read_descriptions
+from ..benchmarks.provenance import caption_file
 from ..benchmarks.scoring import ScoringOptions
 from ..files.containers import Warn, warn_user
-from ..files.files import STDIN, input_size
+from ..files.source import Input, Source
 from ..matching.vocabulary import Vocabulary
+from ..readers.formats import KnownFile, recognize_file
 from ..results.benchmark import find_benchmark
 from ..results.comparison import compare
-from ..results.results import Resampling, Run, is_results_file, load_results, system_names, unique_names
+from ..results.results import Resampling, Run, load_results, system_names, unique_names
 from ..truths.oracle import PresenceOracle, Truth
 from .answers import answers_in, read_answer_evidence
-from .data import METRICS_FILE, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
+from .data import METRICS_FILE, CaptionEvidence, ClaimEvidence, Report, TrainingLog, caption_evidence, read_training_log
 
 Progress = Callable[[str, "int | None"], AbstractContextManager[Callable[[int], None]]]
 """``(what, bytes)`` -> context whose value is called with the bytes that are done."""
@@ -39,6 +42,7 @@ class Settings:
         scoring: how captions are scored.
         trails: beginnings of system names; systems that share one are checkpoints of one training run, in order.
         names: old -> new name of a system.
+        given: file or folder -> the name that its only system was given with it.
         resampling: of every interval.
         allow_different: whether systems of one benchmark may have been scored differently.
     """
@@ -50,12 +54,13 @@ class Settings:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     trails: tuple[str, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
     resampling: Resampling = field(default_factory=Resampling)
     allow_different: bool = False
 
 
 def gather(
-    inputs: Sequence[str],
+    inputs: Sequence[Input],
     settings: Settings,
     *,
     progress: Progress,
@@ -75,67 +80,39 @@ def gather(
     Raises:
         InputError, InputErrors: as the readers do.
     """
-    folders = [path for path in inputs if path != STDIN and Path(path).is_dir()]
-    files = [path for path in inputs if path not in folders]
-    saved = {path for path in files if path != STDIN and is_results_file(path)}
-    judged = {path for path in files if path not in saved and holds_claims(path)}
-    answered = {path: name for path in files if path not in saved | judged and (name := answers_in(path))}
-    for path in folders:
-        if not (Path(path) / METRICS_FILE).is_file():
-            raise InputError(f"not a training run's folder: {METRICS_FILE} not found in it", path=path)
-    captions_at_hand = len(saved) + len(judged) + len(answered) < len(files)
-    labels = Vocabulary.load(settings.vocabulary) if captions_at_hand or folders else None
-    oracle = PresenceOracle.load(settings.truth) if settings.truth and labels else None
-    any_fingerprint = settings.scoring.any_fingerprint
-    dagger = None
-    if settings.dopa and captions_at_hand:
-        matrix, second = PresenceOracle.load(settings.dopa), Vocabulary.load(settings.dopa_vocabulary)
-        dagger = Truth.of(matrix, second, any_fingerprint=any_fingerprint)
+    sources = [Source.of(path) for path in inputs]
+    recognized = {source: recognize_file(source) for source in sources}
+    folders = [source for source in sources if _is_training_run(source, recognized[source])]
+    files = [source for source in sources if source not in folders]
+    usual = system_names([file.path for file in files]) if files else []
+    names = [
+        settings.given.get(file.path) or settings.names.get(name, name) for file, name in zip(files, usual, strict=True)
+    ]
+    known = [recognized[file] for file in files]
+    answered = [answers_in(file, each) if each else None for file, each in zip(files, known, strict=True)]
+    judging = _Judging(settings)
     runs: list[Run] = []
-    captions = []
-    claims = []
-    names = dict(zip(files, system_names(files), strict=True)) if files else {}
-    for path in files:
-        if path in saved:
-            runs += [replace(run, name=settings.names.get(run.name, run.name)) for run in load_results(path)]
-            continue
-        if path in judged:
-            name = settings.names.get(names[path], names[path])
-            claims.append(ClaimEvidence(name, tuple(read_descriptions(path, warn=warn))))
+    captions, claims, answers = [], [], []
+    for name, file, each, benchmark_name in zip(names, files, known, answered, strict=True):
+        kind = each.kind.name if each else "captions"
+        if kind == "results":
+            runs += _named(load_results(file), settings, file.path)
+        elif kind == "claims":
+            claims.append(ClaimEvidence(name, tuple(read_descriptions(file, warn=warn))))
             runs.append(facts_run(name, claims[-1].descriptions, settings.resampling))
-            continue
-        if path in answered:
-            continue
-        assert labels is not None
-        with progress(names[path], input_size(path)) as advance:
-            evidence = caption_evidence(
-                path,
-                labels,
-                oracle,
-                name=settings.names.get(names[path], names[path]),
-                dagger=dagger,
-                options=settings.scoring,
-                resampling=settings.resampling,
-                on_progress=advance,
-            )
-        captions.append(evidence)
-        runs.append(evidence.scores)
-    answers = []
-    for benchmark_name in dict.fromkeys(answered.values()):
-        own = {
-            settings.names.get(names[path], names[path]): path for path in files if answered.get(path) == benchmark_name
-        }
-        for run, each in read_answer_evidence(benchmark_name, own, settings.resampling, warn):
+        elif benchmark_name is None:
+            with progress(name, file.size) as advance:
+                captions.append(judging.evidence(file, name, advance))
+            runs.append(captions[-1].scores)
+    for benchmark_name in dict.fromkeys(filter(None, answered)):
+        own = {name: file for name, file, its in zip(names, files, answered, strict=True) if its == benchmark_name}
+        for run, answer_evidence in read_answer_evidence(benchmark_name, own, settings.resampling, warn):
             runs.append(run)
-            answers.append(each)
-    for old, new in settings.names.items():
-        if new not in (run.name for run in runs):
-            known = ", ".join(run.name for run in runs)
-            raise InputError(f"system '{old}' not found, so it cannot be renamed (there are {known})")
+            answers.append(answer_evidence)
+    _check_renaming(settings.names, [run.name for run in runs])
     for run in runs:
         for note in run.notes:
             warn(f"{run.name}: {note}")
-    truth = Truth.of(oracle, labels, any_fingerprint=any_fingerprint) if oracle and labels else None
     with stage(f"comparing {len(runs)} runs"):
         groups = tuple(
             compare(
@@ -145,16 +122,92 @@ def gather(
             )
             for members in _by_benchmark(runs)
         )
+    judged = bool(captions or folders)
     return Report(
         groups=groups,
         captions=tuple(captions),
         claims=tuple(claims),
         answers=tuple(answers),
-        training_logs=_distinct_names([read_training_log(path) for path in folders]),
+        training_logs=_distinct_names(
+            [
+                replace(log, name=settings.given.get(folder.path, log.name))
+                for folder in folders
+                for log in [read_training_log(folder.path)]
+            ]
+        ),
         trails=settings.trails,
-        vocabulary=labels,
-        truth=truth,
+        vocabulary=judging.vocabulary if judged else None,
+        truth=judging.truth if judged else None,
     )
+
+
+def _named(runs: Sequence[Run], settings: Settings, path: str) -> list[Run]:
+    """The runs of a results file under the names that they are given."""
+    name = settings.given.get(path)
+    if name is None:
+        return [replace(run, name=settings.names.get(run.name, run.name)) for run in runs]
+    if len(runs) > 1:
+        raise InputError(f"'{name}' names one system, and the file holds {len(runs)}", path=path)
+    return [replace(run, name=name) for run in runs]
+
+
+def _is_training_run(source: Source, known: KnownFile | None) -> bool:
+    """Whether an input is the folder of one; other folders are refused, unless the readers of files take them."""
+    if not os.path.isdir(source):
+        return False
+    name = known.kind.name if known else ""
+    if name not in ("a training run", "claims"):
+        is_ = f"it is {name}" if name else f"{METRICS_FILE} not found in it"
+        raise InputError(f"not a training run's folder: {is_}{known.kind.advice(source) if known else ''}", path=source)
+    return name == "a training run"
+
+
+@dataclass
+class _Judging:
+    """What captions and training samples are judged by, loaded when the first of them comes."""
+
+    settings: Settings
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.load(self.settings.vocabulary)
+
+    @cached_property
+    def oracle(self) -> PresenceOracle | None:
+        return PresenceOracle.load(self.settings.truth) if self.settings.truth else None
+
+    @cached_property
+    def truth(self) -> Truth | None:
+        any_fingerprint = self.settings.scoring.any_fingerprint
+        return Truth.of(self.oracle, self.vocabulary, any_fingerprint=any_fingerprint) if self.oracle else None
+
+    @cached_property
+    def dagger(self) -> Truth | None:
+        if not self.settings.dopa:
+            return None
+        matrix, second = PresenceOracle.load(self.settings.dopa), Vocabulary.load(self.settings.dopa_vocabulary)
+        return Truth.of(matrix, second, any_fingerprint=self.settings.scoring.any_fingerprint)
+
+    def evidence(self, file: Source, name: str, on_progress: Callable[[int], None]) -> CaptionEvidence:
+        """What is found in a caption file."""
+        with caption_file(file):
+            return caption_evidence(
+                file,
+                self.vocabulary,
+                self.oracle,
+                name=name,
+                dagger=self.dagger,
+                options=self.settings.scoring,
+                resampling=self.settings.resampling,
+                on_progress=on_progress,
+            )
+
+
+def _check_renaming(names: Mapping[str, str], known: Sequence[str]) -> None:
+    for old, new in names.items():
+        if new not in known:
+            listed = ", ".join(known)
+            raise InputError(f"system '{old}' not found, so it cannot be renamed (there are {listed})")
 
 
 def _differ_by_nature(runs: Sequence[Run]) -> bool:

@@ -64,6 +64,7 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
     texts = _Texts()
     against = [_against(each, [run.name for run in group.runs], images, captions, texts) for each in groups]
     rest = [None] * (len(group.runs) - len(against))
+    alone = next(iter(captions.values())) if len(group.runs) == 1 and captions else None
     return {
         "set": metric_set.name,
         "title": benchmark_name(metric_set.name),
@@ -82,9 +83,17 @@ def _argument(group: Results, report: Report) -> dict[str, Any]:
         ],
         "against": [*against, *rest],
         "natural": natural_baselines(list(images.values())),
+        "worst": _worst(alone, texts) if alone else None,
         "texts": texts.columns(next(iter(captions.values()))) if captions else None,
         "labels": next(iter(captions.values())).truth.vocabulary.labels if captions else (),
     }  # fmt: skip
+
+
+def _worst(run: CaptionEvidence, texts: _Texts, most: int = 3) -> list[tuple[str, int]]:
+    """Image and text of the captions that name most absent objects, the shorter one first of equal ones."""
+    wrong = (run.claimed & (run.states == 0)).sum(axis=1)
+    order = sorted(np.flatnonzero(wrong).tolist(), key=lambda k: (-wrong[k], len(run.texts[k]), k))
+    return [(run.image_ids[k], texts.add(run, k)) for k in order[:most]]
 
 
 def natural_baselines(images: Sequence[frozenset[str]]) -> list[int]:

@@ -1,9 +1,14 @@
-"""The report's plots as files for papers: PNG, SVG or PDF by matplotlib; equal input gives equal bytes."""
+"""The report's plots as figures of matplotlib, and as files for papers: equal input gives equal bytes.
+
+Every function returns a :class:`matplotlib.figure.Figure`; :func:`save` writes one as PNG, SVG or PDF.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from textwrap import wrap
 from typing import IO, Any
@@ -14,16 +19,25 @@ from numpy.typing import NDArray
 from ..base.errors import InputError, MissingExtra
 from ..benchmarks.labels import wilson
 from ..results.names import metric_name
+from ..results.render import is_better
+from ..results.results import Results
 from .data import ISO_LEVELS, CaptionEvidence, Plane, TrainingLog, iso_curve, shared_images
 from .quantities import HEADLINE, quantity
+from .sentences import spoken_metrics
 
-COLORS = ("#3d4651", "#0b62b5", "#b34700", "#00785a", "#8a3ea8", "#9a6a00", "#b01860", "#00758f")
-DARK_COLORS = ("#c3cbd4", "#6db1ff", "#ff9f5c", "#4fd3ab", "#d79bf0", "#e8c05a", "#ff8fc0", "#5fcbe4")
+COLORS = ("#1b2026", "#0b3fe4", "#ff5311", "#126955", "#732b8c", "#9c6338", "#dd6590", "#2e95c9")
+DARK_COLORS = ("#ffffff", "#62d3f0", "#e45102", "#007f4f", "#b38ef4", "#f0e442", "#ff77ac", "#614fff")
+"""Hues after Okabe and Ito, moved apart in lightness: distinct for every kind of color vision (a test simulates)."""
 MARKERS = "sD^ovP"
-LINES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
+LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 FORMATS = ("png", "svg", "pdf")
 WIDTHS = {"column": 3.35, "text": 6.9}
 """Width of a figure in inches, by where it stands in a paper of two columns."""
+NARROWEST, WIDEST = 2.0, 30.0
+NARROW = 4.2
+"""Width in inches below which panels stand one below the other and texts are smaller."""
+MOST_NAMED = 10
+"""Number of systems up to which names stand beside their points; more of them have a legend."""
 
 _RC = {
     "axes.spines.top": False,
@@ -40,22 +54,37 @@ class Style:
     """How a figure is drawn.
 
     Attributes:
-        width: one of WIDTHS.
+        width: inches, or one of WIDTHS.
         dark: whether it is for a dark page.
+        font: name of an installed font; None for matplotlib's own.
+        style: name or file of a style sheet of matplotlib, applied last.
+
+    Raises:
+        InputError: the width, the font or the style sheet is not a valid one.
     """
 
-    width: str = "text"
+    width: str | float = "text"
     dark: bool = False
+    font: str | None = None
+    style: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.width, str) and self.width not in WIDTHS:
+            raise InputError(
+                f"not a valid width: '{self.width}' (there are {', '.join(WIDTHS)}, or a number of inches)"
+            )
+        if not NARROWEST <= self.inches <= WIDEST:
+            raise InputError(f"not a valid width: {self.inches:g} inches (from {NARROWEST:g} to {WIDEST:g})")
 
     @property
     def inches(self) -> float:
         """Width of the figure."""
-        return WIDTHS[self.width]
+        return WIDTHS[self.width] if isinstance(self.width, str) else float(self.width)
 
     @property
     def narrow(self) -> bool:
         """Whether it is one column wide."""
-        return self.width == "column"
+        return self.inches < NARROW
 
     @property
     def ink(self) -> str:
@@ -81,10 +110,20 @@ class Style:
         """Color of the k-th system."""
         return (DARK_COLORS if self.dark else COLORS)[k % len(COLORS)]
 
-    def settings(self) -> dict[str, Any]:
-        """For matplotlib."""
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Matplotlib with these settings.
+
+        Raises:
+            InputError: the font or the style sheet is not found.
+            MissingExtra: matplotlib is not installed.
+        """
+        matplotlib = _matplotlib()
+        from matplotlib import font_manager
+        from matplotlib.style import context
+
         inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-        return {
+        settings: dict[str, Any] = {
             **_RC,
             "font.size": 7.5 if self.narrow else 8.5,
             "axes.titlesize": "medium",
@@ -94,6 +133,25 @@ class Style:
             "axes.facecolor": self.paper,
             **dict.fromkeys(inked, self.ink),
         }
+        if self.font is not None:
+            try:
+                font_manager.findfont(self.font, fallback_to_default=False)
+            except ValueError:
+                raise InputError(f"font not found: '{self.font}'") from None
+            settings["font.family"] = [self.font]
+        with matplotlib.rc_context(settings):
+            if self.style is None:
+                yield
+                return
+            try:
+                sheet = context(self.style)
+                sheet.__enter__()
+            except OSError:
+                raise InputError(f"style sheet not found: '{self.style}'") from None
+            try:
+                yield
+            finally:
+                sheet.__exit__(None, None, None)
 
 
 def picture_format(path: str) -> str:
@@ -110,7 +168,20 @@ def picture_format(path: str) -> str:
     return suffix
 
 
-def _pyplot() -> Any:
+def save(figure: Any, stream: IO[bytes], form: str) -> None:
+    """Writes a figure without a date or a version.
+
+    Args:
+        figure: what one of the functions here returned.
+        stream: stream to which it is written.
+        form: format: ``png``, ``svg`` or ``pdf``.
+    """
+    dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+    with _matplotlib().rc_context(_RC):
+        figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
+
+
+def _matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError:
@@ -118,53 +189,42 @@ def _pyplot() -> Any:
     return matplotlib
 
 
-class Plot:
-    """A matplotlib figure with this project's settings, without the global state of pyplot."""
+def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+    """A figure and its axes, without the global state of pyplot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    def __init__(
-        self, width: float, height: float, rows: int = 1, columns: int = 1, style: Style | None = None
-    ) -> None:
-        matplotlib = _pyplot()
-        from matplotlib.figure import Figure
-
-        self._settings = matplotlib.rc_context((style or Style()).settings())
-        self._settings.__enter__()
-        self.figure = Figure(figsize=(width, height), layout="constrained")
-        self.axes: list[Any] = list(np.ravel(self.figure.subplots(rows, columns)))
-
-    def legend(self, handles: Sequence[Any], style: Style, notes: Iterable[str] = ()) -> None:
-        """Puts the legend below the axes, and notes below it."""
-        longest = max(len(str(handle.get_label())) for handle in handles)
-        fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
-        sentences = dict.fromkeys(filter(None, notes))
-        text = "\n".join(line for each in sentences for line in wrap(each, int(16 * style.inches)))
-        if len(handles) > 1 or text:
-            self.figure.legend(
-                handles=handles if len(handles) > 1 else [],
-                loc="outside lower center",
-                ncols=min(len(handles), fitting),
-                title=text or None,
-                title_fontsize="x-small",
-            )
-
-    def save(self, stream: IO[bytes], form: str) -> None:
-        """Writes the plot without a date or a version."""
-        dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-        self.figure.savefig(stream, format=form, dpi=200, metadata=dates[form])
-
-    def __enter__(self) -> Plot:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._settings.__exit__(*error)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(np.ravel(figure.subplots(rows, columns)))
 
 
-def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane], style: Style | None = None) -> None:
+def _legend(figure: Any, handles: Sequence[Any], style: Style, notes: Iterable[str] = ()) -> None:
+    """Puts the legend below the axes in as many columns as fit, and notes below it.
+
+    The figure grows by what the legend is high, so that the plot keeps its size.
+    """
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    fitting = max(1, int(style.inches / (0.35 + longest * (0.055 if style.narrow else 0.068))))
+    text = "\n".join(line for each in dict.fromkeys(filter(None, notes)) for line in wrap(each, int(16 * style.inches)))
+    shown = handles if len(handles) > 1 else []
+    if not shown and not text:
+        return
+    rows = -(-len(shown) // fitting) + text.count("\n") + bool(text)
+    figure.set_figheight(figure.get_figheight() + 0.05 + 0.17 * rows)
+    figure.legend(
+        handles=shown,
+        loc="outside lower center",
+        ncols=min(max(1, len(shown)), fitting),
+        title=text or None,
+        title_fontsize="x-small",
+    )
+
+
+def frontier(planes: Sequence[Plane], style: Style | None = None) -> Any:
     """Hallucination against coverage with curves of equal Cap. Score, 95 % regions, arrows and trails.
 
     Args:
-        stream: stream to which the plot is written.
-        form: format: ``png``, ``svg`` or ``pdf``.
         planes: the planes, drawn as one panel each.
         style: how it is drawn.
 
@@ -178,16 +238,67 @@ def frontier(stream: IO[bytes], form: str, planes: Sequence[Plane], style: Style
     names = list(dict.fromkeys(point.name for plane in planes for point in plane.points))
     rows, columns = (len(planes), 1) if style.narrow else (-(-len(planes) // 2), min(2, len(planes)))
     each = style.inches / columns * (0.62 if columns == 1 and not style.narrow else 0.86)
-    with Plot(style.inches, rows * each + 0.22 * -(-len(names) // 2), rows, columns, style) as plot:
+    with style.applied():
+        figure, places = panels(style.inches, rows * each, rows, columns)
         handles: dict[str, Any] = {}
-        for axes, plane in zip(plot.axes, planes, strict=False):
+        for axes, plane in zip(places, planes, strict=False):
             for handle in _draw_plane(axes, plane, names, style, titled=len(planes) > 1):
                 handles.setdefault(handle.get_label(), handle)
-        for axes in plot.axes[len(planes) :]:
+        for axes in places[len(planes) :]:
             axes.set_axis_off()
-        notes = () if len(planes) > 1 else ("In brackets: Cap. Score.",)
-        plot.legend(list(handles.values()), style, (*notes, *(plane.note for plane in planes)))
-        plot.save(stream, form)
+        notes = [plane.note for plane in planes]
+        if len(planes) == 1 and len(names) <= MOST_NAMED:
+            height = figure.get_figheight()
+            _legend(figure, [], style, ["Beside each name: Cap. Score.", *notes])
+            if _name_points(figure, places[0], planes[0], style):
+                return figure
+            figure.legends[0].remove()
+            figure.set_figheight(height)
+        _legend(figure, list(handles.values()), style, ["In brackets: Cap. Score." * (len(planes) == 1), *notes])
+    return figure
+
+
+def _name_points(figure: Any, axes: Any, plane: Plane, style: Style) -> bool:
+    """Writes every name beside its point; writes none and returns False where there is no room for all of them."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()  # the layout, which decides where the points are
+    renderer = figure.canvas.get_renderer()
+    dots = axes.transData.transform([(100 * p.x, 100 * p.y) for p in plane.points])
+    unit = figure.dpi / 72
+    taken = [Bbox.from_bounds(x - 5 * unit, y - 5 * unit, 10 * unit, 10 * unit) for x, y in dots]
+    taken += [text.get_window_extent(renderer) for text in axes.texts if text.get_text()]
+    on_trail = {k for trail in plane.trails for k in trail[:-1]}
+    written: list[Any] = []
+    for k, point in enumerate(plane.points):
+        if k in on_trail:
+            continue
+        for far, turn in product((7, 14, 22, 32, 44), (0, 180, 35, -35, 145, 215, 90, -90)):
+            dx, dy = far * np.cos(np.radians(turn)), far * np.sin(np.radians(turn))
+            text = axes.annotate(
+                f"{point.name} {100 * point.score:.1f}",
+                (100 * point.x, 100 * point.y),
+                (dx, dy),
+                textcoords="offset points",
+                ha="center" if abs(dx) < 2 else "left" if dx > 0 else "right",
+                va="center" if abs(dy) < 2 else "bottom" if dy > 0 else "top",
+                fontsize="small",
+                arrowprops={"arrowstyle": "-", "color": style.faint, "lw": 0.5, "shrinkB": 4} if far > 14 else None,
+            )
+            text.set_in_layout(False)
+            box = text.get_window_extent(renderer)
+            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+            inside = inside and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                written.append(text)
+                break
+            text.remove()
+        else:
+            for text in written:
+                text.remove()
+            return False
+    return True
 
 
 def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, titled: bool) -> list[Any]:
@@ -215,8 +326,10 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
         color, marker = style.color(place), MARKERS[place % len(MARKERS)]
         on_trail = any(k in trail[:-1] for trail in plane.trails)
         if len(point.ellipse) and not on_trail:
-            axes.fill(*(100 * point.ellipse.T), facecolor=color, alpha=0.12, linewidth=0)
-            axes.fill(*(100 * point.ellipse.T), fill=False, edgecolor=color, linewidth=0.7)
+            axes.fill(*(100 * point.ellipse.T), facecolor=color, alpha=0.1, linewidth=0)
+            axes.fill(
+                *(100 * point.ellipse.T), fill=False, edgecolor=color, linewidth=0.8, ls=LINES[place % len(LINES)]
+            )
         if k in plane.arrows:
             ends = {"xy": (100 * point.x, 100 * point.y), "xytext": (100 * base.x, 100 * base.y)}
             arrow = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6, "lw": 0.9}
@@ -234,14 +347,10 @@ def _draw_plane(axes: Any, plane: Plane, names: Sequence[str], style: Style, *, 
     return handles
 
 
-def labels(
-    stream: IO[bytes], form: str, systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None
-) -> None:
+def labels(systems: Sequence[CaptionEvidence], top: int = 20, style: Style | None = None) -> Any:
     """The labels that the systems hallucinate most: the share of captions that do, with Wilson intervals.
 
     Args:
-        stream: as in :func:`frontier`.
-        form: as in :func:`frontier`.
         systems: the systems with their captions.
         top: greatest number of labels; ordered by the mean of the shares that are drawn.
         style: how it is drawn.
@@ -258,16 +367,17 @@ def labels(
     most = [k for k in np.argsort(-mean, kind="stable")[:top].tolist() if mean[k]][::-1]
     if not most:
         raise InputError("nothing to draw: no label is hallucinated")
-    height = 0.9 + len(most) * (0.09 + 0.075 * len(systems)) + 0.2 * -(-len(systems) // 2)
-    with Plot(style.inches, height, style=style) as plot:
-        axes, apart = plot.axes[0], 0.72 / len(systems)
+    height = 0.9 + len(most) * (0.09 + 0.075 * len(systems))
+    with style.applied():
+        figure, (axes,) = panels(style.inches, height)
+        apart = 0.72 / len(systems)
         handles = []
         for s, (system, share) in enumerate(zip(systems, shares, strict=True)):
             at = np.arange(len(most)) + 0.36 - (s + 0.5) * apart
             bounds = [wilson(int(system.labels.hallucinated[k]), len(system.texts)) for k in most]
             low, high = (np.array([bound[end] or 0.0 for bound in bounds]) for end in (0, 1))
             color = style.color(s)
-            axes.hlines(at, 100 * low, 100 * high, color=color, lw=0.9)
+            axes.hlines(at, 100 * low, 100 * high, color=color, lw=0.9, ls=LINES[s % len(LINES)])
             handles += axes.plot(
                 100 * share[most], at, MARKERS[s % len(MARKERS)], color=color, ms=3.6, label=system.name
             )
@@ -277,20 +387,68 @@ def labels(
         axes.tick_params(axis="y", length=0)
         axes.set(xlabel="captions that name it though it is absent, %", xlim=(0, None))
         axes.set(ylim=(-0.6, len(most) - 0.4))
-        plot.legend(handles, style, [shared_images([frozenset(system.image_ids) for system in systems])])
-        plot.save(stream, form)
+        _legend(figure, handles, style, [shared_images([frozenset(system.image_ids) for system in systems])])
+    return figure
 
 
-def training(
-    stream: IO[bytes], form: str, logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None
-) -> None:
+def differences(group: Results, metrics: Sequence[str] | None = None, style: Style | None = None) -> Any:
+    """Differences to the baseline with their intervals, ranked: filled where the test shows one.
+
+    Args:
+        group: results of one benchmark.
+        metrics: metrics, a panel each; None: those that a sentence of the report speaks of.
+        style: how it is drawn.
+
+    Raises:
+        InputError: there are no differences, or a metric is not one of the benchmark's.
+    """
+    metric_set = group.metric_set
+    chosen = list(metrics) if metrics is not None else spoken_metrics(metric_set)[:3]
+    for name in chosen:
+        if name not in metric_set.formulas:
+            raise InputError(f"metric '{name}' not found (there are {', '.join(metric_set.formulas)})")
+    rows = {
+        name: [row for row in group.comparisons if row["metric"] == name and row["difference"] is not None]
+        for name in chosen
+    }
+    if not any(rows.values()):
+        raise InputError("nothing to draw: differences need two systems of one benchmark")
+    style = style or Style()
+    order = sorted(
+        {row["system"]: row["difference"] for row in rows[chosen[-1]]}.items(), key=lambda each: each[1]
+    )  # the last metric, Cap. Score where there is one, ranks them
+    names = [name for name, _ in order] if order else [run.name for run in group.runs[:0:-1]]
+    with style.applied():
+        columns = 1 if style.narrow else len(chosen)
+        panel_rows = len(chosen) if style.narrow else 1
+        figure, places = panels(style.inches, panel_rows * (1.1 + 0.2 * len(names)), panel_rows, columns)
+        for n, (axes, name) in enumerate(zip(places, chosen, strict=True)):
+            higher = metric_set.higher_is_better.get(name)
+            scale = 1 if name in metric_set.plain_numbers else 100
+            axes.axvline(0, color=style.faint, lw=0.8)
+            for row in rows[name]:
+                y, value = names.index(row["system"]), scale * row["difference"]
+                better = is_better(row, higher)
+                color = style.ink if better is None else style.color(3 if better else 2)
+                if row["ci_low"] is not None:
+                    axes.hlines(y, scale * row["ci_low"], scale * row["ci_high"], color=color, lw=1)
+                axes.plot(value, y, "o", ms=4, color=color, mfc=style.paper if better is None else color)
+            arrow = "" if higher is None else " (right is better)" if higher else " (left is better)"
+            axes.set(title=metric_name(name), xlabel="points" + arrow, ylim=(-0.6, len(names) - 0.4))
+            shown = names if n % columns == 0 else [""] * len(names)
+            axes.set_yticks(range(len(names)), shown)
+            axes.tick_params(axis="y", length=0)
+        _legend(figure, [], style, [f"Differences to {group.runs[0].name}; filled: the test shows one."])
+    return figure
+
+
+def training(logs: Sequence[TrainingLog], smooth: int | None = None, style: Style | None = None) -> Any:
     """Training curves, one panel per quantity, one line per training run; the logged values stand behind the lines.
 
     Args:
-        stream: as in :func:`frontier`.
-        form: as in :func:`frontier`.
         logs: logs of training runs.
-        smooth: number of logged steps of which a line is the mean; None takes a 30th of the longest log.
+        smooth: number of steps of which a line is the mean; None takes a 30th of the longest run. What fewer than
+            half of the logged steps have is never smoothed.
         style: how it is drawn.
 
     Raises:
@@ -298,43 +456,52 @@ def training(
     """
     if not logs:
         raise InputError("nothing to draw: give the folder of a training run, with metrics.jsonl")
-    panels = [name for name in HEADLINE if any(_has(log, name) for log in logs)]
-    if not panels:
+    shown_names = [name for name in HEADLINE if any(_has(log, name) for log in logs)]
+    if not shown_names:
         raise InputError(f"nothing to draw: the training runs have none of {', '.join(HEADLINE)}")
     style = style or Style()
-    window = smooth or max(1, max(len(log.columns["step"]) for log in logs) // 30)
-    columns = min(2 if style.narrow else 3, len(panels))
-    rows = -(-len(panels) // columns)
-    with Plot(style.inches, rows * style.inches / columns * 0.72 + 0.45, rows, columns, style) as plot:
+    longest = max((log.columns["step"][-1] or 0) - (log.columns["step"][0] or 0) for log in logs if log.columns["step"])
+    width = smooth or 2 * int(np.ceil(longest / 60))
+    columns = min(2 if style.narrow else 3, len(shown_names))
+    rows = -(-len(shown_names) // columns)
+    with style.applied():
+        figure, places = panels(style.inches, rows * style.inches / columns * 0.72 + 0.2, rows, columns)
         handles: dict[str, Any] = {}
-        for axes, name in zip(plot.axes, panels, strict=False):
+        for axes, name in zip(places, shown_names, strict=False):
             shown = quantity(name)
             for k, log in enumerate(logs):
                 if not _has(log, name):
                     continue
-                steps, factor = log.columns["step"], 100 if shown.percent else 1
+                factor = 100 if shown.percent else 1
                 values = np.array([np.nan if v is None else factor * v for v in log.columns[name]], dtype=float)
+                steps = np.array(log.columns["step"], dtype=float)
                 color, line = style.color(k + 1), LINES[k % len(LINES)]
-                if window > 1:
+                known = ~np.isnan(values)
+                sparse = 2 * known.sum() <= len(values)
+                if sparse:
+                    axes.plot(steps[known], values[known], color=color, lw=0.9, ls=line, marker=".", label=log.name)
+                    continue
+                if width > 1:
                     axes.plot(steps, values, color=color, lw=0.5, alpha=0.3)
-                (drawn,) = axes.plot(steps, moving_mean(values, window), color=color, lw=1.3, ls=line, label=log.name)
+                mean = smoothed(steps, values, width)
+                (drawn,) = axes.plot(steps, mean, color=color, lw=1.3, ls=line, label=log.name)
                 handles.setdefault(log.name, drawn)
             axes.set(title=shown.title)
-        for axes in plot.axes[: len(panels)][-columns:]:
+        for axes in places[: len(shown_names)][-columns:]:
             axes.set(xlabel="step")
-        for axes in plot.axes[len(panels) :]:
+        for axes in places[len(shown_names) :]:
             axes.set_axis_off()
-        note = f"Lines: mean of {window} logged steps; behind them the logged values." if window > 1 else ""
-        plot.legend(list(handles.values()), style, [note])
-        plot.save(stream, form)
+        note = f"Lines: means over {width} steps; behind them the logged values." if width > 1 else ""
+        _legend(figure, list(handles.values()), style, [note])
+    return figure
 
 
-def moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """Mean of the ``window`` values around each, of fewer at the ends; missing ones (NaN) are passed over."""
+def smoothed(steps: NDArray[np.float64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+    """Means of what lies within half of ``width`` of each step; missing values (NaN) are passed over."""
     known = ~np.isnan(values)
     sums, counts = (np.concatenate([[0.0], np.cumsum(each)]) for each in (np.where(known, values, 0.0), known))
-    at = np.arange(len(values))
-    low, high = np.maximum(0, at - (window - 1) // 2), np.minimum(len(values), at + window // 2 + 1)
+    low = np.searchsorted(steps, steps - width / 2, side="left")
+    high = np.searchsorted(steps, steps + width / 2, side="right")
     n = counts[high] - counts[low]
     mean: NDArray[np.float64] = np.full(len(values), np.nan)
     np.divide(sums[high] - sums[low], n, out=mean, where=known & (n > 0))

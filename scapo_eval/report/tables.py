@@ -1,4 +1,4 @@
-"""The layouts of the paper's tables (1 to 4, general capability, FaithScore).
+"""The layouts of the paper's tables (1 to 4, general capability, ablation, Qwen3-VL, FaithScore).
 
 :mod:`scapo_eval.results.render` makes LaTeX, Markdown or CSV of them.
 """
@@ -38,6 +38,12 @@ _TABLE_4: tuple[Shown, ...] = tuple(
 )
 
 
+_ABLATION: tuple[Shown, ...] = (
+    ("mmhal", "mmhal_score", Column("Avg. Score", plain=True, digits=2)),
+    ("mmhal", "mmhal_hal", Column("Hal. Rate", better=False)),
+)
+_BACKBONE: tuple[Shown, ...] = (*_TABLE_1[:4], _TABLE_1[-1])
+
 _GENERAL: tuple[Shown, ...] = (
     ("handed-over", "mme_perception", Column("Percep.", "MME", plain=True)),
     ("handed-over", "mme_cognition", Column("Cognit.", "MME", plain=True)),
@@ -54,8 +60,8 @@ _TABLE_3: tuple[Shown, ...] = tuple(
     for part, heading in (("", "Avg."), ("_supported", "Sup."), ("_hallucinated", "Hal."))
 )
 
-TABLES = ("scores", "1", "2", "3", "4", "general", "faithscore")
-"""Every layout by its name."""
+TABLES = ("scores", "1", "2", "3", "4", "general", "ablation", "backbone", "faithscore")
+"""Every layout by its name; ``ablation`` is that of SCAPO's components, ``backbone`` that of Qwen3-VL."""
 
 
 def table(report: Report, which: str, *, intervals: bool = False, metrics: Sequence[str] | None = None) -> Table:
@@ -79,7 +85,7 @@ def table(report: Report, which: str, *, intervals: bool = False, metrics: Seque
         shown = _TABLE_4
         made = joined(report.groups, shown, "Configuration", intervals=intervals, differences=True)
     else:
-        layouts = {"1": _TABLE_1, "2": _TABLE_2, "general": _GENERAL}
+        layouts = {"1": _TABLE_1, "2": _TABLE_2, "general": _GENERAL, "ablation": _ABLATION, "backbone": _BACKBONE}
         shown = layouts[which] if which in layouts else _faithscore_columns(report)
         made = joined(report.groups, shown, "Method", intervals=intervals)
     if not made.rows:

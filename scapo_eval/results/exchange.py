@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ..base.errors import InputError
-from .names import benchmark_name, meanings_of, metric_name
+from .names import benchmark_name, meanings_of, metric_name, reader_mark
 from .results import MetricValue, Run
 
 EEE_VERSION = "0.3.0"
@@ -76,7 +76,10 @@ def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
         "eval_library": {
             "name": "scapo",
             "version": fields.get("v", "unknown"),
-            "additional_details": {"signature": str(run.signature)},
+            "additional_details": {
+                "signature": str(run.signature),
+                "signature_sha256": hashlib.sha256(str(run.signature).encode()).hexdigest(),
+            },
         },
         "model_info": {
             "name": run.name,
@@ -88,20 +91,68 @@ def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
     }
 
 
+CANONICAL = {
+    "pope": {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "f1"},
+    "yesno": {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "f1"},
+    "hallusionbench": {"a_acc": "accuracy"},
+    "amber": {"accuracy": "accuracy"},
+}
+"""Metric set -> metric -> its id in their registry, where it is the same quantity; others are ``scapo.SET.METRIC``."""
+
+KINDS = ("accuracy", "precision", "recall", "f1")
+"""Families within which they aggregate."""
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "pope": {"source_type": "url", "url": ["https://github.com/AoiDragon/POPE"]},
+    "amber": {"source_type": "url", "url": ["https://github.com/junyangwang0410/AMBER"]},
+    "phd": {"source_type": "url", "url": ["https://github.com/jiazhen-code/PhD"]},
+    "hallusionbench": {"source_type": "url", "url": ["https://github.com/tianyi-lab/HallusionBench"]},
+    "objhal": {"source_type": "url", "url": ["https://github.com/RLHF-V/RLHF-V"]},
+    "mmhal": {"source_type": "hf_dataset", "hf_repo": "Shengcao1006/MMHal-Bench"},
+    "faithscore": {"source_type": "url", "url": ["https://github.com/bcdnlp/FAITHSCORE"]},
+    "chair": {"source_type": "url", "url": ["https://cocodataset.org"]},
+}
+"""Metric set -> where its data are published; what is scored on data of one's own is ``other``. ``chair`` is COCO's
+only where the run follows a protocol."""
+
+
+def _source(run: Run) -> dict[str, Any]:
+    """What was evaluated on: the public data set, its sample, and whole hashes of the images."""
+    benchmark = run.metric_set.name
+    fields = run.signature.fields
+    known = SOURCES.get(benchmark) if benchmark != "chair" or "protocol" in fields else None
+    details = {"n_images": str(run.n_images), "n_records": str(run.n_records)}
+    if run.finished is None:
+        ids = sorted(run.table.image_ids)
+        details["image_ids_sha256"] = hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
+    details |= {name: fields[name] for name in ("ids", "protocol", "oracle", "world") if name in fields}
+    source = {"dataset_name": benchmark_name(benchmark), **(known or {"source_type": "other"})}
+    if source["source_type"] == "hf_dataset" and run.finished is None:
+        source["samples_number"] = run.n_records
+    return {**source, "additional_details": details}
+
+
 def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     metric_set = run.metric_set
     plain = name in metric_set.plain_numbers
     better = metric_set.higher_is_better.get(name)
-    meaning = meanings_of(metric_set.name).get(name, metric_name(name))
+    title = metric_name(name) + reader_mark(name, [str(run.signature)])
+    meaning = meanings_of(metric_set.name).get(name, title)
+    canonical = CANONICAL.get(metric_set.name, {}).get(name)
     config: dict[str, Any] = {
         "evaluation_description": meaning + ("" if better is not None else " (neither direction is better)"),
-        "metric_id": f"scapo.{metric_set.name}.{name}",
-        "metric_name": metric_name(name),
+        "metric_id": canonical or f"scapo.{metric_set.name}.{name}",
+        "metric_name": title,
         "metric_unit": "points" if plain else "proportion",
         "lower_is_better": better is False,
     }
+    if kind := next((kind for kind in KINDS if name == kind or name.endswith(f"_{kind}")), None):
+        config["metric_kind"] = kind
+    if not canonical:
+        config["additional_details"] = {"metric_id_status": "unregistered"}
     if not plain:
-        config |= {"score_type": "continuous", "min_score": 0, "max_score": 1}
+        bias = name.endswith("yes_bias")  # a difference of two shares
+        config |= {"score_type": "continuous", "min_score": -1 if bias else 0, "max_score": 1}
     details: dict[str, Any] = {"signature": str(run.signature)}
     if metric.printed is not None:
         details["printed"] = str(metric.printed)
@@ -115,18 +166,97 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
             score["uncertainty"]["num_samples"] = run.n_images
             if drawn.interval == "percentile":
                 score["uncertainty"]["num_bootstrap_samples"] = drawn.resamples
-    images = {"n_images": str(run.n_images), "n_records": str(run.n_records)}
-    if "ids" in run.signature.fields:
-        images["image_ids_sha256"] = run.signature.fields["ids"]
     return {
         "evaluation_result_id": f"{metric_set.name}/{name}",
         "evaluation_name": benchmark_name(metric_set.name),
-        "source_data": {
-            "dataset_name": benchmark_name(metric_set.name), "source_type": "other", "additional_details": images,
-        },
+        "source_data": _source(run),
         "metric_config": config,
         "score_details": score,
-    }  # fmt: skip
+    }
+
+
+# --- Instance-level records -----------------------------------------------------------------------------------------
+
+
+def instances(document: dict[str, Any], evidence: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One record per answer or caption, from the evidence that a scoring verb wrote.
+
+    An answer is scored 1 where it is right. A caption is scored by what its aggregate counts: 1 where it has a
+    hallucinated mention (``chair_s``); it is correct where it has none.
+
+    Args:
+        document: of :func:`every_eval_ever`, of the same run.
+        evidence: lines of ``--per-answer`` or ``--per-caption``.
+
+    Raises:
+        InputError: a line is neither.
+    """
+    results = {each["evaluation_result_id"]: each for each in document["evaluation_results"]}
+    wanted: tuple[str, ...]
+    for number, line in enumerate(evidence, 1):
+        if "said" in line and "label" in line:
+            wanted, score, correct = ("accuracy", "a_acc", "phd_all"), float(line["correct"]), bool(line["correct"])
+            raw, reference, told = str(line.get("question") or ""), [str(line["label"])], str(line["response"])
+            attribution = {"extracted_value": str(line["said"]), "extraction_method": "parser"}
+            sample = str(line["id"])
+        elif "caption" in line and ("hallucinated" in line or "mentions" in line):
+            named, wrong, there = _objects(line)
+            wanted, score, correct = ("chair_s",), float(bool(wrong)), not wrong
+            raw, reference, told = str(line.get("prompt") or ""), there, str(line["caption"])
+            attribution = {"extracted_value": ", ".join(named), "extraction_method": "custom"}
+            sample = str(line.get("id") or line["image_id"])
+        else:
+            raise InputError(f"line {number}: expected evidence of --per-answer or --per-caption")
+        found = next((key for key in results if key.rpartition("/")[2] in wanted), None)
+        yield {
+            "schema_version": f"instance_level_eval_{EEE_VERSION}",
+            "evaluation_id": document["evaluation_id"],
+            "model_id": document["model_info"]["id"],
+            "evaluation_name": document["evaluation_results"][0]["evaluation_name"],
+            **({"evaluation_result_id": found} if found else {}),
+            "sample_id": sample,
+            "sample_hash": hashlib.sha256((raw + "".join(reference)).encode("utf-8", "surrogatepass")).hexdigest(),
+            "interaction_type": "single_turn",
+            "input": {"raw": raw, "reference": reference},
+            "output": {"raw": [told]},
+            "answer_attribution": [{"turn_idx": 0, "source": "output.raw", **attribution, "is_terminal": True}],
+            "evaluation": {"score": score, "is_correct": correct},
+            "metadata": {k: str(line[k]) for k in ("image", "image_id", "category", "mode", "task") if line.get(k)},
+        }
+
+
+def _objects(line: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """The objects that a caption names, those that are hallucinated, and those that are in the image."""
+    if "mentions" in line:  # of score
+        verdicts = [(each["label"], each["verdict"]) for each in line["mentions"]]
+        named = [label for label, _ in verdicts]
+        wrong = [label for label, verdict in verdicts if verdict == "hallucinated"]
+        there = [label for label, verdict in verdicts if verdict == "supported"]
+    else:
+        named, wrong = list(line["generated"]), list(line["hallucinated"])
+        there = [label for label in named if label not in wrong]
+    return named, wrong, list(dict.fromkeys([*there, *line.get("missed", ())]))
+
+
+def with_instances(document: dict[str, Any], path: str, data: bytes, rows: int) -> dict[str, Any]:
+    """The document with a reference to its instance-level file.
+
+    Args:
+        document: the aggregate.
+        path: of the file, from the root of their datastore.
+        data: its bytes.
+        rows: its lines.
+    """
+    return {
+        **document,
+        "detailed_evaluation_results": {
+            "format": "jsonl",
+            "file_path": path,
+            "hash_algorithm": "sha256",
+            "checksum": hashlib.sha256(data).hexdigest(),
+            "total_rows": rows,
+        },
+    }
 
 
 def datastore_path(document: dict[str, Any]) -> str:

@@ -19,7 +19,8 @@ from ..base.version import RESULTS_FORMAT
 from ..files.containers import Rows
 from ..files.fields import Record, optional_text
 from ..files.files import read_bytes
-from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Source, wrong_kind
+from ..files.source import Input
+from ..readers.formats import LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES, Recognized, wrong_kind
 from .signature import Signature
 
 FINISHED = "handed-over"
@@ -101,12 +102,12 @@ class HandedOver:
     details: dict[str, str] = field(default_factory=dict)
 
 
-def is_results(source: Source) -> bool:
+def is_results(source: Recognized) -> bool:
     """Whether a file holds finished values."""
     return source.format in (LMMS_EVAL_RESULTS, VLMEVALKIT_SCORES)
 
 
-def handed_over(source: Source, path: str | Path) -> HandedOver:
+def handed_over(source: Recognized, path: Input) -> HandedOver:
     """The values of an opened file.
 
     Raises:
@@ -120,7 +121,7 @@ def handed_over(source: Source, path: str | Path) -> HandedOver:
         raise wrong_kind(source, "finished values")
     if not run.values:
         raise InputError(f"recognized as {source.format.title}, but without any number", path=run.path)
-    run.details["file"] = digest([read_bytes(path)]) if str(path) != "-" else "stdin"
+    run.details["file"] = digest([read_bytes(path)])
     return run
 
 

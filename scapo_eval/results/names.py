@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from .benchmark import benchmarks, find_benchmark
 
 DAGGER_SUFFIX, DAGGER = "_dagger", "†"
+NATIVE_SUFFIX, NATIVE = "_native", "native"
+READ = ("chair_s", "chair_s_refined", "chair_i")
+"""Metrics that mean another number with every way of reading captions, so that their names tell which."""
 
 NAMES = {
     "hal_rate": "Hal. Rate",
@@ -79,6 +82,8 @@ def metric_name(name: str) -> str:
     """The name of a metric in papers, for example ``Cap. Score†`` for ``cap_score_dagger``."""
     if name.endswith(DAGGER_SUFFIX):
         return metric_name(name.removesuffix(DAGGER_SUFFIX)) + DAGGER
+    if name.endswith(NATIVE_SUFFIX):
+        return f"{metric_name(name.removesuffix(NATIVE_SUFFIX))} ({NATIVE})"
     names = _names()
     if name in names:
         return names[name]
@@ -98,8 +103,30 @@ def meanings_of(metric_set: str) -> Mapping[str, str]:
     return record.meanings if record else {}
 
 
+def reader_of(signature: str) -> str | None:
+    """How captions were read (``native``, ``reference``, ``opera``); None where nothing is matched in them."""
+    metric_set, *fields = signature.split("|")
+    if metric_set == "capscore":
+        return NATIVE
+    return next((field.removeprefix("profile:") for field in fields if field.startswith("profile:")), None)
+
+
+def reader_mark(name: str, signatures: Iterable[str]) -> str:
+    """What a metric's name has behind it: ``" (native)"`` where the project's own matcher read the captions.
+
+    The field's own name without more is left to the readings of its scripts.
+    """
+    if name not in READ:
+        return ""
+    readers = dict.fromkeys(filter(None, map(reader_of, signatures)))
+    return f" ({', '.join(readers)})" if NATIVE in readers else ""
+
+
 def metric_meaning(metric_set: str, name: str) -> str:
     """What a metric counts, in one line and in people's names; empty where nothing is known beyond its name."""
+    if name.endswith(NATIVE_SUFFIX):
+        plain = metric_meaning(metric_set, name.removesuffix(NATIVE_SUFFIX))
+        return f"{plain}, as scapo's matcher reads captions" if plain else ""
     if name.endswith(DAGGER_SUFFIX):
         plain = metric_meaning(metric_set, name.removesuffix(DAGGER_SUFFIX))
         return f"{plain}, by the second vocabulary and truth (DOPA)" if plain else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape as html_escape
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,7 @@ from ..base.errors import InputError
 from ..base.text import guarded
 from .benchmark import find_benchmark
 from .metric import MetricSet
-from .names import benchmark_name, metric_name
+from .names import benchmark_name, metric_name, reader_mark
 
 Format = Literal["latex", "markdown", "csv"]
 
@@ -158,7 +158,13 @@ Shown = tuple[str, str, Column]
 N_IMAGES = "n_images"
 
 
-def latex(results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None) -> str:
+def latex(
+    results: Scored | Sequence[Scored],
+    *,
+    intervals: bool = False,
+    metrics: Sequence[str] | None = None,
+    footnotes: Sequence[str] = (),
+) -> str:
     r"""A LaTeX table that is at most ``\textwidth`` wide; needs the packages booktabs and graphicx.
 
     Args:
@@ -166,18 +172,23 @@ def latex(results: Scored | Sequence[Scored], *, intervals: bool = False, metric
         intervals: whether intervals stand beside the values.
         metrics: which metrics; None: all of one benchmark (its headline metrics where it has many), the headline
             metrics of several.
+        footnotes: what else stands below the table.
 
     Raises:
         InputError: a metric is unknown.
     """
-    return render(score_table(results, intervals=intervals, metrics=metrics), "latex")
+    return render(score_table(results, intervals=intervals, metrics=metrics, footnotes=footnotes), "latex")
 
 
 def markdown(
-    results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None
+    results: Scored | Sequence[Scored],
+    *,
+    intervals: bool = False,
+    metrics: Sequence[str] | None = None,
+    footnotes: Sequence[str] = (),
 ) -> str:
     """A Markdown table; see :func:`latex`."""
-    return render(score_table(results, intervals=intervals, metrics=metrics), "markdown")
+    return render(score_table(results, intervals=intervals, metrics=metrics, footnotes=footnotes), "markdown")
 
 
 def html(results: Scored) -> str:
@@ -205,21 +216,28 @@ def _html_cell(cell: Cell, column: Column) -> str:
 
 
 def score_table(
-    results: Scored | Sequence[Scored], *, intervals: bool = False, metrics: Sequence[str] | None = None
+    results: Scored | Sequence[Scored],
+    *,
+    intervals: bool = False,
+    metrics: Sequence[str] | None = None,
+    footnotes: Sequence[str] = (),
 ) -> Table:
-    """The table behind :func:`latex` and :func:`markdown`."""
+    """The table behind :func:`latex` and :func:`markdown`; ``footnotes`` stand below it."""
     groups = [*results] if isinstance(results, Sequence) else [results]
     shown: list[Shown] = []
     for group, names in zip(groups, chosen_metrics([g.metric_set for g in groups], metrics), strict=True):
         metric_set = group.metric_set
         heading = benchmark_name(metric_set.name) if len(groups) > 1 else ""
+        signatures = [system["signature"] for system in group.to_dict()["systems"]] if names else []
         for name in names:
             plain = name in metric_set.plain_numbers
             better = metric_set.higher_is_better.get(name)
-            shown.append((metric_set.name, name, Column(metric_name(name), heading, better, plain, 2 if plain else 1)))
+            title = metric_name(name) + reader_mark(name, signatures)
+            shown.append((metric_set.name, name, Column(title, heading, better, plain, 2 if plain else 1)))
         if names and metric_set.counted:
             shown.append((metric_set.name, N_IMAGES, Column("Images", heading, None, True, 0)))
-    return joined(groups, shown, "System", intervals=intervals)
+    table = joined(groups, shown, "System", intervals=intervals)
+    return replace(table, notes=(*table.notes, *footnotes))
 
 
 def headline(metric_set: MetricSet) -> list[str]:

@@ -13,9 +13,10 @@ import numpy as np
 from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from ..base.reprs import listed, one_line
 from ..base.version import RESULTS_FORMAT
-from ..files.files import STDIN, atomic_write, iter_lines
+from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
-from ..readers.formats import recognize
+from ..files.source import Input, Source
+from ..readers.formats import recognize_file
 from .benchmark import metric_set_of
 from .check import check_results
 from .counts import CountTable
@@ -362,17 +363,11 @@ class Results:
             stream.write(dump_json(document) + b"\n")
 
 
-def is_results_file(path: str | Path) -> bool:
-    """Whether a file's first line holds the format's name."""
-    first = next(iter_lines(path), None)
-    return first is not None and RESULTS_FORMAT.encode() in first[1][:200]
-
-
 class NotResults(InputError):
     """A file that is not a results file of this project."""
 
 
-def load_results(path: str | Path, resampling: Resampling | None = None) -> tuple[Run, ...]:
+def load_results(path: Input, resampling: Resampling | None = None) -> tuple[Run, ...]:
     """The runs of one results file.
 
     Args:
@@ -383,14 +378,16 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         NotResults: a file of another kind.
         InputError: damaged, or without the counts per image.
     """
+    source = Source.of(path)
+    path = source.name
     try:
-        document = read_json(path)
+        document = read_json(source)
     except InputError:
-        if str(path) == STDIN or not Path(path).is_file():
+        if not source.head:
             raise
         document = None  # JSON Lines, for one
     if not isinstance(document, Mapping) or document.get("format") != RESULTS_FORMAT:
-        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(path)}", path=path)
+        raise NotResults(f"not a results file of format {RESULTS_FORMAT}{_looks_like(source)}", path=path)
     if "per_image" not in document and document.get("metric") != FINISHED:
         raise InputError("carries no counts per image, so nothing can be tested with it", path=path)
     try:
@@ -408,11 +405,12 @@ def load_results(path: str | Path, resampling: Resampling | None = None) -> tupl
         raise InputError(reason, path=path) from None
 
 
-def _looks_like(path: str | Path) -> str:
+def _looks_like(source: Source) -> str:
     try:
-        return "" if str(path) == STDIN else f" but {recognize(path).title}"
+        known = recognize_file(source)
     except ScapoError:
         return ""
+    return f" but {known.title}" if known else ""
 
 
 def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any], resampling: Resampling | None) -> Run:

@@ -374,6 +374,21 @@ class Truth:
         found: NDArray[np.int64] = self.n_present[rows]
         return found
 
+    def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) rows against which captions are held: those of their images, unless a truth depends on the caption.
+
+        Args:
+            image_ids: canonical id of each caption's image.
+            captions: the texts.
+            rows: (n,) row of each one's image.
+        """
+        return rows
+
+    @property
+    def signature_fields(self) -> Mapping[str, str | None]:
+        """What a signature says of a truth beside vocabulary, fingerprint and label set."""
+        return {}
+
     @property
     def identity(self) -> tuple[str, str]:
         """Fingerprint and label set of the truth, for a signature."""

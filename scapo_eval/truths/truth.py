@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
-from contextlib import suppress
 from pathlib import Path
 
-from ..base.errors import FaultList, InputError
-from ..files.files import STDIN, display_name, is_remote, read_bytes
+from ..base.errors import FaultList, InputError, ScapoError
+from ..files.files import read_bytes
 from ..files.json_text import iter_records
 from ..files.parquet import refuse_feather
 from ..files.records import Readable, Records
+from ..files.source import Source
+from ..readers.formats import recognize_file
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
 from .truth_json import read_json_truth, read_truth_records, write_json, write_json_lines
@@ -19,7 +18,6 @@ from .truth_matrix import read_npz, read_parquet, write_npz, write_parquet
 from .truth_table import read_table_truth
 from .truth_visual_genome import is_visual_genome, read_visual_genome
 
-_HEAD = 65_536
 ZIP = b"PK\x03\x04"
 _WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".json": write_json, ".jsonl": write_json_lines}
 
@@ -33,18 +31,37 @@ def read_truth(path: Readable) -> TruthColumns:
     if isinstance(path, Records):
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
-    source = display_name(path)
-    if str(path) != STDIN and not is_remote(path) and os.path.isfile(path):
-        with suppress(OSError), open(path, "rb") as stream:  # what is wrong with it is said below
-            if stream.read(4) == ZIP:
-                stream.seek(0)
-                return read_npz(stream, source)
-    data = read_bytes(path)
-    head = data[:_HEAD].lstrip()
+    file = Source.of(path)
+    try:
+        return _read(file)
+    except ScapoError as error:
+        if found := _no_truth(file):
+            raise InputError(found, path=file.name) from error
+        raise
+
+
+_NO_TRUTH = ("captions", "rollouts", "answers", "AMBER responses", "object lists", "ratings", "claims", "results")
+
+
+def _no_truth(file: Source) -> str | None:
+    """What a file is that is taken for a truth, such as the captions where the two are swapped."""
+    try:
+        known = recognize_file(file)
+    except ScapoError:
+        return None
+    if known is None or known.kind.name not in _NO_TRUTH or (known.layout and "objects" in known.layout.rows.first):
+        return None
+    return f"not a valid truth: recognized as {known.title}{known.kind.advice(file)}"
+
+
+def _read(file: Source) -> TruthColumns:
+    source, head = file.name, file.head.lstrip()
+    if head[:4] == ZIP:
+        with file.file() as stream:
+            return read_npz(stream, source)
+    data = read_bytes(file)
     if not head and not data.strip():
         raise InputError("the file is empty", path=source)
-    if data[:4] == ZIP:
-        return read_npz(io.BytesIO(data), source)
     refuse_feather(data, source)
     if data[:4] == b"PAR1":
         return read_parquet(data, source)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scapo_eval.files.files import atomic_write
 from scapo_eval.files.json_text import dump_json
 from scapo_eval.report.data import ISO_LEVELS, iso_curve
-from scapo_eval.report.plots import COLORS, Plot, picture_format
+from scapo_eval.report.plots import COLORS, Style, panels, picture_format, save
 
 from .experiment import KERNELS, SCHEMES, Measured, Trial, measure, read_metrics
 from .ideal import best_guesser, chances, guesser
@@ -228,8 +228,9 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
         found: the model before alignment first, then the schemes.
     """
     schemes = found[1:]
-    with Plot(9.6, 7.6, 2, 2) as plot, open(path, "wb") as stream:
-        for axes, (name, title) in zip(plot.axes, _FIGURES, strict=False):
+    with Style(9.6).applied(), open(path, "wb") as stream:
+        figure, places = panels(9.6, 7.6, 2, 2)
+        for axes, (name, title) in zip(places, _FIGURES, strict=False):
             for each in schemes:
                 curves = [_curve(trial.run(folder), name) for trial in each.trials]
                 steps = min((steps for steps, _ in curves), key=len)
@@ -239,9 +240,9 @@ def draw(path: Path, world: World, folder: Path, found: Sequence[Outcome]) -> No
                     axes.plot(steps, one, **style, lw=0.6, alpha=0.4)
                 axes.plot(steps, values.mean(axis=0), **style, lw=1.8, label=each.title)
             axes.set(title=title, xlabel="step", xlim=(0, None), ylim=(0, None))
-        plot.axes[0].legend(fontsize=8)
-        _plane(plot.axes[3], world, found)
-        plot.save(stream, picture_format(str(path)))
+        places[0].legend(fontsize=8)
+        _plane(places[3], world, found)
+        save(figure, stream, picture_format(str(path)))
 
 
 def _style(each: Outcome) -> dict[str, Any]:

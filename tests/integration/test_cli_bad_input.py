@@ -53,7 +53,11 @@ def write(name: str, records: list[Any]) -> str:
         (LLAVA, "LLaVA answers", "convert them: scapo-eval import x.jsonl --as captions"),
         (POPE, "LLaVA answers", "pope answers (scapo-eval pope)"),
         (AMBER, "own answers", "AMBER's descriptions (scapo-eval amber)"),
-        (QUESTIONS, "yes/no questions with labels", "pass them with --questions"),
+        (
+            QUESTIONS,
+            "yes/no questions with labels",
+            "to score answers by them: scapo-eval yesno ANSWERS --questions x.jsonl",
+        ),
     ],
 )
 def test_files_without_captions_are_called_what_they_are(

@@ -154,3 +154,25 @@ def test_a_terminal_is_told_what_takes_its_time(
     assert "drawing the page: 80 captions, 1 benchmarks" in said.stderr
     monkeypatch.delenv("FORCE_COLOR")
     assert run("report", "base.jsonl", "--resamples", 20, "-o", page, cwd=world).stderr == ""
+
+
+def test_inputs_are_named_as_they_are_given(run: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "hal_rate": 0.2}\n')
+    text = '{"image_id": 1, "caption": "A dog.", "objects": ["dog"]}\n'
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "captions.jsonl").write_text(text)
+    said = run("score", "x/captions.jsonl", "-o", "saved.json", cwd=tmp_path)
+    assert said.returncode == 0
+    arguments = ("One=x/captions.jsonl", "Two=y/captions.jsonl", "Three=saved.json", "--format", "csv")
+    assert [line.split(",")[0] for line in run("report", *arguments, cwd=tmp_path).stdout.splitlines()[1:]] == [
+        "One",
+        "Two",
+        "Three",
+    ]
+    assert run("report", "Mine=run", "-o", "named.html", cwd=tmp_path).returncode == 0
+    assert run("report", "A=saved.json", "B=x/captions.jsonl", "--format", "csv", cwd=tmp_path).returncode == 0
+    assert run("score", "x/captions.jsonl", "y/captions.jsonl", "-o", "two.json", cwd=tmp_path).returncode == 0
+    refused = run("report", "A=two.json", "--format", "csv", cwd=tmp_path)
+    assert (refused.returncode, "'A' names one system, and the file holds 2" in refused.stderr) == (2, True)

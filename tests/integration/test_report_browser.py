@@ -65,7 +65,7 @@ class Reader:
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         self.page = self.context.new_page()
-        self.page.set_default_timeout(600_000)
+        self.page.set_default_timeout(120_000)
         self.address = path.as_uri()
         self.troubles: list[str] = []
         self.page.on("console", lambda message: self.troubles.append(f"console: {message.text}"))
@@ -312,7 +312,7 @@ def test_labels_sort_search_and_lead_to_their_captions(reader: Reader, real: tup
     page.locator("#labels-view tbody tr > *:nth-child(4) a").click()
     page.wait_for_selector("#detail .caption")
     assert reader.count() == expected
-    assert page.locator("#detail mark.v-hallucinated[title='handbag: hallucinated']").count() >= 1
+    assert page.locator("#detail mark.v-hallucinated[title^='handbag: hallucinated']").count() >= 1
     assert {s.strip() for s in page.locator("#detail .caption h4 bdi").all_inner_texts()} == {REAL[1]}
 
 
@@ -945,10 +945,10 @@ def test_ratings_and_described_answers_stand_beside_what_is_true(browser: Any, m
     page = opened.open("page=answers&set=mmhal")
     count = page.locator("#answers-count")
     assert (
-        count.inner_text()
-        == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. Right: 0.0 → 50.0, +50.0 points."
+        count.inner_text() == "40 of 40 questions; ours against base: 20 mended, 0 spoiled, 20 wrong in both. "
+        "Right: 0.0 → 50.0, +50.0 points."
     )
-    page.select_option("[name=outcome]", "mended")
+    page.select_option("#answers [name=outcome]", "mended")
     assert page.locator(".case").count() == 20
     first = page.locator(".case").first
     assert first.locator("mark").all_inner_texts() == ["rated 1 of 6", "rated 5 of 6"]

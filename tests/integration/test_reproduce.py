@@ -188,15 +188,20 @@ def parse(arguments: list[str]) -> None:
 def test_the_papers_runs_are_configured_and_planned(
     commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = {}
+    runs, preferred = {}, {}
     for name, *arguments in commands:
-        if name == "torchrun":
+        if name == "torchrun" and arguments[3] == "scapo_train.preference":
+            settings = [value for key, value in itertools.pairwise(arguments) if key == "--set"]
+            config = load(arguments[4], settings)
+            preferred[config.run.output] = config.preference.loss
+        elif name == "torchrun":
             assert arguments[:5] == ["--nproc-per-node", "8", "-m", "scapo_train", "qwen2_5_vl_7b"]
             settings = [value for key, value in itertools.pairwise(arguments) if key == "--set"]
             config = load(arguments[4], settings)
             required(config)
             runs[config.run.output] = config
     assert len(runs) == 10
+    assert preferred == {f"runs/{loss}": loss for loss in ("dpo", "mdpo", "symmpo")}
     schemes = {name.removeprefix("runs/"): config.credit for name, config in runs.items()}
     assert {name: (each.scheme, each.reward) for name, each in schemes.items() if each.per_response} == {
         "grpo": ("grpo", "hal"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,24 @@ def test_lint_of_the_published_prompts(shared: Path) -> None:
     assert {"chair": "both"}.items() <= {
         each.label: each.kind for each in lint([both], DOPA) if each.kind == "both"
     }.items()
+
+
+def test_the_papers_texts_are_word_by_word(shared: Path) -> None:
+    appendix = (shared / "paper" / "scapo_paper.tex").read_text()
+    printed = re.findall(r"\\begin\{Verbatim\}\[[^\]]*\]\n(.*?)\\end\{Verbatim\}", appendix, re.DOTALL)
+    for name, text in zip(("coarse", "book", "chair_bench"), printed, strict=False):
+        assert Template.published(name) == Template.of(f"paper_{name}", text, f"templates/paper/{name}.txt")
+
+
+def test_the_papers_texts_ask_and_are_read() -> None:
+    coarse = Template.published("coarse").prompt("coarse", ["dog"], DOPA)
+    assert "Entity: dog\n" in coarse.user
+    assert coarse.schema["required"] == ["verification"]
+    book, both = prompts_for(DOPA, ["book"], own={}, groups={("chair", "bench"): None}, published=True)
+    assert (book.name, both.name) == ("paper_book", "paper_chair_bench")
+    assert book.read('{"book": {"verification": "supported", "evidence": "spines"}}') == (1,)
+    said = '{"chair": {"verification": "supported", "evidence": ""}, "bench": {"verification": "unsupported"}}'
+    assert both.read(said) == (1, 0)
+    for labels, groups in ((["dog"], {}), ([], {("knife", "fork"): None})):
+        with pytest.raises(InputError, match=r"the paper prints no text for .*it does for book; chair, bench"):
+            prompts_for(DOPA, labels, own={}, groups=groups, published=True)

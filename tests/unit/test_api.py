@@ -174,8 +174,13 @@ def test_chair_profiles() -> None:
     assert scapo_eval.chair(BASELINE, truth=TRUTH).metrics["chair_s"].value == pytest.approx(
         scapo_eval.score(BASELINE, truth=TRUTH).chair_s
     )
-    with pytest.raises(InputError, match="the profile 'reference' needs --synonyms FILE \\(in Python synonyms=\\)"):
-        scapo_eval.chair(BASELINE, truth=TRUTH, profile="reference")
+    script = scapo_eval.chair(BASELINE, truth=TRUTH, profile="reference", native=True, resamples=0)
+    native = scapo_eval.chair(BASELINE, truth=TRUTH, resamples=0)
+    for name in ("chair_s", "chair_i", "recall", "precision", "f1"):
+        assert script.values[f"{name}_native"] == native.values[name]
+    assert native.values["precision"] == pytest.approx(1 - (native.values["hal_rate"] or 0))
+    with pytest.raises(InputError, match="--truth FILE is missing"):
+        scapo_eval.chair(BASELINE)
     with pytest.raises(InputError, match="profile must be one of native, reference, opera, got 'best'"):
         scapo_eval.chair(BASELINE, truth=TRUTH, profile="best")  # type: ignore[arg-type]
 

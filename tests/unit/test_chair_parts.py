@@ -346,7 +346,8 @@ def test_counts_and_figures(captions: Path) -> None:
     assert (counts["mentions"], counts["hallucinated_mentions"]) == (5, 2)
     assert (counts["covered"], counts["truth"], counts["generated"], counts["hallucinated"]) == (2, 4, 4, 2)
     assert run.values == {
-        "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2
+        "chair_s": 2 / 3, "chair_i": 2 / 5, "recall": 1 / 2, "precision": 1 / 2, "f1": 1 / 2,
+        "len": (9 + 3 + 9) / 3, "hal_rate": 1 / 2,
     }  # fmt: skip
     assert run.printed == {"chair_s": 66.7, "chair_i": 40.0, "recall": 50.0}
     assert run.table.image_ids == ("1", "2")
@@ -357,7 +358,7 @@ def test_no_object_means_no_value(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", [{"image_id": 3, "caption": ""}])
     run = score_chair(path, Reference(SYNONYMS), PresenceOracle.from_objects({3: [], 4: ["dog"]}))
     assert run.values == {
-        "chair_s": 0.0, "chair_i": None, "recall": None, "len": 0.0, "hal_rate": None
+        "chair_s": 0.0, "chair_i": None, "recall": None, "precision": None, "f1": None, "len": 0.0, "hal_rate": None
     }  # fmt: skip
     assert run.printed == {"chair_s": 0.0}
 
@@ -415,7 +416,7 @@ def test_command_prints_the_results_object(files: list[str], tmp_path: Path) -> 
     assert run.exception is None
     (system,) = json.loads(run.stdout)["systems"]
     assert system["name"] == "captions"
-    assert list(system["metrics"]) == ["chair_s", "chair_i", "recall", "len", "hal_rate"]
+    assert list(system["metrics"]) == ["chair_s", "chair_i", "recall", "precision", "f1", "len", "hal_rate"]
     assert system["metrics"]["chair_i"]["value"] == 2 / 5
     records = [json.loads(line) for line in lists.read_text().splitlines()]
     assert [(r["image_id"], r["generated"], r["hallucinated"], r["missed"]) for r in records] == [
@@ -438,7 +439,8 @@ def test_options_of_another_profile_are_refused(files: list[str], extra: list[st
     assert reason in str(run.exception)
 
 
-def test_scripts_need_synonyms(files: list[str]) -> None:
-    run = CliRunner().invoke(command_of(BENCHMARK), [*files[:3], "--profile", "reference"])
-    assert isinstance(run.exception, InputError)
-    assert "needs --synonyms FILE" in str(run.exception)
+def test_chairs_own_words_come_along(files: list[str]) -> None:
+    run = CliRunner().invoke(command_of(BENCHMARK), [*files[:3], "--profile", "reference", "--json"])
+    assert "|profile:reference|synonyms:df6224a3|" in json.loads(run.stdout)["systems"][0]["signature"]
+    words = Synonyms.shipped()
+    assert (len(words.vocabulary.labels), words.words["puppy"], words.words["taxi"]) == (80, "dog", "car")

@@ -24,7 +24,9 @@ from scapo_eval.readers.answers import read_answers
 from scapo_eval.readers.captions import caption_blocks
 from scapo_eval.readers.parsers import PARSERS
 from scapo_eval.results.results import load_results
+from scapo_eval.truths.references import References, read_weights
 from scapo_eval.truths.truth_table import read_open_images
+from scapo_eval.validation.judgements import Judgements
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"<!-- reader: (.+?) \| (\S+) \| (\d+)(?: (\S+))? -->\n```(\w*)\n(.*?)```", re.DOTALL)
@@ -71,6 +73,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "classes": classes,
     "coco captions": coco_captions,
     "synonyms": lambda path: Synonyms.load(path).vocabulary.labels,
+    "references": lambda path: References.load(path).texts,
+    "weights": read_weights,
+    "judgements": lambda path: Judgements.load(path).items,
     "questions": read_questions,
     "phd": read_phd,
     "vocabulary": lambda path: Vocabulary.load(path).labels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FIELD = (CHECKOUT / "docs" / "field.md").read_text(encoding="utf-8")
-VALIDITY = (CHECKOUT / "docs" / "validity.md").read_text(encoding="utf-8")
+VALIDITY = (CHECKOUT / "docs" / "lab" / "closed_vocabulary.md").read_text(encoding="utf-8")
+PEOPLE = (CHECKOUT / "docs" / "validity.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,9 +58,12 @@ def test_the_pages_hold_no_caption(shared: Path) -> None:
             beginning = json.loads(line)["caption"][:60]
             assert beginning not in FIELD
             assert beginning not in VALIDITY
+    with gzip.open(shared / "data" / "human" / "thumb.jsonl.gz", "rt") as stream:
+        for line in list(stream)[:500]:
+            assert json.loads(line)["caption"] not in PEOPLE
 
 
-def test_the_validity_page_has_its_tables() -> None:
+def test_the_page_of_the_closed_vocabulary_has_its_tables() -> None:
     import validity
 
     for text in (validity.INTRODUCTION, validity.COVERAGE, validity.AGREEMENT, validity.PROFILES, validity.READINGS,
@@ -67,3 +72,17 @@ def test_the_validity_page_has_its_tables() -> None:
     for system in validity.CAPTIONS:
         rows = [line for line in VALIDITY.splitlines() if line.startswith(f"| {system} |")]
         assert len(rows) >= 4 + 3 + 1 + len(validity.THINNED), system
+
+
+def test_the_validity_page_has_its_tables() -> None:
+    import people
+
+    for text in (people.INTRODUCTION, people.WHEN, people.METHOD, people.PLACES, people.FACTS, people.FAILS,
+                 people.YOURS):  # fmt: skip
+        assert text.strip() in PEOPLE
+    for name, card in people.CARDS.items():
+        for term, power in card.powers.items():
+            assert re.search(rf"^\| \*{term}\* \|.*\b{power:.2f}\b", PEOPLE, re.MULTILINE), (name, term)
+    for system in people.SYSTEMS:
+        assert f"\n| {system} | " in PEOPLE
+    assert PEOPLE.count("| `cap_people` | ") >= 5

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scapo_eval.base.errors import InputError, InputErrors, ScapoError
-from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, holds_claims, read_descriptions
+from scapo_eval.benchmarks.facts import Trial, agreement, claim_rows, facts_run, read_descriptions
 from scapo_eval.inference.judge_facts import (
     Prompts,
     read_answers,
@@ -23,6 +23,7 @@ from scapo_eval.inference.judge_facts import (
     read_references,
     read_verdicts,
 )
+from scapo_eval.readers.formats import recognize_file
 from scapo_eval.results.comparison import compare
 
 
@@ -31,8 +32,8 @@ def lines(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def reference_arithmetic(true: list[bool], matched: list[int | None], references: int) -> tuple[float, float, float]:
-    """DeCapBench's ``compute_precision_recall``, step by step as it goes."""
+def arithmetic(true: list[bool], matched: list[int | None], references: int) -> tuple[float, float, float]:
+    """Precision, recall and F1, step by step; that they are DeCapBench's is shown by tests/golden/test_parity.py."""
     counts: defaultdict[int, int] = defaultdict(int)
     for match in matched:
         if match is not None:
@@ -51,11 +52,11 @@ def reference_arithmetic(true: list[bool], matched: list[int | None], references
     st.lists(st.tuples(st.booleans(), st.one_of(st.none(), st.integers(0, 4))), min_size=1, max_size=12),
     st.integers(5, 9),
 )
-def test_precision_recall_and_f1_are_the_references(claims: list[tuple[bool, int | None]], references: int) -> None:
+def test_precision_recall_and_f1_step_by_step(claims: list[tuple[bool, int | None]], references: int) -> None:
     true, matched = [holds for holds, _ in claims], [match for _, match in claims]
     found = agreement(Trial(tuple(true), tuple(matched)), references)
     assert found.precision is not None
-    expected = reference_arithmetic(true, matched, references)
+    expected = arithmetic(true, matched, references)
     assert (float(found.precision), float(found.recall), float(found.f1)) == pytest.approx(expected, abs=2e-8)
 
 
@@ -75,13 +76,15 @@ def test_a_description_by_hand(tmp_path: Path) -> None:
     # 3 of 5 claims are true; dog 1, brown 1/2 (two claims speak of it), sad beyond the references: 2.5 of 4 + 1
     precision, recall = Fraction(3, 5), Fraction(5, 10)
     f1 = 2 * precision * recall / (precision + recall)
-    # the descriptive ones: 2 of 4 true, 1.5 of 4 references
+    # the descriptive ones: 2 of 4 true, 1.5 of 4 references (the claim they share one with counts them half anyway)
     p, r = Fraction(2, 4), Fraction(3, 8)
     run = facts_run("x", read_descriptions(lines(tmp_path / "a.jsonl", DOG)))
     values = {name: round(value, 12) for name, value in run.values.items() if value is not None}
     assert values == {
         "dcscore": round(float((f1 + 2 * p * r / (p + r)) / 2), 12),
         "precision": 0.6, "recall": 0.5, "f1": round(float(f1), 12),
+        "precision_descriptive": 0.5, "recall_descriptive": 0.375,
+        "f1_descriptive": round(float(2 * p * r / (p + r)), 12),
         "capeval_c": 0.75, "capeval_p": round(2 / 3, 12), "claims": 5.0,
     }  # fmt: skip
     assert "judge:j" in run.signature
@@ -109,7 +112,9 @@ def test_facts_without_references_have_a_precision_only(tmp_path: Path) -> None:
     path = lines(tmp_path / "facts.jsonl", {"id": 1, "facts": ["a", "b"], "verified": [1, 0]})
     values = facts_run("x", read_descriptions(path)).values
     assert (values["precision"], values["claims"]) == (0.5, 2.0)
-    assert [values[name] for name in ("recall", "f1", "dcscore", "capeval_c", "capeval_p")] == [None] * 5
+    assert [values[name] for name in ("recall", "f1", "dcscore", "capeval_c", "capeval_p", "f1_descriptive")] == [
+        None
+    ] * 6
 
 
 def decapbench(number: int, valid: bool = True) -> dict[str, Any]:
@@ -132,10 +137,12 @@ def decapbench(number: int, valid: bool = True) -> dict[str, Any]:
 def test_decapbenchs_own_output_from_its_folder(tmp_path: Path) -> None:
     for number, valid in ((0, True), (1, False)):
         (tmp_path / f"{number}.json").write_text(json.dumps(decapbench(number, valid)))
-    assert holds_claims(tmp_path)
+    known = recognize_file(tmp_path)
+    assert known is not None
+    assert known.kind.name == "claims"
     run = facts_run("x", read_descriptions(tmp_path))
-    trials = [reference_arithmetic(t, [0, None], 2) for t in ([True, True], [True, False])]
-    relevant = reference_arithmetic([True], [0], 2)
+    trials = [arithmetic(t, [0, None], 2) for t in ([True, True], [True, False])]
+    relevant = arithmetic([True], [0], 2)
     mean = [sum(column) / 2 for column in zip(*trials, strict=True)]
     assert [run.values[name] for name in ("precision", "recall", "f1")] == pytest.approx(mean, abs=1e-7)
     assert run.values["dcscore"] == pytest.approx((mean[2] + relevant[2]) / 2, abs=1e-7)

@@ -23,12 +23,12 @@ from scapo_eval.results.results import Resampling, Run, load_results
 # one set of two figures with two questions each, and one that is asked without a figure and with two
 QUESTIONS = {
     "VD/illusion/1/0/0/0": "yes", "VD/illusion/1/0/0/1": "no",
-    "VD/illusion/1/0/1/0": "no", "VD/illusion/1/0/1/1": "yes",
+    "VD/illusion/2/0/1/0": "no", "VD/illusion/2/0/1/1": "yes",
     "VS/chart/0/3/0/0": "yes", "VS/chart/1/3/1/0": "yes", "VS/chart/2/3/2/0": "no",
 }  # fmt: skip
 SAID = {
     "VD/illusion/1/0/0/0": "Yes.", "VD/illusion/1/0/0/1": "No.",  # the original: both right
-    "VD/illusion/1/0/1/0": "Yes.", "VD/illusion/1/0/1/1": "Yes.",  # the edited figure: one of two
+    "VD/illusion/2/0/1/0": "Yes.", "VD/illusion/2/0/1/1": "Yes.",  # the edited figure: one of two
     "VS/chart/0/3/0/0": "It cannot be told.",  # without a figure: right
     "VS/chart/1/3/1/0": "Yes", "VS/chart/2/3/2/0": "I am not sure.",  # with one: wrong
 }  # fmt: skip
@@ -65,6 +65,13 @@ def test_the_three_groupings(own: str) -> None:
     assert run.values["q_acc"] == 1 / 3  # only the question about 0/1 is right about both figures
     assert run.values["average"] == pytest.approx((5 / 7 + 2 / 4 + 1 / 3) / 3)
     assert (run.values["easy_acc"], run.values["hard_acc"]) == (3 / 3, 1 / 3)
+    assert (run.values["vd_easy_acc"], run.values["vd_hard_acc"], run.values["vs_hard_acc"]) == (1, 1 / 2, 0)
+    assert run.values["yes_bias"] == pytest.approx(
+        (2 - 0) / 7
+    )  # two wrong answers, both to questions whose truth is no
+    assert (run.values["figures_inconsistent"], run.values["figures_wrong"]) == (1 / 4, 1 / 4)
+    # the edited illusion answered as the original: mixed; a chart that nothing is said of: bad vision
+    assert (run.values["lh"], run.values["vi"], run.values["mixed"]) == (0, 1 / 2, 1 / 2)
     assert (run.values["vd_a_acc"], run.values["vd_illusion_f_acc"], run.values["vs_chart_q_acc"]) == (3 / 4, 1 / 2, 0)
     assert run.table.image_ids == ("VD/illusion/0", "VS/chart/3")
     assert run.counts["unclear_right"] == 1
@@ -81,6 +88,8 @@ def test_the_two_question_sets_are_told_apart(own: str, tmp_path: Path) -> None:
     assert alone.values == figures.values
     assert alone.counts["missing"] == 0
     assert "6 questions, without the 1 that are asked without a figure" in alone.notes
+    assert alone.values["lh"] is None  # what an error is blamed on needs the answers without a figure
+    assert any("LH, VI and Mixed need" in note for note in alone.notes)
     with pytest.raises(InputError, match="text_only: out against in"):
         compare([full, figures])
     with pytest.raises(InputError, match="nothing to count"):
@@ -104,7 +113,7 @@ def test_every_layout_gives_the_same(own: str, tmp_path: Path) -> None:
 
 def test_unanswered_questions_leave_their_figure_and_pair_out(own: str, tmp_path: Path) -> None:
     questions = lines(tmp_path / "q.jsonl", map(official, QUESTIONS))
-    some = [{"id": k, "response": SAID[k]} for k in QUESTIONS if k != "VD/illusion/1/0/1/0"]
+    some = [{"id": k, "response": SAID[k]} for k in QUESTIONS if k != "VD/illusion/2/0/1/0"]
     run = scored(lines(tmp_path / "some.jsonl", some), questions)
     assert (run.values["a_acc"], run.values["f_acc"], run.values["q_acc"]) == (5 / 6, 2 / 3, 1 / 2)
     assert run.counts["missing"] == 1

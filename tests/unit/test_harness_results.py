@@ -11,7 +11,7 @@ import pytest
 
 from scapo_eval.base.errors import InputError
 from scapo_eval.cli.main import main
-from scapo_eval.readers.formats import open_source
+from scapo_eval.readers.formats import open_layout
 from scapo_eval.results.harness import HandedOver, handed_over, results_object
 
 
@@ -35,7 +35,7 @@ def table(path: Path, *rows: list[object]) -> Path:
 
 
 def read(path: Path) -> HandedOver:
-    return handed_over(open_source(path), path)
+    return handed_over(open_layout(path), path)
 
 
 def values(run: HandedOver) -> dict[str, float]:

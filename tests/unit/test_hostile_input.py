@@ -36,7 +36,7 @@ from scapo_eval.inference.shards import merge_outputs
 from scapo_eval.inference.sources import ImageFile, ImageFolder
 from scapo_eval.matching.vocabulary import Vocabulary
 from scapo_eval.readers.captions import parquet_blocks
-from scapo_eval.readers.formats import open_source
+from scapo_eval.readers.formats import open_layout
 from scapo_eval.truths.truth import read_truth
 
 
@@ -168,12 +168,12 @@ def bomb(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstandard"])
-@pytest.mark.parametrize("read", [read_bytes, read_truth, lambda path: list(iter_records(path)), open_source])
+@pytest.mark.parametrize("read", [read_bytes, read_truth, lambda path: list(iter_records(path)), open_layout])
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.slow
 def test_compressed_bombs(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
     message = refusal(
-        tmp_path / "bomb.jsonl", bomb(kind), lambda path: list(read(path).rows if read is open_source else [read(path)])
+        tmp_path / "bomb.jsonl", bomb(kind), lambda path: list(read(path).rows if read is open_layout else [read(path)])
     )
     assert "when decoded" in message
     assert "--max-decoded" in message
@@ -201,7 +201,7 @@ def test_archives_that_unpack_to_too_much(tmp_path: Path, member: str) -> None:
         archive.writestr(member, b" " * (8 << 20))
     pytest.importorskip("openpyxl")
     assert "when decoded" in refusal(
-        tmp_path / "b.zip", sink.getvalue(), read_truth if "npy" in member else open_source
+        tmp_path / "b.zip", sink.getvalue(), read_truth if "npy" in member else open_layout
     )
 
 
@@ -218,7 +218,7 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
     before = pa.total_allocated_bytes()
     for read in (
         lambda path: list(parquet_blocks(path)),
-        lambda path: list(open_source(path).rows),
+        lambda path: list(open_layout(path).rows),
         read_truth,
     ):
         message = refusal(tmp_path / "bomb.parquet", content, read)
@@ -228,7 +228,7 @@ def test_a_text_that_is_stored_once_and_repeated(tmp_path: Path, monkeypatch: py
     assert [block.batch.num_rows for block in parquet_blocks(tmp_path / "few.parquet")] == [40]
     twice = pa.Table.from_arrays([pa.array([1]), pa.array(["a"]), pa.array(["b"])], ["image_id", "caption", "caption"])
     pq.write_table(twice, tmp_path / "twice.parquet")
-    for read in (lambda path: list(parquet_blocks(path)), lambda path: list(open_source(path).rows), read_truth):
+    for read in (lambda path: list(parquet_blocks(path)), lambda path: list(open_layout(path).rows), read_truth):
         message = refusal(tmp_path / "t.parquet", (tmp_path / "twice.parquet").read_bytes(), read)
         assert "column 'caption' appears twice" in message
 
@@ -265,7 +265,7 @@ def test_a_row_at_the_end_of_a_sheet(tmp_path: Path) -> None:
     book.active.cell(1_048_576, 1, 2)
     book.active.cell(1_048_576, 2, "No")
     book.save(tmp_path / "far.xlsx")
-    assert [line for line, _ in open_source(tmp_path / "far.xlsx").rows] == [2, 1_048_576]
+    assert [line for line, _ in open_layout(tmp_path / "far.xlsx").rows] == [2, 1_048_576]
 
 
 # --- records --------------------------------------------------------------------------------------------------------

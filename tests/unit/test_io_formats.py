@@ -22,7 +22,7 @@ from scapo_eval.files.containers import XLSX_CELL_LIMIT
 from scapo_eval.files.fields import last_user_turn
 from scapo_eval.readers.answers import read_answers, unique
 from scapo_eval.readers.captions_foreign import read_foreign_captions
-from scapo_eval.readers.formats import open_source, recognize
+from scapo_eval.readers.formats import open_layout, recognize
 from scapo_eval.results.harness import handed_over
 
 
@@ -112,7 +112,9 @@ def test_wrong_kind_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"recognized as own captions .*holds no answers"):
         list(read_answers(captions))
     questions = write(tmp_path / "questions.jsonl", LAYOUTS["questions"])
-    with pytest.raises(InputError, match=r"holds no captions; they are truth: pass them with --questions"):
+    with pytest.raises(
+        InputError, match=r"holds no captions; to score answers by them: scapo-eval yesno ANSWERS --questions "
+    ):
         list(read_foreign_captions(questions))
 
 
@@ -455,4 +457,4 @@ def test_odd_bytes_are_faults_not_crashes(tmp_path: Path, tail: bytes, head: byt
 
 
 def read_results(path: Path) -> list[str]:
-    return list(handed_over(open_source(path), path).values)
+    return list(handed_over(open_layout(path), path).values)

@@ -17,7 +17,7 @@ KEY, OTHER = "0" * 32, "f" * 32
 
 
 def test_an_answer_comes_back_whatever_it_holds(tmp_path: Path) -> None:
-    texts = ["", "a\nb\r\u2028", "\x00", "\ud800 lone", "é" * 9000, '"}\\']
+    texts = ["", "a\nb\r\u2028c", "\x00", "\ud800 lone", "é" * 9000, '"}\\']
     with Journal(tmp_path / "j") as journal:
         for k, text in enumerate(texts):
             journal.add(f"{k:032x}", Completion(text, "stop", 1, 2))

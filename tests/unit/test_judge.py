@@ -119,7 +119,11 @@ def test_unparsed_verdicts_are_left_out_and_said(tmp_path: Path) -> None:
     scored = mmhal_run("x", read_ratings(path))
     assert scored.values["mmhal_score"] == 6
     assert scored.other_counts == {"unparsed": 2, "missing": 0}
-    assert scored.printed == {"mmhal_score": 5.88, "mmhal_hal": 0.02}  # the official script takes them as 0
+    assert scored.printed == {
+        "mmhal_score": 5.88,
+        "mmhal_hal": 0.02,
+        "informativeness": 97.92,
+    }  # the official script takes them as 0
     assert "2 verdicts" in scored.notes[0]
 
 

@@ -20,7 +20,7 @@ from scapo_eval.inference.answer import read_questions as read_prompts
 from scapo_eval.inference.judge_objects import read_objects
 from scapo_eval.inference.sources import ImageFolder
 from scapo_eval.readers.captions_foreign import captions_of
-from scapo_eval.readers.formats import open_source
+from scapo_eval.readers.formats import open_layout
 from scapo_eval.results.results import Resampling, Run, load_results
 
 TRUTH = PresenceOracle.from_objects(
@@ -62,7 +62,8 @@ def test_matched_objects_are_chairs(tmp_path: Path) -> None:
     for profile in (NATIVE, Reference(SYNONYMS)):
         run = scored(path, profile)
         chair = score_chair(path, profile, TRUTH, resampling=Resampling(0))
-        assert {**run.counts, "object_captions": 0} == {**chair.counts, "object_captions": 0}
+        assert {**run.counts, "object_captions": 0, "words": 0} == {**chair.counts, "object_captions": 0, "words": 0}
+        assert run.values["len"] == (9 + 8 + 4 + 6) / 4  # words between spaces, as the benchmark counts them
         assert run.values["chair_s_refined"] == chair.counts["hallucinated_captions"] / 3
         assert "|objects:matcher|" in run.signature
     with_lists = lines(tmp_path / "y.jsonl", ROWS)
@@ -92,7 +93,7 @@ def test_the_benchmarks_own_requests_can_be_answered_and_scored(tmp_path: Path) 
     answers = [{"id": each.id, "response": "There is a dog.", **each.record} for each in asked]
     path = lines(tmp_path / "a.jsonl", answers)
     assert scored(path).values["chair_s"] == 0
-    assert [each.prompt for each in captions_of(open_source(path))] == ["Describe 1!", "Describe 2!"]
+    assert [each.prompt for each in captions_of(open_layout(path))] == ["Describe 1!", "Describe 2!"]
 
 
 def test_bad_input(tmp_path: Path) -> None:

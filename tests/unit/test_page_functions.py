@@ -155,9 +155,16 @@ def test_the_figure_without_the_images_that_make_it(javascript: Javascript) -> N
 
 
 def test_the_counts_of_a_caption_for_every_measure(javascript: Javascript) -> None:
-    body = """const c = {supported: new Set(["dog", "cat"]), hallucinated: new Set(["car"]), present: new Set(["dog", "cat", "tree"])};
-        return ["hal_rate", "cover_rate", "cap_score"].map((n) => m.measureOf(n)).map((x) => [x.count(c), x.figure(x.count(c).slice(1))])
-          .concat([["share", "car"], ["rate", "dog"], ["missed", "tree"]].map(([n, l]) => m.measureOf(n, l).count(c)))"""
+    body = """
+        const c = {
+          supported: new Set(["dog", "cat"]), hallucinated: new Set(["car"]), present: new Set(["dog", "cat", "tree"]),
+        };
+        const rates = ["hal_rate", "cover_rate", "cap_score"].map((name) => m.measureOf(name));
+        const labels = [["share", "car"], ["rate", "dog"], ["missed", "tree"]];
+        return [
+          ...rates.map((each) => [each.count(c), each.figure(each.count(c).slice(1))]),
+          ...labels.map(([name, label]) => m.measureOf(name, label).count(c)),
+        ];"""
     hal, cover, cap, share, rate, missed = javascript("paired", body)
     rates = [1, 3, 2, 3]
     assert hal == [[1, *rates], pytest.approx(1 / 3)]

@@ -203,7 +203,8 @@ def test_unknown_names_and_lone_options(mine: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown protocol 'chair' \(known: amber-generative, "):
         Protocol.load("chair")
     path = lines(tmp_path / "c.jsonl", captions(1))
-    assert "--off-protocol belongs to" in run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
+    said = run(path, "--truth", tmp_path / "truth.json", "--off-protocol").stderr
+    assert "--off-protocol and --beside belong to" in said
 
 
 def test_a_count_that_a_benchmark_does_not_have_is_named(mine: Path, tmp_path: Path) -> None:

@@ -460,9 +460,9 @@ def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form:
 
     def pictures() -> list[bytes]:
         streams = [io.BytesIO() for _ in range(3)]
-        plots.frontier(streams[0], form, planes(report))
-        plots.labels(streams[1], form, report.captions)
-        plots.training(streams[2], form, [run])
+        figures = (plots.frontier(planes(report)), plots.labels(report.captions), plots.training([run]))
+        for figure, stream in zip(figures, streams, strict=True):
+            plots.save(figure, stream, form)
         return [stream.getvalue() for stream in streams]
 
     first = pictures()
@@ -474,7 +474,7 @@ def test_plots_are_drawn_and_equal_input_gives_equal_bytes(tmp_path: Path, form:
     ("module", "make"),
     [
         ("jinja2", lambda report: html.page(report, title="T")),
-        ("matplotlib", lambda report: plots.frontier(io.BytesIO(), "png", planes(report))),
+        ("matplotlib", lambda report: plots.frontier(planes(report))),
         ("PIL", lambda report: html.thumbnails({"1": Path("1.jpg")})),
     ],
 )
@@ -488,13 +488,12 @@ def test_without_the_extra_it_says_how_to_get_it(
 
 
 def test_plots_say_what_is_missing() -> None:
-    stream = io.BytesIO()
     with pytest.raises(InputError, match="nothing to draw: a frontier"):
-        plots.frontier(stream, "png", [])
+        plots.frontier([])
     with pytest.raises(InputError, match="give captions files"):
-        plots.labels(stream, "png", [])
+        plots.labels([])
     with pytest.raises(InputError, match=r"folder of a training run, with metrics\.jsonl"):
-        plots.training(stream, "png", [])
+        plots.training([])
     with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf"):
         plots.picture_format("figure.jpg")
 

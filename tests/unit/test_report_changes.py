@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scapo_eval import PresenceOracle, Vocabulary
+from scapo_eval import InputError, PresenceOracle, Vocabulary
 from scapo_eval.benchmarks.scoring import ScoringOptions
-from scapo_eval.report import CaptionEvidence, Report, TrainingLog, html, plots
+from scapo_eval.report import CaptionEvidence, Report, TrainingLog, bundle, html, plots
 from scapo_eval.report.changes import label_changes, length_difference, telling_captions
-from scapo_eval.report.data import caption_evidence, planes, shared_images
+from scapo_eval.report.data import Plane, Point, caption_evidence, planes, shared_images
 from scapo_eval.report.overview import overview
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.results import Resampling
@@ -87,60 +87,156 @@ def test_the_page_gets_the_pair_and_saying_less_is_no_loss(systems: tuple[Captio
 # Figures for papers
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, draw: Any, *arguments: Any, **options: Any) -> Any:
-    """The matplotlib figure that a plot would write."""
-    figures: list[Any] = []
-    monkeypatch.setattr(plots.Plot, "save", lambda plot, stream, form: figures.append(plot.figure))
-    draw(io.BytesIO(), "png", *arguments, **options)
-    figures[0].draw_without_rendering()
-    return figures[0]
+def drawn(figure: Any) -> Any:
+    """A figure as it is written."""
+    figure.draw_without_rendering()
+    return figure
 
 
-@pytest.mark.parametrize("width", plots.WIDTHS)
+@pytest.mark.parametrize("width", [*plots.WIDTHS, 5.5])
 @pytest.mark.slow
 def test_the_legend_stands_outside_and_names_fit(
-    monkeypatch: pytest.MonkeyPatch, systems: tuple[CaptionEvidence, CaptionEvidence], width: str
+    systems: tuple[CaptionEvidence, CaptionEvidence], width: str | float
 ) -> None:
-    report = Report((compare([run.scores for run in systems], resampling=DRAWN),), systems)
+    group = compare([run.scores for run in systems], resampling=DRAWN)
     log = TrainingLog("run", {"step": list(range(90)), "hal_rate": [0.2] * 90, "kl": [0.1] * 90}, [])
     style = plots.Style(width)
     for figure in (
-        drawn(monkeypatch, plots.frontier, planes(report), style),
-        drawn(monkeypatch, plots.labels, systems, 20, style),
-        drawn(monkeypatch, plots.training, [log, log], None, style),
+        drawn(plots.frontier(planes(Report((group,), systems)), style)),
+        drawn(plots.differences(group, style=style)),
+        drawn(plots.labels(systems, 20, style)),
+        drawn(plots.training([log, log], None, style)),
     ):
-        assert figure.get_figwidth() == plots.WIDTHS[width]
+        assert figure.get_figwidth() == style.inches == plots.WIDTHS.get(str(width), width)
         (legend,) = figure.legends
         below = legend.get_window_extent().y1
         for axes in figure.axes:
             assert axes.get_tightbbox().y0 >= below - 1
+            assert axes.get_window_extent().height > 0.8 * legend.get_window_extent().height
             named = [label for label in (axes.xaxis.label, axes.yaxis.label) if label.get_text()]
             boxes = [label.get_window_extent() for label in named]
             assert all(box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
 
 
-def test_figures_say_what_they_draw(
-    monkeypatch: pytest.MonkeyPatch, systems: tuple[CaptionEvidence, CaptionEvidence]
-) -> None:
-    figure = drawn(monkeypatch, plots.labels, systems)
-    (axes,) = figure.axes
+def a_plane(names: list[str]) -> Plane:
+    points = [Point(n, 0.1 + 0.01 * k, 0.6 + 0.015 * (k % 3), 0.7, np.zeros((0, 2))) for k, n in enumerate(names)]
+    return Plane("capscore", "hal_rate", "cover_rate", "T", tuple(points), (), tuple(range(1, len(names))))
+
+
+@pytest.mark.parametrize(("systems", "named"), [(5, True), (20, False)])
+def test_names_stand_beside_their_points_or_in_a_legend_lower_than_the_plot(systems: int, named: bool) -> None:
+    names = [f"system {k}" for k in range(systems)]
+    figure = drawn(plots.frontier([a_plane(names)], plots.Style(5.5)))
+    (axes,), (legend,) = figure.axes, figure.legends
+    written = [text for text in axes.texts if text.get_text().startswith("system")]
+    assert len(written) == (systems if named else 0)
+    assert len(legend.get_texts()) == (0 if named else systems)
+    assert legend.get_window_extent().height < axes.get_window_extent().height
+    boxes = [text.get_window_extent() for text in written]
+    assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+    styles = {line.get_marker() + line.get_color() for line in axes.lines if line.get_label().startswith("system")}
+    assert len(styles) == systems  # no two alike
+
+
+def test_fonts_and_style_sheets_are_taken_or_refused(systems: tuple[CaptionEvidence, CaptionEvidence]) -> None:
+    figure = drawn(plots.labels(systems, style=plots.Style(4, font="DejaVu Serif", style="grayscale")))
+    assert figure.axes[0].xaxis.label.get_fontname() == "DejaVu Serif"
+    with pytest.raises(InputError, match="font not found: 'No Such Font'"):
+        plots.labels(systems, style=plots.Style(font="No Such Font"))
+    with pytest.raises(InputError, match="style sheet not found: 'none such'"):
+        plots.labels(systems, style=plots.Style(style="none such"))
+    for width in ("page", 0.5, 99):
+        with pytest.raises(InputError, match="not a valid width"):
+            plots.Style(width)
+
+
+def test_figures_are_made_of_results() -> None:
+    import scapo_eval
+
+    runs = [scapo_eval.score(rows(n), vocabulary="coco80", name=str(n), resamples=100) for n in (0, 1)]
+    results = scapo_eval.compare(runs)
+    assert scapo_eval.plots.frontier(results, width=5.5).get_figwidth() == 5.5
+    (panel,) = scapo_eval.plots.differences(results, ["hal_rate"]).axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["1"]
+    assert panel.get_title() == "Hal. Rate"
+    with pytest.raises(InputError, match="metric 'x' not found"):
+        scapo_eval.plots.differences(results, ["x"])
+    with pytest.raises(InputError, match="nothing to draw"):
+        scapo_eval.plots.differences(scapo_eval.compare(runs[:1]))
+
+
+def rows(wrong: int) -> list[dict[str, Any]]:
+    """Forty captions, of which some name a car that is not there."""
+    texts = ["A dog." + " A car." * (k % 3 <= wrong) for k in range(40)]
+    return [{"image_id": k, "caption": text, "objects": ["dog"]} for k, text in enumerate(texts)]
+
+
+def test_figures_say_what_they_draw(systems: tuple[CaptionEvidence, CaptionEvidence]) -> None:
+    (axes,) = drawn(plots.labels(systems)).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["sofa", "car", "cat"]
     shares = [line.get_xdata().tolist() for line in axes.lines]
     assert shares == [pytest.approx([100 / 60, 300 / 60, 2000 / 60]), pytest.approx([0, 200 / 60, 0])]
     plane = planes(Report((compare([run.scores for run in systems], resampling=DRAWN),), systems))[0]
-    (axes,) = drawn(monkeypatch, plots.frontier, [plane]).axes
+    (axes,) = drawn(plots.frontier([plane])).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == (
         "Hal. Rate, % (lower is better)",
         "Cover Rate, % (higher is better)",
     )
-    (axes,) = drawn(monkeypatch, plots.frontier, [replace(plane, metric_set="amber", x="chair", y="cover")]).axes
+    (axes,) = drawn(plots.frontier([replace(plane, metric_set="amber", x="chair", y="cover")])).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("CHAIR, % (lower is better)", "Cover, % (higher is better)")
 
 
-def test_smoothing_is_a_centered_mean_that_passes_over_gaps() -> None:
-    values = np.array([0.0, 3.0, np.nan, 6.0, 9.0])
-    assert plots.moving_mean(values, 1).tolist() == pytest.approx(values.tolist(), nan_ok=True)
-    assert plots.moving_mean(values, 3).tolist() == pytest.approx([1.5, 1.5, np.nan, 7.5, 7.5], nan_ok=True)
+# Colors that people with any color vision tell apart
+
+SEEN = {  # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB; rows of three
+    "trichromat": "1 0 0  0 1 0  0 0 1",
+    "protanope": "0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998",
+    "deuteranope": "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.01182 0.04294 0.968881",
+    "tritanope": "1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.3039",
+}
+TO_XYZ = "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.072175  0.0193339 0.119192 0.9503041"
+DISTINCT = 17.0
+"""Least difference (CIE 1976) of two systems' colors; 2.3 is what an eye just sees."""
+
+
+def matrix(text: str) -> Any:
+    return np.array(text.split(), dtype=float).reshape(3, 3)
+
+
+def linear(color: str) -> Any:
+    share = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: Any) -> Any:
+    x, y, z = matrix(TO_XYZ) @ np.clip(light, 0, 1) / np.array([0.95047, 1, 1.08883])
+    a, b, c = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return np.array([116 * b - 16, 500 * (a - b), 200 * (b - c)])
+
+
+@pytest.mark.parametrize("vision", SEEN)
+@pytest.mark.parametrize(("colors", "paper"), [(plots.COLORS, "#ffffff"), (plots.DARK_COLORS, "#1a1f25")])
+def test_the_systems_colors_are_told_apart_by_every_eye(colors: tuple[str, ...], paper: str, vision: str) -> None:
+    seen = [lab(matrix(SEEN[vision]) @ linear(color)) for color in colors]
+    least = min(float(np.linalg.norm(a - b)) for k, a in enumerate(seen) for b in seen[:k])
+    assert least >= DISTINCT
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    behind = float(weights @ linear(paper))
+    for color in colors:  # WCAG 2.2, 1.4.11
+        own = float(weights @ linear(color))
+        assert (max(own, behind) + 0.05) / (min(own, behind) + 0.05) >= 3, color
+
+
+def test_the_page_has_the_colors_of_the_figures() -> None:
+    light, dark = re.findall(r"(?:--s\d: #\w+;\s*){8}", bundle.style())
+    assert tuple(re.findall(r"--s\d: (#\w+);", light)) == plots.COLORS
+    assert tuple(re.findall(r"--s\d: (#\w+);", dark)) == plots.DARK_COLORS
+
+
+def test_smoothing_is_a_mean_by_the_distance_of_steps_that_passes_over_gaps() -> None:
+    steps, values = np.array([0.0, 1, 2, 3, 10]), np.array([0.0, 3.0, np.nan, 6.0, 9.0])
+    assert plots.smoothed(steps, values, 0).tolist() == pytest.approx(values.tolist(), nan_ok=True)
+    assert plots.smoothed(steps, values, 4).tolist() == pytest.approx([1.5, 3, np.nan, 4.5, 9], nan_ok=True)
 
 
 def test_a_figure_says_where_systems_have_other_images() -> None:

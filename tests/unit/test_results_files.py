@@ -29,7 +29,7 @@ from scapo_eval.results.benchmark import SUMMARIES, Benchmark, benchmark, benchm
 from scapo_eval.results.comparison import compare
 from scapo_eval.results.counts import CountTable
 from scapo_eval.results.metric import MetricSet
-from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, is_results_file, load_results
+from scapo_eval.results.results import MetricValue, NotResults, Resampling, Results, Run, load_results
 from scapo_eval.results.signature import Signature
 
 METRIC_SETS = [
@@ -172,7 +172,6 @@ def test_a_run_survives_the_file(metrics: MetricSet, tmp_path: Path) -> None:
         resampling=Resampling(20, 3),
     )
     run.save(path)
-    assert is_results_file(path)
     (again,) = load_results(path, Resampling(20, 3))
     for name in ("name", "signature", "n_records", "other_counts", "verdicts", "printed", "notes", "resampling"):
         assert getattr(again, name) == getattr(run, name), name
@@ -292,6 +291,5 @@ def test_damaged_files_are_named(tmp_path: Path, change: Any, reason: str) -> No
 def test_files_of_another_kind_are_no_results(tmp_path: Path) -> None:
     path = tmp_path / "captions.jsonl"
     path.write_text('{"image_id": 1, "caption": "a dog"}\n{"image_id": 2, "caption": "a dog"}\n')
-    assert not is_results_file(path)
     with pytest.raises(NotResults, match="not a results file of format scapo-results/1"):
         load_results(path)

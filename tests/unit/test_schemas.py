@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable
@@ -23,92 +24,11 @@ BASE, OURS = EXAMPLES / "captions_baseline.jsonl", EXAMPLES / "captions_aligned.
 results_file = fastjsonschema.compile(json.loads((SCHEMAS / "results-1.schema.json").read_text()))
 evidence_line = fastjsonschema.compile(json.loads((SCHEMAS / "evidence-1.schema.json").read_text()))
 
-ADDITIONAL = {"type": "object", "additionalProperties": {"type": "string"}}
-EEE = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": [
-        "schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library",
-        "evaluation_results",
-    ],
-    "properties": {
-        "schema_version": {"const": "0.3.0"},
-        "evaluation_id": {"type": "string"},
-        "retrieved_timestamp": {"type": "string", "pattern": r"^\d+(\.\d+)?$"},
-        "source_metadata": {
-            "required": ["source_type", "source_organization_name", "evaluator_relationship"],
-            "properties": {
-                "source_type": {"enum": ["documentation", "evaluation_run"]},
-                "evaluator_relationship": {"enum": ["first_party", "third_party", "collaborative", "other"]},
-            },
-        },
-        "eval_library": {"required": ["name", "version"], "properties": {"additional_details": ADDITIONAL}},
-        "model_info": {
-            "required": ["name", "id", "additional_details"],
-            "properties": {
-                "id": {"type": "string", "pattern": "^[^/]+/[^/]+$"},
-                "additional_details": {
-                    **ADDITIONAL,
-                    "required": ["deployment_type", "model_availability"],
-                    "properties": {
-                        "deployment_type": {"enum": ["self_deployed", "externally_managed", "unknown"]},
-                        "model_availability": {"enum": ["open_weights", "closed_weights", "unknown"]},
-                    },
-                },
-            },
-        },
-        "evaluation_results": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "required": ["evaluation_name", "source_data", "metric_config", "score_details"],
-                "properties": {
-                    "source_data": {
-                        "required": ["dataset_name", "source_type"],
-                        "properties": {"source_type": {"const": "other"}, "additional_details": ADDITIONAL},
-                    },
-                    "metric_config": {
-                        "required": ["lower_is_better"],
-                        "properties": {
-                            "lower_is_better": {"type": "boolean"},
-                            "score_type": {"enum": ["binary", "continuous", "levels"]},
-                            "min_score": {"type": "number"},
-                            "max_score": {"type": "number"},
-                        },
-                        "if": {"required": ["score_type"], "properties": {"score_type": {"const": "continuous"}}},
-                        "then": {"required": ["min_score", "max_score"]},
-                    },
-                    "score_details": {
-                        "required": ["score"],
-                        "properties": {
-                            "score": {"type": "number"},
-                            "details": ADDITIONAL,
-                            "uncertainty": {
-                                "properties": {
-                                    "confidence_interval": {
-                                        "required": ["lower", "upper"],
-                                        "properties": {
-                                            "lower": {"type": "number"},
-                                            "upper": {"type": "number"},
-                                            "confidence_level": {"type": "number", "minimum": 0, "maximum": 1},
-                                            "method": {"type": "string"},
-                                        },
-                                    },
-                                    "num_samples": {"type": "integer"},
-                                    "num_bootstrap_samples": {"type": "integer"},
-                                },
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
-}  # fmt: skip
-"""What the documentation of evaleval/every_eval_ever requires of a document of version 0.3, in our words: their
-schema file comes without a license and is not shipped. The rules of their validator on bounds and deployment are in."""
+THEIRS = CHECKOUT / "tests" / "schemas" / "every_eval_ever"
+"""The schemas of every-eval-ever 0.3.0 as it is on PyPI (MIT, LICENSE beside them)."""
 
-eee_document = fastjsonschema.compile(EEE)
+eee_document = fastjsonschema.compile(json.loads((THEIRS / "eval.schema.json").read_text()))
+eee_instance = fastjsonschema.compile(json.loads((THEIRS / "instance_level_eval.schema.json").read_text()))
 
 
 @pytest.fixture
@@ -241,6 +161,46 @@ def test_finished_values_are_compared_reported_and_exported(tmp_path: Path, run:
     )
     assert "system 'x' not found" in run(
         "export", files[0], "--to", "eee", "-o", tmp_path / "x.json", "--model", "x=y/z", code=2
+    )
+
+
+def test_instances_are_joined_with_their_aggregate(tmp_path: Path, run: Callable[..., str]) -> None:
+    results, evidence, out = tmp_path / "r.json", tmp_path / "e.jsonl", tmp_path / "out.json"
+    pope = [{"id": k, "image": f"{k}.jpg", "question": "Is there a dog?", "response": said, "label": "yes"}
+            for k, said in enumerate(["Yes", "No", "Yes"], 1)]  # fmt: skip
+    answers = write(tmp_path / "a.jsonl", *pope)
+    run("yesno", answers, "-o", results, "--per-answer", evidence, "-q", "--resamples", 10)
+    run("export", results, "--to", "eee", "-o", out, "--instances", evidence, "-q", "--timestamp", 1)
+    document = json.loads(out.read_text())
+    eee_document(document)
+    data = (tmp_path / "out_samples.jsonl").read_bytes()
+    told = document["detailed_evaluation_results"]
+    assert (told["total_rows"], told["checksum"]) == (3, hashlib.sha256(data).hexdigest())
+    records = [json.loads(line) for line in data.splitlines()]
+    [accuracy] = [each for each in document["evaluation_results"] if each["metric_config"]["metric_id"] == "accuracy"]
+    for record in records:
+        eee_instance(record)
+        assert record["evaluation_id"] == document["evaluation_id"]
+        assert record["evaluation_result_id"] == accuracy["evaluation_result_id"] == "yesno/accuracy"
+    assert sum(r["evaluation"]["score"] for r in records) / 3 == accuracy["score_details"]["score"]
+    assert accuracy["source_data"]["source_type"] == "other"
+    hashed = hashlib.sha256("\n".join(["1", "2", "3"]).encode()).hexdigest()
+    assert accuracy["source_data"]["additional_details"]["image_ids_sha256"] == hashed
+
+    for verb in ("score", "chair"):
+        run(verb, OURS, "--truth", TRUTH, "-o", results, "--per-caption", evidence, "-q", "--resamples", 0)
+        run("export", results, "--to", "eee", "-o", out, "--instances", evidence, "-q", "--timestamp", 1)
+        document = json.loads(out.read_text())
+        records = [json.loads(line) for line in (tmp_path / "out_samples.jsonl").read_text().splitlines()]
+        for record in records:
+            eee_instance(record)
+        [chair_s] = [r for r in document["evaluation_results"] if r["evaluation_result_id"].endswith("/chair_s")]
+        assert chair_s["metric_config"]["metric_name"] == "CHAIR_s (native)"
+        assert chair_s["metric_config"]["additional_details"] == {"metric_id_status": "unregistered"}
+        share = sum(record["evaluation"]["score"] for record in records) / len(records)
+        assert share == pytest.approx(chair_s["score_details"]["score"])
+    assert "one system" in run(
+        "export", results, results, "--to", "eee", "-o", tmp_path / "x.json", "--instances", evidence, code=2
     )
 
 

@@ -33,8 +33,9 @@ from scapo_eval.benchmarks.density import score_density
 from scapo_eval.benchmarks.rollouts import reward_file
 from scapo_eval.benchmarks.scoring import ScoringOptions, tally
 from scapo_eval.files import files
-from scapo_eval.files.files import Span, line_spans
+from scapo_eval.files import source as input_source
 from scapo_eval.files.mapped import Mapped
+from scapo_eval.files.source import Source, Span
 from scapo_eval.readers import captions as caption_files
 from scapo_eval.readers.captions import Captions, iter_blocks
 from scapo_eval.results.counts import in_few_bytes
@@ -143,12 +144,11 @@ def test_spans_are_whole_lines(lines: list[bytes], size: int, ended: bool) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c"
         path.write_bytes(data)
-        spans = list(line_spans(path, data[:3], size))
+        spans = list(Source(path).spans(size))
         parts = [span.read() for span in spans]
         assert b"".join(parts) == data
         assert all(part.endswith(b"\n") and size <= len(part) <= size + 40 for part in parts[:-1])
         assert [span.left for span in spans] == [len(data) - span.begin - span.size for span in spans]
-        assert list(line_spans(path, b"other", size)) == []
 
 
 def test_spans_and_streams_refuse_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,13 +159,14 @@ def test_spans_and_streams_refuse_the_same_lines(tmp_path: Path, monkeypatch: py
             return str(error)
 
     monkeypatch.setattr(files, "MAX_LINE", 50)
+    monkeypatch.setattr(input_source, "MAX_LINE", 50)
     path, refused = tmp_path / "c", 0
     for before, length, ended in product(range(45), (49, 50, 51, 52, 70, 120), (True, False)):
         data = b"start\n" + b"a" * before + b"\n" + b"b" * length + b"\nc" * ended
         path.write_bytes(gzip.compress(data))
         stream = outcome(lambda: (part for _, part in files.iter_line_blocks(path, 20)))
         path.write_bytes(data)
-        spans = outcome(lambda: (span.read() for span in line_spans(path, b"start", 20)))
+        spans = outcome(lambda: (span.read() for span in Source(path).spans(20)))
         assert spans == stream
         assert spans == (data if length <= 50 else f"{path}:3: a line of more than 0 MiB is not a valid record")
         refused += spans != data
@@ -269,6 +270,7 @@ def line(n: int, **more: Any) -> bytes:
 def test_messages_name_the_line_whoever_reads_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caption_files, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(files, "MAX_LINE", 4000)
+    monkeypatch.setattr(input_source, "MAX_LINE", 4000)
     make, said = MESSAGES[name]
     data = b"\n" * 1500 * (name == "blank lines") + b"".join(make(n) for n in range(1, 901))
     found = set()

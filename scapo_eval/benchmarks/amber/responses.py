@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import UNFIT, FaultList, InputError, unfit
@@ -13,9 +12,10 @@ from ...base.ids import canonical_image_id
 from ...base.reprs import fields_in_short
 from ...base.types import Answer
 from ...files.fields import split_by_import
-from ...files.files import STDIN, display_name, read_bytes
+from ...files.files import display_name
 from ...files.json_text import iter_records, json_type
 from ...files.records import Readable, Records
+from ...files.source import Source
 from ...readers.formats import AMBER_DESCRIPTIONS
 from ...readers.parsers import Parser, Said, amber, contains, first_word
 from ...results.benchmark import benchmarks
@@ -114,6 +114,7 @@ def read_responses(path: Readable, data: AmberData, *, official: bool = False, s
         InputError: the file holds something else, or nothing that can be scored.
     """
     name = display_name(path)
+    path = path if isinstance(path, Records) else Source.of(path)
     found = Responses()
     reader = _Reader(name, data, official, found)
     faults = FaultList((lambda error: _skip(found)) if skip_bad else None)
@@ -143,8 +144,7 @@ def _skip(found: Responses) -> None:
 def _is_empty_list(path: Readable) -> bool:
     if isinstance(path, Records):
         return not path.rows
-    small = str(path) != STDIN and Path(path).is_file() and Path(path).stat().st_size < 100
-    return small and b"".join(read_bytes(path).split()) == b"[]"
+    return b"".join(Source.of(path).head[:100].split()) == b"[]"
 
 
 class _Reader:

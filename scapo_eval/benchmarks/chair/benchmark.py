@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ...base.errors import OptionError
 from ...files.records import Given
 from ...matching.uses import Claims
 from ...matching.vocabulary import Vocabulary
@@ -15,30 +16,34 @@ from ...results.benchmark import Benchmark, OnEngine, Option
 from ...results.results import Run
 from ...results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
 from ...truths.oracle import PresenceOracle, TruthGiven
+from ..protocol import Protocol
 from ..scoring import OnUnknownImage, ScoringOptions
 from ..systems import Systems, drawn
 from .choice import DEFAULT_VOCABULARY
 from .choice import profile as chosen_profile
-from .profiles import PROFILES
-from .scoring import METRICS, score_chair
+from .profiles import PROFILES, Native
+from .scoring import METRICS, METRICS_BESIDE, NATIVE, score_chair
 from .synonyms import Synonyms
+
+NATIVE_PROFILE = Native.name
 
 OBJECTS: Mapping[str, Option] = {
     "truth": Option(
         file="read",
         metavar="FILE",
-        help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}.",
+        help="What is in the images; for the scripts' own figures CHAIR's ground truth as {id: [objects]}."
+        "  [default: the truth that --protocol carries]",
     ),
     "profile": Option(
         choices=PROFILES,
         help="How captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's "
-        "(extra 'nltk').",
+        "(extra 'nltk').  [default: the protocol's, else native]",
     ),
     "synonyms": Option(
         file="read",
         metavar="FILE",
-        help="For 'reference' and 'opera': CHAIR's synonyms.txt, one object a line, words separated by comma and "
-        "space.",
+        help="For 'reference' and 'opera': a list of words like CHAIR's synonyms.txt, one object a line, separated by "
+        "comma and space.  [default: CHAIR's own words]",
     ),
     "vocabulary": Option(
         file="read",
@@ -58,8 +63,8 @@ def scored_by_profile(
     score: Callable[..., Run],
     systems: Systems,
     *,
-    truth: TruthGiven,
-    profile: str,
+    truth: TruthGiven | None,
+    profile: str | None,
     synonyms: Synonyms | str | Path | None,
     vocabulary: Vocabulary | str | Path | None,
     per_caption: str | None,
@@ -67,6 +72,9 @@ def scored_by_profile(
 ) -> list[Run]:
     """Scores files of captions by what a profile reads in them; ``score`` takes path, profile, oracle and options."""
     scoring = scoring or ScoringOptions()
+    if truth is None:
+        raise OptionError("--truth FILE is missing (in Python truth=), or a protocol that carries one (--protocol)")
+    profile = profile or NATIVE_PROFILE
     reader = chosen_profile(
         profile, vocabulary=vocabulary, synonyms=synonyms, claims=scoring.claims, workers=scoring.workers
     )
@@ -78,15 +86,19 @@ def scored_by_profile(
 def _score(
     systems: Systems,
     *,
-    truth: TruthGiven,
-    profile: str = "native",
+    truth: TruthGiven | None = None,
+    profile: str | None = None,
+    native: bool = False,
     synonyms: Synonyms | str | Path | None = None,
     vocabulary: Vocabulary | str | Path | None = None,
     per_caption: str | None = None,
     scoring: ScoringOptions | None = None,
 ) -> list[Run]:
+    beside = None
+    if native and profile not in (None, NATIVE_PROFILE):
+        beside = Native(Vocabulary.load(DEFAULT_VOCABULARY), scoring.claims if scoring else "all")
     return scored_by_profile(
-        score_chair,
+        partial(score_chair, native=beside),
         systems,
         truth=truth,
         profile=profile,
@@ -100,8 +112,10 @@ def _score(
 def chair(
     captions: Given,
     *,
-    truth: TruthGiven,
-    profile: Literal["native", "reference", "opera"] = "native",
+    truth: TruthGiven | None = None,
+    protocol: Protocol | str | Path | None = None,
+    profile: Literal["native", "reference", "opera"] | None = None,
+    native: bool | None = None,
     synonyms: Synonyms | str | Path | None = None,
     vocabulary: Vocabulary | str | Path | None = None,
     name: str | None = None,
@@ -115,14 +129,16 @@ def chair(
     any_fingerprint: bool = False,
     drop_unfinished: bool = False,
 ) -> Run:
-    """CHAIR_s, CHAIR_i, Recall and Len of captions.
+    """CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of captions.
 
     Args:
         captions: records of ``image_id`` and ``caption``.
-        truth: what is in the images; for the scripts' own digits CHAIR's ground truth.
+        truth: what is in the images; for the scripts' own digits CHAIR's truth; None: the protocol's.
+        protocol: images, prompt and limits that the captions are checked against (``chair-opera``).
         profile: how captions are read: the project's matcher, the standalone CHAIR script's way, or OPERA's
-            (extra ``nltk``).
-        synonyms: for ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
+            (extra ``nltk``); None: the protocol's, else the matcher.
+        native: whether the project's own reading stands beside a script's (``chair_s_native``); None: with a protocol.
+        synonyms: for ``reference`` and ``opera``: words like CHAIR's ``synonyms.txt``; None: CHAIR's own.
         vocabulary: for ``native``: labels and their aliases; None takes coco80.
         claims: which mentions count with ``native``.
         name, resamples, seed, bootstrap, skip_bad, on_unknown_image, any_fingerprint, drop_unfinished: see
@@ -133,46 +149,57 @@ def chair(
         InputErrors, InputError: faults, by file and line or by row; an option of another profile.
         MissingExtra: ``opera`` without NLTK.
     """
+    followed = protocol if isinstance(protocol, Protocol) or protocol is None else Protocol.load(protocol)
+    options: dict[str, Any] = {"truth": truth, "profile": profile, "native": native}
+    options = options if followed is None else followed.filled(options)
     [run] = _score(
         Systems.of(captions, name, "captions", drawn(resamples, seed, bootstrap)),
-        truth=truth,
-        profile=profile,
+        truth=options["truth"],
+        profile=options["profile"],
+        native=bool(options["native"]),
         synonyms=synonyms,
         vocabulary=vocabulary,
         scoring=ScoringOptions(claims, skip_bad, on_unknown_image, any_fingerprint, workers, drop_unfinished),
     )
-    return run
+    return run if followed is None else followed.followed_by(run, captions)
 
 
 def _advice(options: Mapping[str, Any]) -> str | None:
-    if options["profile"] != "native":
+    if options["profile"] not in (None, NATIVE_PROFILE):
         return None
-    return "most published tables use the profile 'opera' (--profile opera --synonyms FILE), not 'native'"
+    return "most published tables use the profile 'opera' (--profile opera), not 'native'"
 
 
 BENCHMARK = Benchmark(
     name="chair",
     title="CHAIR",
-    help="""CHAIR_s, CHAIR_i, Recall and Len of caption files; several are compared with the first.
+    help="""CHAIR_s, CHAIR_i, Recall, Precision, F1 and Len of caption files; several are compared with the first.
+
+    With --protocol chair-opera nothing else is needed: truth, words and OPERA's reading come with it.
 
     CAPTIONS are JSON Lines with image_id and caption, or a file of any layout that scapo-eval import recognizes
     (docs/data.md), plain, .gz or .zst; - is standard input.
     """,
-    metric_set=lambda columns: METRICS,
+    metric_set=lambda columns: METRICS_BESIDE if f"captions{NATIVE}" in columns else METRICS,
     meanings={
         "chair_s": "captions with a hallucinated mention",
         "chair_i": "mentions that are hallucinated",
         "recall": "present objects that are mentioned",
+        "precision": "different objects that are present (1 - hal_rate)",
+        "f1": "harmonic mean of precision and recall (cap_score)",
         "len": "words (or tokens) per caption",
         "hal_rate": "different objects that are hallucinated",
     },
-    headline=("chair_s", "chair_i", "recall", "len"),
+    headline=("chair_s", "chair_i", "recall", "precision", "f1", "len", f"chair_s{NATIVE}", f"chair_i{NATIVE}"),
     score=_score,
     function=chair,
     files="captions",
     captions=True,
     scoring=True,
-    options=OBJECTS,
-    engine=OnEngine(function="chair", refuses=("per_caption",)),
+    options={
+        **OBJECTS,
+        "native": Option(help="The project's own reading beside a script's (chair_s_native...); on with --protocol."),
+    },
+    engine=OnEngine(function="chair", needs=("truth",), refuses=("per_caption", "native")),
     advice=_advice,
 )

@@ -27,12 +27,12 @@ def profile(
     Args:
         name: one of PROFILES.
         vocabulary: of ``native``; None takes coco80.
-        synonyms: of ``reference`` and ``opera``: CHAIR's ``synonyms.txt``.
+        synonyms: of ``reference`` and ``opera``: a list in the form of CHAIR's ``synonyms.txt``; None: CHAIR's own.
         claims: which mentions count, for ``native``.
         workers: processes of ``opera``'s tagger; None: one per processor.
 
     Raises:
-        InputError: an unknown profile, something that belongs to another profile, or no synonyms.
+        InputError: an unknown profile, or something that belongs to another profile.
         MissingExtra: ``opera`` without NLTK.
     """
     check_choice("profile", name, PROFILES)
@@ -43,10 +43,9 @@ def profile(
         return Native(labels if isinstance(labels, Vocabulary) else Vocabulary.load(labels), claims)
     if vocabulary is not None:
         raise InputError(f"a vocabulary belongs to the profile 'native'; '{name}' has synonyms")
-    if synonyms is None:
-        where = "data/synonyms.txt of github.com/LisaAnne/Hallucination"
-        raise InputError(f"the profile '{name}' needs --synonyms FILE (in Python synonyms=): {where}")
     if claims != "all":
         raise InputError(f"claims belong to the profile 'native'; '{name}' counts every mention")
+    if synonyms is None:
+        synonyms = Synonyms.shipped()
     words = synonyms if isinstance(synonyms, Synonyms) else Synonyms.load(synonyms)
     return Reference(words) if name == "reference" else Opera(words, workers)

@@ -42,6 +42,7 @@ class Opera:
             import nltk
         except ImportError:
             raise MissingExtra("nltk", "the CHAIR profile 'opera'") from None
+        self.synonyms = synonyms
         self.vocabulary = synonyms.vocabulary
         self.fields: Mapping[str, Any] = {"synonyms": synonyms.fingerprint, "nltk": nltk.__version__}
         self._reader = WordReader(synonyms)

@@ -15,14 +15,31 @@ from ...files.files import display_name
 from ...files.records import Readable
 from ...readers.captions import Captions, caption_blocks
 from ...results.counts import CountTable
-from ...results.metric import MetricSet, ratio
+from ...results.metric import Floats, Formula, MetricSet, Sums, harmonic_mean, ratio
 from ...results.results import Resampling, Run
 from ...results.signature import Signature
 from ...results.stats import values
 from ...truths.oracle import PresenceOracle, Truth
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
 from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, bad_file_notes, tally, truth_notes
-from .profiles import Profile
+from .profiles import Native, Profile
+
+_hal_rate = ratio("hallucinated", "generated")
+_recall = ratio("covered", "truth")
+
+
+def _precision(sums: Sums) -> Floats:
+    return 1 - _hal_rate(sums)
+
+
+def _natively(formula: Formula) -> Formula:
+    """The same of the native counts."""
+    return lambda sums: formula({name.removesuffix(NATIVE): each for name, each in sums.items() if NATIVE in name})
+
+
+NATIVE = "_native"
+"""Ending of the metrics and counts of the project's own reading, where it stands beside a script's."""
+
 
 METRICS = MetricSet(
     name="chair",
@@ -30,15 +47,44 @@ METRICS = MetricSet(
     formulas={
         "chair_s": ratio("hallucinated_captions", "captions"),
         "chair_i": ratio("hallucinated_mentions", "mentions"),
-        "recall": ratio("covered", "truth"),
+        "recall": _recall,
+        "precision": _precision,
+        "f1": lambda sums: harmonic_mean(_precision(sums), _recall(sums)),
         "len": ratio("words", "captions"),
-        "hal_rate": ratio("hallucinated", "generated"),
+        "hal_rate": _hal_rate,
     },
-    higher_is_better={"chair_s": False, "chair_i": False, "recall": True, "hal_rate": False},
+    higher_is_better={
+        "chair_s": False,
+        "chair_i": False,
+        "recall": True,
+        "precision": True,
+        "f1": True,
+        "hal_rate": False,
+    },
     plain_numbers=frozenset({"len"}),
     at_most=(*SET_BOUNDS, ("hallucinated_captions", "captions")),
 )
-"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot."""
+"""``hal_rate`` counts SETS of objects and stands beside ``chair_i``, which counts mentions: they differ a lot.
+``precision`` and ``f1``, as some of the field's scripts print them (PAI's), are 1 - Hal. Rate and Cap. Score."""
+
+METRICS_BESIDE = MetricSet(
+    name="chair",
+    columns=(*METRICS.columns, *(f"{name}{NATIVE}" for name in COLUMNS)),
+    formulas={
+        **METRICS.formulas,
+        **{
+            f"{name}{NATIVE}": _natively(METRICS.formulas[name])
+            for name in ("chair_s", "chair_i", "recall", "precision", "f1")
+        },
+    },
+    higher_is_better={
+        **METRICS.higher_is_better,
+        **{f"{name}{NATIVE}": higher for name, higher in METRICS.higher_is_better.items() if name != "hal_rate"},
+    },
+    plain_numbers=METRICS.plain_numbers,
+    at_most=tuple((f"{a}{suffix}", f"{b}{suffix}") for suffix in ("", NATIVE) for a, b in METRICS.at_most),
+)
+"""With the project's own reading beside a script's: ``chair_s_native`` and so on."""
 
 PRINTED = {"reference": ("chair_s", "chair_i", "recall"), "opera": ("chair_s", "chair_i", "recall", "len")}
 """What the scripts print."""
@@ -49,28 +95,41 @@ class ChairScorer(Scorer):
     """Counts objects that a profile finds.
 
     Attributes:
-        profile: how captions are read; its objects are the labels of the one truth.
+        profile: how captions are read; its objects are the labels of the first truth.
+        native: the project's own reading beside it, whose labels are those of the second truth; None: none.
     """
 
     profile: Profile = field(kw_only=True)
+    native: Native | None = field(default=None, kw_only=True)
 
     __repr__ = fields_in_short
 
     @classmethod
-    def of(cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions) -> ChairScorer:
-        """Scores against the oracle what the profile finds."""
-        truth = Truth.of(oracle, profile.vocabulary, any_fingerprint=options.any_fingerprint)
-        return cls((truth,), options.on_unknown_image == "skip", profile=profile)
+    def of(
+        cls, profile: Profile, oracle: PresenceOracle, options: ScoringOptions, native: Native | None = None
+    ) -> ChairScorer:
+        """Scores against the oracle what the profile finds, and what the native reading does."""
+        readings = [profile] if native is None else [profile, native]
+        truths = [Truth.of(oracle, each.vocabulary, any_fingerprint=options.any_fingerprint) for each in readings]
+        return cls(tuple(truths), options.on_unknown_image == "skip", profile=profile, native=native)
+
+    @property
+    def metric_set(self) -> MetricSet:
+        """Its metrics."""
+        return METRICS if self.native is None else METRICS_BESIDE
 
     @property
     def columns(self) -> tuple[str, ...]:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`."""
-        return METRICS.columns
+        return self.metric_set.columns
 
     def count(self, captions: Captions, rows: list[NDArray[np.int64]]) -> ScoredBlock:
         """See :class:`~scapo_eval.benchmarks.scoring.Scorer`; the evidence is the profile's ObjectColumns."""
         found = self.profile.find_batch(captions.captions)
         counts = np.column_stack([caption_counts(found, rows[0], self.truths[0]), found.lengths])
+        if self.native is not None:
+            second = caption_counts(self.native.find_batch(captions.captions), rows[1], self.truths[1])
+            counts = np.column_stack([counts, second])
         mentioned = np.bincount(found.label_id, minlength=len(self.profile.vocabulary.labels))
         return ScoredBlock(captions, counts, mentioned, found)
 
@@ -97,6 +156,7 @@ def score_chair(
     oracle: PresenceOracle,
     options: ScoringOptions | None = None,
     *,
+    native: Native | None = None,
     name: str | None = None,
     resampling: Resampling | None = None,
     on_block: Callable[[ChairScorer, ScoredBlock], None] | None = None,
@@ -110,6 +170,7 @@ def score_chair(
         profile: how captions are read.
         oracle: the truth.
         options: see :class:`~scapo_eval.benchmarks.scoring.ScoringOptions`.
+        native: the project's own reading, for ``chair_s_native`` and so on beside the profile's.
         name: of the system; by default the file's display name.
         resampling: of the intervals.
         on_block: called with the scorer and each scored block in the order of the file.
@@ -121,7 +182,7 @@ def score_chair(
     options = options or ScoringOptions()
     source = display_name(path)
     damage: list[str] = []
-    scorer = ChairScorer.of(profile, oracle, options)
+    scorer = ChairScorer.of(profile, oracle, options, native)
     found = tally(
         lambda on_error: caption_blocks(path, on_error=on_error, warn=damage.append),
         scorer,
@@ -143,6 +204,7 @@ def chair_of(
         "chair",
         profile=profile.name,
         **profile.fields,
+        native=scorer.native.vocabulary.identity if scorer.native else None,
         oracle=truth.oracle.fingerprint,
         world=truth.oracle.world,
         **found.decisive,
@@ -154,7 +216,7 @@ def chair_of(
     return Run(
         name=name,
         signature=signature,
-        metric_set=METRICS,
+        metric_set=scorer.metric_set,
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,

@@ -1,4 +1,4 @@
-"""CHAIR's word lists: the user's synonyms file, and the pairs of words that the scripts read as one.
+"""CHAIR's word lists: what counts as which object, and the pairs of words that the scripts read as one.
 
 A caption arrives here as a string with ONE CHARACTER PER WORD (see :class:`WordReader`). So merging pairs
 from the left is one regular-expression substitution, the number of words is a length, and dropping a word is
@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
+
+import msgspec
 
 from ...base.errors import InputError
 from ...base.hashes import digest
@@ -39,9 +42,13 @@ DOUBLE_WORDS: Mapping[str, str] = {
 bird no person; ``stove top oven`` is three words and never met."""
 
 
+class _Words(msgspec.Struct):
+    words: dict[str, list[str]]
+
+
 @dataclass(frozen=True)
 class Synonyms:
-    """The user's ``synonyms.txt``: what counts as which object.
+    """What counts as which object: CHAIR's own words, or a user's ``synonyms.txt``.
 
     Attributes:
         source: display name of the file.
@@ -80,6 +87,13 @@ class Synonyms:
         if not words:
             raise InputError("no synonyms: the file is empty", path=name)
         return cls(name, words)
+
+    @classmethod
+    def shipped(cls) -> Synonyms:
+        """CHAIR's own words for COCO's 80 categories (Rohrbach et al. 2018), as a table that comes with the project."""
+        table = resources.files(__package__) / "words.json"
+        words = msgspec.json.decode(table.read_bytes(), type=_Words).words
+        return cls("CHAIR's words", {word: node for node, named in words.items() for word in named})
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -6,5 +6,11 @@ export const signed = (x) => {
   const text = Math.abs(100 * x).toFixed(1);
   return (text === "0.0" ? "±" : x > 0 ? "+" : "−") + text;
 };
-export const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
+/** A long name without its middle: what tells names apart stands at their ends as often as at their beginnings. */
+export const shortMiddle = (text, most) => {
+  const letters = Array.from(text),
+    half = (most - 1) / 2;
+  if (letters.length <= most) return text;
+  return letters.slice(0, Math.ceil(half)).join("") + "…" + letters.slice(letters.length - Math.floor(half)).join("");
+};
 export const wellFormed = (text) => text.replace(/\p{Cs}/gu, "\ufffd"); // as URLs carry it

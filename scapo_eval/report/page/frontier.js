@@ -4,7 +4,8 @@ import { path, ticks } from "./axes.js";
 import { asideNames, baselines, isAside } from "./baseline.js";
 import { draw, el } from "./dom.js";
 import { doorOf } from "./doors.js";
-import { percent, short } from "./format.js";
+import { percent, shortMiddle } from "./format.js";
+import { dashOf } from "./linechart.js";
 import { addPage } from "./pages.js";
 import { saveButton } from "./saveimage.js";
 import { colorOf, common, markerOf, systemMark } from "./systems.js";
@@ -144,6 +145,8 @@ export function frontier(figure, plane, iso, options) {
       }),
     );
   }
+  /** Shows one system's region where those of many are hidden. */
+  const said = (p, there) => inner.querySelector(`[data-of="${p.k}"]`)?.classList.toggle("shown", there);
   for (const p of points) {
     const tint = colorOf(p.name),
       faint = compared.has(p.name) ? 1 : 0.45;
@@ -153,7 +156,9 @@ export function frontier(figure, plane, iso, options) {
     if (p.ellipse.length && !passed.has(p.k))
       inner.append(
         draw("path", {
-          class: "region",
+          class: options.quiet ? "region quiet" : "region",
+          "data-of": p.k,
+          "stroke-dasharray": dashOf(p.k),
           d: path(p.ellipse.map(([a, b]) => [X(a), Y(b)])) + "Z",
           "fill-opacity": 0.13 * faint,
           "stroke-opacity": 0.7 * faint,
@@ -163,7 +168,14 @@ export function frontier(figure, plane, iso, options) {
     front.append(
       draw(
         "g",
-        { transform: `translate(${X(p.x)} ${Y(p.y)})${passed.has(p.k) ? " scale(.6)" : ""}`, opacity: faint },
+        {
+          transform: `translate(${X(p.x)} ${Y(p.y)})${passed.has(p.k) ? " scale(.6)" : ""}`,
+          opacity: faint,
+          onpointerenter: () => said(p, true),
+          onpointerleave: () => said(p, false),
+          onfocusin: () => said(p, true),
+          onfocusout: () => said(p, false),
+        },
         behindDoor(
           draw(
             "path",
@@ -176,7 +188,7 @@ export function frontier(figure, plane, iso, options) {
   }
   const order = points.filter((p) => !passed.has(p.k)).sort((a, b) => (a === base ? -1 : b === base ? 1 : a.y - b.y));
   for (const p of order) {
-    const text = (W < 420 ? "" : short(p.name.slice(common), 30) + " ") + percent(p.score),
+    const text = (W < 420 ? "" : shortMiddle(p.name.slice(common), options.quiet ? 18 : 30) + " ") + percent(p.score),
       w = widthOf(text) + 4,
       spot = room.near(X(p.x), Y(p.y), w, 16);
     if (!spot) continue; // the legend has it
@@ -293,7 +305,12 @@ export function frontierPage(charts) {
       const whole = charts.planes[+figure.dataset.plane],
         argument = charts.arguments.find((a) => a.set === whole.set),
         { plane, ...rest } = shownPlane(whole, argument);
-      if (plane.points.length) frontier(figure, plane, charts.iso, { ...rest, id: "f" + figure.dataset.plane });
+      if (plane.points.length)
+        frontier(figure, plane, charts.iso, {
+          ...rest,
+          id: "f" + figure.dataset.plane,
+          quiet: plane.points.length > 8,
+        });
     }
   };
   addPage("frontier", { draw: drawPlanes, arrive: drawPlanes, resized: true });

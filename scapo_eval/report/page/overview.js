@@ -5,14 +5,15 @@ import { address, link } from "./address.js";
 import { asideNames, baselines, chosenBaseline, isAside } from "./baseline.js";
 import { draw, el, keepFocus } from "./dom.js";
 import { doorOf, pairLink } from "./doors.js";
-import { signed, wellFormed } from "./format.js";
+import { shortMiddle, signed, wellFormed } from "./format.js";
 import { frontier, shownPlane } from "./frontier.js";
 import { addPage } from "./pages.js";
 import { saveButton } from "./saveimage.js";
-import { systemMark } from "./systems.js";
+import { common, systemMark } from "./systems.js";
 import { term } from "./terms.js";
 import { Texts } from "./texts.js";
 
+const MANY = 8; // systems from which they are ranked, and differences drawn before ellipses
 const SIGNS = { better: "▲ ", worse: "▼ ", untested: "" };
 
 /** A metric's value as people read it. */
@@ -123,6 +124,62 @@ function ownFigures(argument) {
   );
 }
 
+/** What a system alone gets wrong most: labels that it invents and misses, and the captions with most inventions. */
+function ownFaults(argument, table, texts) {
+  const [system] = argument.systems;
+  const toCaptions = (values) => link({ page: "captions", system: wellFormed(system.name), ...values });
+  const list = (title, counts, verdict) => {
+    const rows = table.label.map((label, k) => [label, counts[k]]).sort((a, b) => b[1] - a[1]);
+    const shown = rows.slice(0, 10).filter(([, n]) => n);
+    const most = shown.length ? shown[0][1] : 1;
+    return el(
+      "section",
+      {},
+      el("h4", {}, title),
+      shown.length
+        ? el(
+            "ol",
+            { class: "faults" },
+            shown.map(([label, n]) =>
+              el(
+                "li",
+                {},
+                el("a", { href: toCaptions({ label, verdict }) }, label),
+                el("span", { class: "bar" }, el("i", { css: { left: 0, width: (100 * n) / most + "%" } })),
+                el("span", { class: "value" }, n.toLocaleString("en")),
+              ),
+            ),
+          )
+        : el("p", { class: "hint" }, "none"),
+    );
+  };
+  const lists = [
+    list("Named though absent, captions", table.hallucinated, "hallucinated"),
+    list("In the image and missed, captions", table.missed, "missed"),
+  ];
+  const worst = argument.worst.map(([image, place]) =>
+    el(
+      "div",
+      {},
+      el("h4", {}, el("a", { href: toCaptions({ image }) }, "Image ", el("bdi", {}, image))),
+      texts.render(place, false),
+    ),
+  );
+  const captions = [
+    el("p", { class: "example-head" }, el("b", {}, "The captions with most absent objects")),
+    el("div", { class: "pair" }, worst),
+  ];
+  return [el("div", { class: "own" }, lists), worst.length ? el("div", { class: "plane example" }, captions) : null];
+}
+
+/** The order of two systems by their difference to the baseline in a metric: the better first. */
+function ranked(argument, base, m, a, b) {
+  const of = (k) => argument.against[base][k].rows[m][0],
+    better = argument.metrics[m][2] === false ? 1 : -1;
+  if (of(a) === null || of(b) === null) return (of(a) === null) - (of(b) === null);
+  return better * (of(a) - of(b)) || a - b;
+}
+
 function claims(argument, bases, focus) {
   const aside = asideNames();
   const cap = argument.metrics.findIndex(([name]) => name === "cap_score"),
@@ -155,6 +212,7 @@ function claims(argument, bases, focus) {
       const others = argument.systems
         .map((s, k) => k)
         .filter((k) => bases[k] === head && k !== head && !isAside(argument.systems[k].name, aside));
+      if (argument.systems.length > MANY) others.sort((a, b) => ranked(argument, head, shown, a, b));
       return el(
         "ul",
         {},
@@ -243,7 +301,7 @@ function changeBars(figure, argument, base, k) {
     svg.append(
       draw(
         "a",
-        { href: to, tabindex: -1, "aria-hidden": "true" },
+        { href: to, "aria-label": `${label} ${shownChange(d, false)} points: the captions that differ` },
         draw("rect", {
           class: "bar-" + tone,
           x: Math.min(X(0), X(d)),
@@ -251,6 +309,7 @@ function changeBars(figure, argument, base, k) {
           width: Math.max(1, Math.abs(X(d) - X(0))),
           height: 13,
         }),
+        draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
       ),
       low === null
         ? ""
@@ -258,11 +317,6 @@ function changeBars(figure, argument, base, k) {
             class: "whisker",
             d: `M${X(low)} ${y + 8.5}H${X(high)}M${X(low)} ${y + 5}v7M${X(high)} ${y + 5}v7`,
           }),
-      draw(
-        "a",
-        { href: to, "aria-label": `${label} ${shownChange(d, false)} points: the captions that differ` },
-        draw("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "label-name" }, label),
-      ),
       draw("text", { class: tone, x: W, y: y + 13, "text-anchor": "end" }, SIGNS[tone] + shownChange(d, false)),
     );
   });
@@ -337,17 +391,21 @@ function captionPair(argument, texts, base, k) {
   );
 }
 
-// Differences with their intervals, where there is no frontier
+const behindLink = (href, name, node) => (href ? draw("a", { href, "aria-label": name }, node) : node);
+
+// Differences with their intervals, ranked where they are many; where there is no frontier, or before it
 
 function forest(argument, bases) {
   const aside = asideNames();
-  const shown = argument.spoken.slice(0, 4);
+  const many = argument.systems.length > MANY;
+  const rankedBy = argument.spoken.find((m) => argument.metrics[m][0] === "cap_score") ?? argument.spoken[0];
+  const shown = many ? [rankedBy] : argument.spoken.slice(0, 4);
   const systems = argument.systems
     .map((s, k) => k)
     .filter((k) => bases[k] !== k && !isAside(argument.systems[k].name, aside));
   const figure = el("figure", { class: "plane" });
   const W = 620,
-    left = 150,
+    left = many ? 210 : 170,
     right = W - 16;
   const panels = shown
     .map((m) => {
@@ -355,6 +413,7 @@ function forest(argument, bases) {
       const rows = systems
         .map((k) => ({ k, row: argument.against[bases[k]][k].rows[m], tone: "" }))
         .filter(({ row }) => row && row[0] !== null);
+      if (many) rows.sort((a, b) => bases[a.k] - bases[b.k] || ranked(argument, bases[a.k], m, a.k, b.k));
       return { m, name, higher, plain, rows };
     })
     .filter((p) => p.rows.length);
@@ -364,7 +423,7 @@ function forest(argument, bases) {
   const svg = draw("svg", {
     class: "chart",
     viewBox: `0 0 ${W} ${H}`,
-    role: "img",
+    role: "group",
     "aria-label": panels
       .map(
         (p) =>
@@ -408,14 +467,24 @@ function forest(argument, bases) {
       mark.setAttribute("y", y - 7);
       mark.setAttribute("width", 13);
       mark.setAttribute("height", 13);
-      const label = draw("text", { x: 22, y: y + 4 }, name.length > 19 ? name.slice(0, 18) + "…" : name);
+      const label = draw(
+        "text",
+        { x: 22, y: y + 4 },
+        draw("title", {}, name),
+        shortMiddle(name.slice(common), many ? 26 : 20),
+      );
       svg.append(mark, label);
       if (row[1] !== null) svg.append(draw("line", { class: "whisker", x1: X(row[1]), x2: X(row[2]), y1: y, y2: y }));
+      const door = doorOf(argument, bases[k], k, argument.metrics[p.m][0]);
       svg.append(
-        draw(
-          "circle",
-          { class: row[5] && tone === "untested" ? "dot-changed" : "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
-          draw("title", {}, `${name}: ${shownChange(row[0], p.plain)}`),
+        behindLink(
+          door,
+          `${name}: what makes its difference in ${p.name}`,
+          draw(
+            "circle",
+            { class: row[5] && tone === "untested" ? "dot-changed" : "dot-" + tone, cx: X(row[0]), cy: y, r: 4.5 },
+            draw("title", {}, `${name}: ${shownChange(row[0], p.plain)}`),
+          ),
         ),
       );
     });
@@ -456,16 +525,17 @@ function drawArgument(place, argument, charts, id) {
   const bases = baselines(argument),
     focus = focusOf(argument, bases);
   const at = charts.planes.findIndex((plane) => plane.set === argument.set);
-  const figure =
-    at >= 0
-      ? el("figure", { class: "plane", "data-plane": at })
-      : argument.systems.length > 1
-        ? forest(argument, bases)
-        : null;
+  const many = argument.systems.length > MANY;
+  const plane = at >= 0 ? el("figure", { class: "plane", "data-plane": at }) : null;
+  const figure = argument.systems.length > 1 && (many || !plane) ? forest(argument, bases) : plane;
+  const below = plane && figure !== plane ? plane : null;
   const entry = focus === null ? null : argument.against[bases[focus]][focus];
   const why = entry && entry.labels && entry.labels.length;
   const texts = argument.texts ? new Texts(argument.texts, argument.labels) : null;
   const bars = el("figure", { class: "plane changes" });
+  const said = claims(argument, bases, focus);
+  const [own, worst] = argument.worst && texts ? ownFaults(argument, charts.labels[0], texts) : [null, null];
+  if (own) said.append(own);
   place.replaceChildren(
     el(
       "div",
@@ -477,19 +547,27 @@ function drawArgument(place, argument, charts, id) {
       }),
     ),
     ...[sharingBanner(argument)].filter(Boolean),
-    el("div", { class: "first" }, claims(argument, bases, focus), figure),
+    el("div", { class: "first" + (figure ? "" : " alone") }, said, figure),
+    ...[below, worst].filter(Boolean),
     ...(why ? [el("div", { class: "second" }, bars, captionPair(argument, texts, bases[focus], focus))] : []),
   );
+  place.classList.toggle("many", many);
   if (why) changeBars(bars, argument, bases[focus], focus);
   if (at >= 0) {
-    const { plane, ...rest } = shownPlane(charts.planes[at], argument, focus === null ? undefined : bases[focus]);
-    if (plane.points.length) {
+    const { plane: drawn, ...rest } = shownPlane(
+      charts.planes[at],
+      argument,
+      focus === null ? undefined : bases[focus],
+    );
+    if (drawn.points.length) {
       const wide = matchMedia("(min-width: 1000px)").matches;
-      frontier(figure, plane, charts.iso, {
+      frontier(plane, drawn, charts.iso, {
         ...rest,
         id: "o" + id,
         legend: !wide,
-        height: wide ? Math.min(440, Math.max(300, place.querySelector(".claims").offsetHeight - 46)) : undefined,
+        quiet: many,
+        height:
+          wide && !below ? Math.min(440, Math.max(300, place.querySelector(".claims").offsetHeight - 46)) : undefined,
       });
     }
   }

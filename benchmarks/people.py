@@ -1,0 +1,494 @@
+"""Metrics against people on public sets of human judgements (docs/validity.md).
+
+    PYTHONPATH=... python benchmarks/people.py -o docs/validity.md [--data ../shared/data/human]
+
+Needs the extra ``ngrams``. Tables with 95 % bootstrap intervals by image; no caption is printed. What was chosen was
+chosen on the half 'fit' of a set's images, and is reported on the half 'report' (``scapo_eval/validation/halves.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from scapo_eval import validate
+from scapo_eval.base.errors import ScapoError
+from scapo_eval.benchmarks.people import BETA, CARDS, SHORT, joint_score, word_terms
+from scapo_eval.benchmarks.scoring import ScoringOptions
+from scapo_eval.files.files import atomic_write
+from scapo_eval.matching.vocabulary import Vocabulary
+from scapo_eval.matching.words import content_words, tokens
+from scapo_eval.truths.oracle import PresenceOracle, Truth
+from scapo_eval.truths.references import References, ReferenceWords
+from scapo_eval.validation.agreement import Pairing, Sample, interval_of
+from scapo_eval.validation.judgements import Judgements
+from scapo_eval.validation.validate import Agreement, Validation
+from scapo_eval.validation.values import Measures, Texts
+
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "human"
+SYSTEMS = ("Human", "Up-Down", "Unified-VLP", "VinVL-base", "VinVL-large")
+NGRAMS = ("cider_d", "rouge_l", "bleu_4")
+RATINGS = ("precision", "recall", "total")
+
+INTRODUCTION = """# How well each number agrees with people
+
+Metrics of hallucination and coverage are held against human judgements of captions: which agrees, how well, with whom,
+and where it fails. Do the same with your own: `scapo-eval validate` (below). What a closed vocabulary cannot see at all
+is measured in [lab/closed_vocabulary.md](lab/closed_vocabulary.md).
+"""
+
+WHEN = """## What to use when
+
+| You want to know | You have | Use | It agrees with people |
+| --- | --- | --- | --- |
+| does it invent objects | a truth of objects | Hal. Rate, CHAIR | well, as far as objects go |
+| does it say what matters | reference captions | `cover_words`, `cover_weighted` | moderately; Cover Rate without weights hardly |
+| is it a good caption, in one number | references and a truth | `cap_people` | best of all here |
+| the same | references only | `cap_people` | as well as CIDEr-D, and does not put people's captions below machines' |
+| the same | a truth only | `cap_people` (`--people`) | better than Cap. Score |
+| the paper's numbers | its truth | Cap. Score | weakly: a fork counts as much as the person in the middle |
+| are attributes, counts, relations right | a judge | [`facts`](benchmarks.md) | no metric of objects sees them |
+| which of two strong models of 2026 describes better | | people, or a judge | not known: see [where they fail](#where-they-fail) |
+
+```bash
+scapo-eval captions.jsonl --references refs.jsonl                     # named_rate, cover_weighted, cover_words, cap_people
+scapo-eval captions.jsonl --references refs.jsonl --truth truth.json  # Hal. Rate, too, and the better cap_people
+scapo-eval captions.jsonl --truth truth.json --people                 # cap_people without references
+```
+"""
+
+METHOD = """## How it was measured
+
+Each set's images are split in two by a hash of the image's id, fixed before anything was fitted
+(`scapo_eval/validation/halves.py`): `fit` to choose and fit on, `report` for every figure of this page that does not say
+otherwise. Pearson's r, and Kendall's tau-c where others report it; intervals by image, 1,000 resamples; differences are
+paired, on the same captions and resamples. All metrics read the same captions in one run. Greater is better everywhere:
+`hal_rate` stands for 1 - Hal. Rate, and a caption that claims nothing has nothing wrong.
+
+Sets: THumB 1.0 (Kasai et al., [arXiv 2111.08940](https://arxiv.org/abs/2111.08940)), the COCO part of Composite (Aditya et
+al. 2015), FAITHSCORE (Jing et al., [arXiv 2311.01477](https://arxiv.org/abs/2311.01477)), HaELM (Wang et al.,
+[arXiv 2308.15126](https://arxiv.org/abs/2308.15126)), IIW-400 (Garg et al.,
+[arXiv 2405.02793](https://arxiv.org/abs/2405.02793)). COCO's truth here is CHAIR's: instances and the words of all five
+reference captions, so it knows what a reference says, too.
+
+The card without references was changed once after the report half of THumB had been looked at (one added above and below
+its cover; chosen by the fit halves of THumB and Composite). Its THumB figure is therefore not quite blind; Composite's is.
+"""
+
+THUMB = """## Captions of COCO, rated (THumB)
+
+{n} machine captions of {images} images (four systems), rated 1 to 5 for precision and recall by trained people; the total
+also counts fluency and brevity. Truth: COCO's objects; references: the four others of the image. Last column: r with the
+total, minus that of CIDEr-D.
+"""
+
+PLACES = """## Which system people put first
+
+Mean of all five systems, and place. People's own captions (`Human`) are rated best by far. N-gram metrics put them last,
+or next to last, because a person says it in words of their own. COCO's truth was made from these captions, too, so Hal. Rate is 0.0 for them by
+construction: their place by `hal_rate`, and by `cap_people` with the truth, is no finding; with references alone it is.
+"""
+
+COMPOSITE = """## Captions of people and of two systems (Composite, COCO part)
+
+{n} captions, rated 1 to 5 for relevance, against COCO's objects alone. Published on the whole of Composite (other
+captions among them): tau-c CIDEr 37.7, SPICE 40.3, CLIPScore 53.8, RefFLEUR 64.2.
+"""
+
+FACTS = """## True or not (FAITHSCORE)
+
+Facts of answers of vision-language models, marked true or false by people. An object fact ("There is a dog.") is called
+true where all labels it claims are present, with COCO's truth. Facts that say how many are left out. Few images, so wide
+intervals: both halves are shown. Most disagreements are objects that COCO's annotators did not mark.
+"""
+
+LONG = """## Long descriptions (HaELM, IIW-400)
+
+HaELM: {n} descriptions of 57 words against five references of 10, called accurate or not by people; AUC. References that
+short say nothing on most of what a long description claims, and nothing here sees whether it is accurate. IIW-400: people
+compared descriptions of 100 images by people and by PaLI-5B; the longer one was found more comprehensive in
+{comprehensive} of those that differ, and less hallucinated in {hallucination}: with nearly all answers on one side, agreement
+says little.
+"""
+
+CHOICES = """## What the evidence chose (half `fit`)
+
+"""
+
+CARD = """## The card of `cap_people`
+
+A product of terms in [0, 1], each to its power; per caption, then the mean. No model, no random number.
+
+| Term | What it is | References | References and truth | Truth |
+| --- | --- | ---: | ---: | ---: |
+{rows}
+
+The powers were fitted on the half `fit` with all five systems (machines for the correlation, people's captions for their
+place); the power of repetition was set higher than the best correlation wants (1 in place of 0.6), which puts people's
+captions first and costs .01 of r. Rarity is `log(1 + N / (n + 1))` over the images of the references given, so a value
+belongs to its references: they are in the signature. How it was found: [lab/people.md](lab/people.md).
+
+### Length does not help
+
+Mean `cap_people` (references) of the captions as they are, and changed, on the half `report`:
+
+"""
+
+FAILS = """## Where they fail
+
+- **Strong captions, long descriptions.** The rated captions here are short, and of systems of 2015 to 2021. Nothing on
+  this page says how well any of these numbers orders the descriptions of two recent models.
+- **Attributes, counts, relations, actions.** Only `cover_words` and `cap_people` see their words at all, and do not know
+  whether "red" belongs to the car.
+- **Fluency.** Repeating even "a" costs, so leaving out articles gains up to a tenth (the table above); nothing here sees
+  that such text is not English.
+- **References of another length.** `cap_people` expects captions of about the references' length. Short references for
+  long descriptions make everything that they leave out look wrong or needless.
+- **A truth made from the very caption that is scored.** Then nothing is hallucinated. `--leave-out-self` holds a caption
+  that is one of the references against the others; a truth that was joined from captions cannot be taken apart.
+- **What nobody marked.** Hal. Rate calls what annotators missed hallucinated: most of its disagreements with people.
+"""
+
+YOURS = """## Your own judgements
+
+JSON Lines; `rating` or several `ratings`; `id` joins scores from elsewhere; with `rival` the rating says by how much
+`caption` is better than it; with `spans` the parts that people marked (text that is not marked is right).
+
+```json
+{"id": "7-a", "image_id": 7, "system": "a", "caption": "A dog on a couch.", "ratings": {"faithful": 5, "complete": 3}}
+{"id": "7-ab", "image_id": 7, "caption": "A dog on a couch.", "rival": "A cat.", "rating": 2}
+{"id": "8", "image_id": 8, "caption": "A cat and a horse.", "spans": [{"start": 10, "end": 17, "wrong": true}]}
+```
+
+One kind per file. Scores of another metric (a judge, CLIPScore) are a column: lines of `id` and `score`.
+
+```bash
+scapo-eval validate ratings.jsonl --truth truth.json --metric cap_score --metric hal_rate --scores clip=clip.jsonl
+scapo-eval validate ratings.jsonl --references refs.jsonl --metric cap_people --metric cider_d   # extra 'ngrams'
+scapo-eval validate mscoco_THumB-1.0.jsonl --references refs.jsonl --half report --without Human
+scapo-eval validate annotation.jsonl --truth instances_val2014.json --claims visual              # FAITHSCORE
+```
+
+The first metric is the baseline of the others: paired differences, p-values by the bootstrap, Holm's correction over the
+metrics. Refused by name: ratings that are constant or out of range, fewer than 30 items, scores whose ids match no item,
+items whose image has no references. THumB and FAITHSCORE are read as published; HaELM, Composite and IIW-400 with the
+fields `caption, references, accurate`; `row, image_id, caption, rating`; `image, human, p5b, sxs_p5b`. No set is shipped.
+
+## References of your data
+
+| Data | File | Command |
+| --- | --- | --- |
+| COCO captions | `captions_val2014.json` as it is | `scapo-eval captions.jsonl --references captions_val2014.json` |
+| DOCCI, DetailCaps, IIW, CompreCap | lines of `image_id` and `references` (one long one is enough) | `scapo-eval captions.jsonl --references refs.jsonl` |
+| captions that are among the references | the same | `--leave-out-self` |
+| references that are complete | the same | `--unnamed absent`: what no reference names is hallucinated |
+| a matrix to keep | the same | `scapo-eval oracle references refs.jsonl --vocabulary open400 -o truth.npz --weights weights.jsonl` |
+| salience by area | COCO's instances | `scapo-eval captions.jsonl --truth instances.json --weights instances.json` |
+
+A label that a reference names is present and weighs the share of references that name it; one that none names is unknown,
+so Hal. Rate has no value with references alone. `named_rate` is the share of claimed labels that a reference names.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("-o", "--output", default="-")
+    arguments = parser.parse_args()
+    try:
+        text = "\n".join(page(arguments.data)) + "\n"
+    except (ScapoError, OSError) as error:
+        sys.exit(str(error))
+    with atomic_write(arguments.output) as stream:
+        stream.write(text.encode())
+
+
+def page(data: Path) -> Iterator[str]:
+    """The page, block by block."""
+    yield from (INTRODUCTION, WHEN, METHOD)
+    yield from thumb(data)
+    yield from composite(data)
+    yield from facts(data)
+    yield from long_descriptions(data)
+    yield from choices(data)
+    yield from card(data)
+    yield from (FAILS, YOURS.rstrip())
+
+
+def thumb(data: Path) -> Iterator[str]:
+    """Agreement with THumB, and the places of its systems."""
+    files: dict[str, Any] = {"references": data / "thumb_references.jsonl.gz"}
+    truth = {"truth": data / "truth_coco.json.gz"}
+    own = ("cap_people", "cover_words", "cover_weighted", "named_words", "named_rate", "length")
+    of_truth = ("cap_people", "cap_weighted", "cap_score", "hal_rate", "chair_i", "cover_rate", "cover_weighted")
+    runs = {
+        "n-grams and references": _thumb(data, metrics=[*NGRAMS, *own], **files),
+        "references and COCO's truth": _thumb(data, metrics=["cider_d", *of_truth], **files, **truth),
+        "COCO's truth alone": _thumb(data, metrics=["cap_people", "cap_score", "hal_rate", "cover_rate"], **truth),
+    }
+    first = runs["n-grams and references"]
+    images = len({item.image for item in first.judgements.items})
+    yield THUMB.format(n=len(first.judgements.items), images=images)
+    yield _head(["Held against", "Metric", "precision", "recall", "total", "total, tau-c", "total - CIDEr-D's"], 2)
+    for name, found in runs.items():
+        for metric in dict.fromkeys(each.metric for each in found.agreements):
+            if metric == "cider_d" and found is not first:
+                continue
+            cells = [_shown(_of(found, metric, rating)) for rating in RATINGS]
+            gap = [d for d in found.differences if (d.metric, d.rating, d.statistic) == (metric, "total", "pearson")]
+            against = (
+                _signed(gap[0].difference, gap[0].low, gap[0].high) if gap and gap[0].baseline == "cider_d" else ""
+            )
+            tau = _of(found, metric, "total", "kendall_c")
+            yield _row([name, f"`{metric}`", *cells, _shown(tau, scale=100), against])
+    yield ""
+    yield PLACES
+    metrics = {"total": "people, total", "cap_people": "`cap_people`", "cover_words": "`cover_words`"}
+    metrics |= {"cider_d": "CIDEr-D", "rouge_l": "ROUGE-L", "bleu_4": "BLEU-4"}
+    second = {"cap_people": "`cap_people`, with truth", "cap_score": "Cap. Score", "hal_rate": "1 - Hal. Rate"}
+    yield _head(["System", *metrics.values(), *second.values()], 1)
+    both = [({s.system: s.means for s in first.systems}, metrics)]
+    both.append(({s.system: s.means for s in runs["references and COCO's truth"].systems}, second))
+    for system in SYSTEMS:
+        cells = []
+        for means, named in both:
+            for metric in named:
+                order = sorted(SYSTEMS, key=lambda name: -(means[name][metric] or 0))
+                cells.append(f"{means[system][metric]:.3f} ({order.index(system) + 1}.)")
+        yield _row([system, *cells])
+    lead = "; ".join(f"{system} {text}" for system, text in leads(data))
+    yield f"\nThe lead of people's captions in `cap_people` by references alone, in points: {lead}.\n"
+
+
+def _thumb(data: Path, **how: Any) -> Validation:
+    return validate(data / "thumb.jsonl.gz", half="report", without=["Human"], ratings=RATINGS, **how)
+
+
+def composite(data: Path) -> Iterator[str]:
+    """Agreement with Composite's relevance."""
+    metrics = ["cap_people", "cap_score", "hal_rate", "cover_rate", "length"]
+    found = validate(
+        data / "composite_coco.jsonl.gz", half="report", metrics=metrics, truth=data / "truth_coco.json.gz"
+    )
+    yield COMPOSITE.format(n=f"{len(found.judgements.items):,}")
+    yield _head(["Metric", "r", "tau-c", "pairs of an image ordered alike"], 1)
+    for metric in metrics:
+        cells = [_shown(_of(found, metric, "rating"))]
+        cells.append(_shown(_of(found, metric, "rating", "kendall_c"), scale=100))
+        cells.append(_shown(_of(found, metric, "rating", "pairwise"), scale=100))
+        yield _row([f"`{metric}`", *cells])
+    yield ""
+
+
+def facts(data: Path) -> Iterator[str]:
+    """Agreement with FAITHSCORE's facts."""
+    yield FACTS
+    yield _head(["Half", "Facts", "Images", "Agreement, percent", "kappa"], 1)
+    for half in ("fit", "report", None):
+        found = validate(
+            data / "faithscore.jsonl.gz", half=half, metrics=["hal_rate"], ratings=["object"],
+            truth=data / "truth_coco.json.gz",
+        )  # fmt: skip
+        accuracy, kappa = (_of(found, "hal_rate", "object", name) for name in ("accuracy", "kappa"))
+        yield _row([half or "both", str(kappa.n), str(kappa.n_images), _shown(accuracy, scale=100), _shown(kappa)])
+    yield ""
+
+
+def long_descriptions(data: Path) -> Iterator[str]:
+    """HaELM and IIW-400."""
+    metrics = ["cap_people", "cover_words", "named_words", "named_rate", *NGRAMS, "length"]
+    haelm = validate(data / "haelm.jsonl.gz", metrics=metrics)
+    iiw = validate(data / "iiw400.jsonl.gz", metrics=["length"], ratings=["Comprehensiveness", "Hallucination"])
+    agreed = [_of(iiw, "length", name, "pairwise") for name in ("Comprehensiveness", "Hallucination")]
+    shares = [f"{100 * (each.value or 0):.0f} %" for each in agreed]
+    yield LONG.format(n=len(haelm.judgements.items), comprehensive=shares[0], hallucination=shares[1])
+    yield _head(["HaELM, all images", "AUC"], 1)
+    for metric in metrics:
+        yield _row([f"`{metric}`", _shown(_of(haelm, metric, "accurate", "auc"))])
+    yield ""
+
+
+def choices(data: Path) -> Iterator[str]:
+    """Reading, vocabulary and weighting, on the half 'fit'."""
+    yield CHOICES.rstrip() + "\n"
+    yield "**Reading.** r of 1 - Hal. Rate with people, `visual` minus `all`, both halves (nothing is fitted):\n"
+    truth = PresenceOracle.load(data / "truth_coco.json.gz")
+    yield _head(["Set", "Rating", "`all`", "`visual`", "Difference"], 2)
+    for file, name, rating in (
+        ("thumb", "thumb", "precision"),
+        ("faithscore", "faithscore-answers", "objects"),
+        ("faithscore", "faithscore-answers", "true"),
+        ("composite_coco", "composite", "rating"),
+    ):
+        judged = Judgements.load(data / f"{file}.jsonl.gz", name=name)
+        judged = judged.without_systems(["Human"]) if name == "thumb" else judged
+        yield _row([name, rating, *_readings(judged, truth, rating)])
+    yield (
+        "\nThe rated captions hold hardly a negation, quotation or guess, so people's judgements do not tell the readings "
+        "apart. On annotated captions of recent models `visual` is nearer to the annotators "
+        "([lab/closed_vocabulary.md](lab/closed_vocabulary.md)); those are no people. `all` therefore stays the default, "
+        "`--claims visual` one option away.\n"
+    )
+    yield "**Vocabulary and weights**, references as truth, THumB's machine captions:\n"
+    yield _head(
+        ["Vocabulary", "named_rate, precision", "cover_rate, recall", "cover_weighted, recall", "cap_weighted, total"],
+        1,
+    )
+    for vocabulary in ("coco80", "dopa160", "open400"):
+        found = _fit(data, vocabulary)
+        cells = [
+            ("named_rate", "precision"),
+            ("cover_rate", "recall"),
+            ("cover_weighted", "recall"),
+            ("cap_weighted", "total"),
+        ]
+        yield _row([vocabulary, *(_shown(_of(found, *cell)) for cell in cells)])
+    found = _fit(data, "open400")
+    cells = [("named_words", "precision"), ("cover_words", "recall"), ("cap_people", "total")]
+    shown = [_shown(_of(found, *cell)) for cell in cells]
+    yield _row(["words, no list", shown[0], "", f"{shown[1]} (`cover_words`)", f"{shown[2]} (`cap_people`)"])
+    yield (
+        "\nWider words agree better, and content words without any list best: verbs, attributes and places matter to people, "
+        "too. So with references and no truth `open400` is the default, and `cap_people` counts words. (`cap_weighted` here with "
+        "`--unnamed absent`.)\n"
+    )
+
+
+def _fit(data: Path, vocabulary: str) -> Validation:
+    metrics = ["named_rate", "cover_rate", "cover_weighted", "cap_weighted", "named_words", "cover_words", "cap_people"]
+    return validate(
+        data / "thumb.jsonl.gz", half="fit", without=["Human"], ratings=RATINGS, vocabulary=vocabulary, metrics=metrics,
+        references=data / "thumb_references.jsonl.gz", unnamed="absent",
+    )  # fmt: skip
+
+
+def _readings(judged: Judgements, oracle: PresenceOracle, rating: str) -> list[str]:
+    texts = Texts([item.image for item in judged.items], [item.caption for item in judged.items])
+    truth = Truth.of(oracle, Vocabulary.load("coco80"))
+    sample = Sample.of(list(texts.images), resamples=1000, seed=12345)
+    found = []
+    for claims in ("all", "visual"):
+        values = Measures(truth, ScoringOptions(claims), {}).values(["hal_rate"], texts)["hal_rate"]
+        found.append(Pairing(values, judged.rating(rating), sample).resampled("pearson"))
+    gap, bounds = found[1] - found[0], interval_of(found[1] - found[0])
+    return [f"{found[0][0]:.3f}", f"{found[1][0]:.3f}", _signed(float(gap[0]), bounds.low, bounds.high)]
+
+
+TERMS = {
+    "overlap": f"F-score of content words of caption and references, by rarity, recall counting {BETA:g} times",
+    "repetition": "1 / (1 + words said again / words of a reference)",
+    "brevity": f"1; below {SHORT:g} of the references' length falling with it",
+    "faithful": "1 - absent labels / (claimed labels + 1)",
+    "cover": "(covered labels + 1) / (present labels + 1)",
+}
+
+
+def card(data: Path) -> Iterator[str]:
+    """The powers, and what length does."""
+    names = ("references", "references+truth", "truth")
+    rows = []
+    for term, meaning in TERMS.items():
+        powers = [CARDS[name].powers.get(term) for name in names]  # type: ignore[call-overload]
+        rows.append(_row([f"*{term}*", meaning, *("" if power is None else f"{power:.2f}" for power in powers)]))
+    yield CARD.format(rows="\n".join(rows))
+    yield _head(["Captions", "Words", "`cap_people`"], 1)
+    for name, score, length in lengths(data):
+        yield _row([name, f"{length:.1f}", f"{100 * score:.1f}"])
+    yield ""
+
+
+def lengths(data: Path) -> Iterator[tuple[str, float, float]]:
+    """How captions were changed, mean score, mean number of words."""
+    references = References.load(data / "thumb_references.jsonl.gz")
+    words = ReferenceWords(references)
+    items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
+    counted: dict[str, int] = {}
+    for texts in references.texts.values():
+        for word in (word for text in texts for word in tokens(text) if content_words([word])):
+            counted[word] = counted.get(word, 0) + 1
+    frequent, random = sorted(counted, key=lambda word: (-counted[word], word))[:200], Random(0)
+    filler = "while through along between off around together upon"
+    changes: dict[str, Callable[[int, str], str]] = {
+        "as they are": lambda k, text: text,
+        "and the most frequent word": lambda k, text: f"{text} {frequent[0]}",
+        "and the 10 most frequent words": lambda k, text: " ".join([text, *frequent[:10]]),
+        "and 10 random frequent words": lambda k, text: " ".join([text, *random.sample(frequent, 10)]),
+        "and the 200 most frequent words": lambda k, text: " ".join([text, *frequent]),
+        "and 8 function words": lambda k, text: f"{text} {filler}",
+        "and the caption of another image": lambda k, text: f"{text} {items[(k + 500) % len(items)].caption}",
+        "twice": lambda k, text: f"{text} {text}",
+        "the first 7 words": lambda k, text: " ".join(text.split()[:7]),
+        "the first 3 words": lambda k, text: " ".join(text.split()[:3]),
+        "content words only": lambda k, text: " ".join(word for word in tokens(text) if content_words([word])),
+        "function words said once only": lambda k, text: " ".join(_once(text)),
+        "one of the references": lambda k, text: references.texts[items[k].image][0],
+    }
+    for name, change in changes.items():
+        captions = [change(k, item.caption) for k, item in enumerate(items)]
+        score = scores(words, [item.image for item in items], captions)
+        yield name, float(score.mean()), float(np.mean([len(tokens(text)) for text in captions]))
+
+
+def scores(words: ReferenceWords, images: Sequence[str], captions: Sequence[str]) -> Any:
+    """(n,) ``cap_people`` by references alone."""
+    found = word_terms(words, images, captions)
+    terms = {"overlap": found[:, 2], "repetition": found[:, 3], "brevity": found[:, 4]}
+    return joint_score(CARDS["references"], terms)  # type: ignore[arg-type]
+
+
+def _once(text: str) -> Iterator[str]:
+    """The words without function words that were said before."""
+    said = set()
+    for word in tokens(text):
+        if content_words([word]) or word not in said:
+            yield word
+        said.add(word)
+
+
+def leads(data: Path) -> Iterator[tuple[str, str]]:
+    """By how much people's captions lead each system, in points of ``cap_people`` by references alone."""
+    references = References.load(data / "thumb_references.jsonl.gz")
+    items = Judgements.load(data / "thumb.jsonl.gz").half("report").items
+    found = scores(ReferenceWords(references), [i.image for i in items], [i.caption for i in items])
+    of = {(item.image, item.system): 100 * value for item, value in zip(items, found, strict=True)}
+    images = sorted({item.image for item in items})
+    for system in SYSTEMS[1:]:
+        gaps = np.array([of[image, SYSTEMS[0]] - of[image, system] for image in images])
+        resampled = Sample.of(images, resamples=1000, seed=12345).weights() @ gaps / len(images)
+        bounds = interval_of(resampled)
+        yield system, f"{resampled[0]:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}]"
+
+
+def _of(found: Validation, metric: str, rating: str, statistic: str = "pearson") -> Agreement:
+    return next(a for a in found.agreements if (a.metric, a.rating, a.statistic) == (metric, rating, statistic))
+
+
+def _shown(each: Agreement, scale: int = 1) -> str:
+    def number(value: float) -> str:
+        return f"{value * scale:.1f}" if scale > 1 else f"{value:.2f}"
+
+    if each.value is None or each.low is None or each.high is None:
+        return "n/a"
+    return f"{number(each.value)} [{number(each.low)}, {number(each.high)}]"
+
+
+def _signed(value: float | None, low: float | None, high: float | None) -> str:
+    return "" if value is None or low is None or high is None else f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _head(names: Sequence[str], left: int) -> str:
+    return _row(names) + "\n" + _row(["---"] * left + ["---:"] * (len(names) - left))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main()

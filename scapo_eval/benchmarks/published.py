@@ -1,0 +1,147 @@
+"""What stands beside a run in a paper: the one footnote that says how it was made, and published rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..results.render import Cell, Column, Table
+from ..results.results import Run
+from .protocol import Protocol, Sample
+
+_READERS = {
+    "opera": "as OPERA's CHAIR script reads them",
+    "reference": "as the standalone CHAIR script reads them",
+    "native": "by scapo's matcher",
+}
+
+
+def footnote(run: Run, protocol: Protocol, sample: Sample | None = None) -> str:
+    """Everything that must be said of a run's values, in one line.
+
+    Args:
+        run: that was checked against the protocol.
+        protocol: whose images it has.
+        sample: what the captions tell of themselves; None where they are not at hand.
+    """
+    return "; ".join(_parts(run, protocol, sample or Sample(None, 0))) + "."
+
+
+def _parts(run: Run, protocol: Protocol, sample: Sample) -> Iterator[str]:
+    fields = run.signature.fields
+    off = ", from which the run differs" if fields.get("protocol", "").endswith(",off") else ""
+    yield f"{protocol.title} ({run.n_records:,} records of {run.n_images:,} images, ids {fields.get('ids')}){off}"
+    if reader := fields.get("profile", "native" if run.metric_set.name == "capscore" else ""):
+        by = f"listed by {fields['judge']}, then " if "judge" in fields else ""
+        words = ", ".join(
+            f"{name} {fields[key]}"
+            for key, name in (("synonyms", "words"), ("vocab", "vocabulary"), ("nltk", "NLTK"), ("claims", "claims"))
+            if key in fields
+        )
+        yield f"objects {by}{_READERS.get(reader, reader)} ({words})"
+    if native := fields.get("native"):
+        yield f"those called native by scapo's matcher ({native})"
+    if "parser" in fields:
+        yield f"answers read by the rule '{fields['parser']}'"
+    truth = f"truth: {protocol.truth}" if protocol.truth else "truth"
+    yield f"{truth} ({fields['oracle']})" if "oracle" in fields else truth
+    if protocol.prompts:
+        asked = " or ".join(f'"{prompt}"' for prompt in protocol.prompts)
+        yield f"prompt: {asked}" if sample.prompts else f"prompt of the protocol: {asked} (the captions tell none)"
+    if limit := protocol.decoding.get("max_new_tokens"):
+        checked = sample.max_new_tokens is not None
+        yield f"at most {limit:,} new tokens" + ("" if checked else " by the protocol (the captions tell no limit)")
+    if fields.get("unfinished") == "dropped":
+        yield "unfinished last sentences dropped"
+    elif run.metric_set.name in ("chair", "capscore", "objhal"):
+        yield "unfinished last sentences count"
+    drawn = run.resampling
+    if drawn.resamples:
+        yield (
+            f"{drawn.confidence:.0%} intervals: bootstrap over images, {drawn.resamples:,} resamples, seed {drawn.seed}"
+        )
+    yield f"scapo {fields.get('v', '')}, protocol {fields.get('protocol', protocol.identity)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A published row, or one's own.
+
+    Attributes:
+        system: model and method.
+        values: metric -> value: a fraction, or a plain number where the metric is none.
+        source: paper and year; empty for one's own.
+    """
+
+    system: str
+    values: Mapping[str, float | None]
+    source: str
+
+
+CAVEAT = (
+    "Published rows are of the same images as far as their sources tell, but not of the same run: prompts, limits of "
+    "length and checkpoints may differ, and nothing is tested against them."
+)
+
+
+def beside(protocol: Protocol, runs: Sequence[Run]) -> tuple[list[str], list[Row]]:
+    """Published rows with one's own among them.
+
+    Args:
+        protocol: that the runs follow.
+        runs: of one benchmark.
+
+    Returns:
+        The metrics that both have, and the rows, ordered by the first of them, the best first.
+    """
+    metric_set = runs[0].metric_set
+    told = {name for row in protocol.published for name in row.metrics}
+    metrics = [name for name in metric_set.formulas if name in told]
+    plain = metric_set.plain_numbers
+    rows = [
+        Row(
+            each.system,
+            {name: value if name in plain else value / 100 for name, value in each.metrics.items()},
+            f"{each.paper}{'' if str(each.year) in each.paper else f', {each.year}'}",
+        )
+        for each in protocol.published
+    ] + [Row(run.name, {name: run.values[name] for name in metrics}, "") for run in runs]
+    if metrics:
+        first, higher = metrics[0], metric_set.higher_is_better.get(metrics[0], True)
+
+        def place(row: Row) -> tuple[bool, float]:
+            value = row.values.get(first)
+            return (value is None, 0.0 if value is None else -value if higher else value)
+
+        rows.sort(key=place)
+    return metrics, [row for row in rows if row.values.keys() & set(metrics) or not row.source]
+
+
+def beside_table(protocol: Protocol, runs: Sequence[Run], names: Mapping[str, str]) -> Table:
+    """The same as a table for papers; sources are numbered below it.
+
+    Args:
+        protocol, runs: see :func:`beside`.
+        names: metric -> its heading.
+    """
+    metrics, rows = beside(protocol, runs)
+    metric_set = runs[0].metric_set
+    sources = list(dict.fromkeys(row.source for row in rows if row.source))
+    marks = {source: f" [{k}]" for k, source in enumerate(sources, 1)} | {"": ""}
+    columns = tuple(
+        Column(names[name], "", metric_set.higher_is_better.get(name), name in metric_set.plain_numbers)
+        for name in metrics
+    )
+    return Table(
+        corner="System",
+        columns=columns,
+        rows=tuple((row.system + marks[row.source], tuple(Cell(row.values.get(m)) for m in metrics)) for row in rows),
+        notes=(*(f"{marks[source].strip()} {source}." for source in sources), CAVEAT),
+    )
+
+
+def beside_records(protocol: Protocol, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The same for JSON: fractions, as everywhere."""
+    _, rows = beside(protocol, runs)
+    return [{"system": row.system, "values": dict(row.values), "source": row.source or None} for row in rows]

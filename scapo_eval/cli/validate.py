@@ -1,0 +1,205 @@
+"""``scapo-eval validate``: metrics against human judgements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from ..base.errors import InputError
+from ..base.text import guarded
+from ..files.json_text import dump_json
+from ..matching.uses import CLAIMS, Claims
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED
+from ..truths.references import Unnamed
+from ..validation.halves import Half
+from ..validation.validate import Validation, validate
+from .echo import echo
+from .emit import output_format
+from .files import INPUT, split_name
+from .options import Format, format_options, reference_options
+from .screen import Screen
+from .tables import aligned, folded
+from .tsv import p_text
+
+AGREEMENT_COLUMNS = "kind rating statistic metric value ci_low ci_high n n_images baseline p_value p_holm".split()
+
+
+def _range(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for text in texts:
+        name, _, bounds = text.rpartition("=")
+        low, _, high = bounds.partition(":")
+        try:
+            found[name] = float(low), float(high)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is not NAME=LOW:HIGH, for example rating=1:5") from None
+    return found
+
+
+@click.command("validate")
+@click.argument("judgements", type=INPUT)
+@click.option("--set", "set_name", metavar="NAME", help="Which set, where a file holds several: faithscore-answers.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="A metric of score, cider_d, bleu_4, rouge_l (extra 'ngrams') or length; may be repeated. The first is the"
+    " baseline.",
+)
+@click.option(
+    "--scores",
+    type=INPUT,
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Scores from elsewhere (JSON Lines of id and score); may be repeated.",
+)
+@click.option("--rating", "ratings", multiple=True, metavar="NAME", help="A dimension to agree with.  [default: all]")
+@click.option("--truth", type=INPUT, metavar="FILE", help="What is in the images.")
+@click.option("--vocabulary", type=INPUT, metavar="NAME|FILE", help="Labels and aliases, as for score.")
+@reference_options
+@click.option("--claims", type=click.Choice(CLAIMS), default="all", show_default=True, help="Mentions that count.")
+@click.option("--without", multiple=True, metavar="SYSTEM", help="Leave a system's texts out of the agreements.")
+@click.option(
+    "--half",
+    type=click.Choice(["fit", "report"]),
+    help="Only the images of one half: cap_people was fitted on 'fit' of THumB.",
+)
+@click.option(
+    "--range", "ranges", multiple=True, callback=_range, metavar="NAME=LOW:HIGH", help="Bounds of an own rating."
+)
+@click.option(
+    "--resamples", type=click.IntRange(0, 100_000), default=DEFAULT_RESAMPLES, show_default=True, help="Of images."
+)
+@click.option("--seed", type=click.IntRange(0), default=DEFAULT_SEED, show_default=True, help="Of the resampling.")
+@format_options
+@click.option("--width", type=click.IntRange(40), help="Width of the tables in characters.")
+@click.option("--no-color", is_flag=True, help="No colors (NO_COLOR works, too).")
+@click.option("-q", "--quiet", is_flag=True, help="No warnings.")
+def command(
+    judgements: str,
+    set_name: str | None,
+    metrics: tuple[str, ...],
+    scores: tuple[str, ...],
+    ratings: tuple[str, ...],
+    truth: str | None,
+    vocabulary: str | None,
+    references: str | None,
+    leave_out_self: bool,
+    unnamed: Unnamed | None,
+    weights: str | None,
+    claims: Claims,
+    without: tuple[str, ...],
+    half: Half | None,
+    ranges: dict[str, tuple[float, float]],
+    resamples: int,
+    seed: int,
+    form: Format | None,
+    as_json: bool,
+    width: int | None,
+    no_color: bool,
+    quiet: bool,
+) -> None:
+    """How well metrics agree with people: JUDGEMENTS are ratings, pairs or marked parts of captions.
+
+    THumB, FAITHSCORE, HaELM, Composite and IIW-400 are recognized by their fields; your own are JSON Lines of image_id,
+    caption and rating (docs/validity.md). Intervals are by image; every metric is compared with the first.
+    """
+    shape = output_format(form, as_json=as_json, width=width)
+    screen = Screen(width=width, no_color=no_color, quiet=quiet)
+    columns = dict(map(_named, scores))
+    found = validate(
+        judgements,
+        set_name=set_name,
+        metrics=metrics,
+        scores=columns,
+        ratings=ratings,
+        truth=truth,
+        references=references,
+        leave_out_self=leave_out_self,
+        unnamed=unnamed,
+        weights=weights,
+        vocabulary=vocabulary,
+        claims=claims,
+        half=half,
+        without=without,
+        ranges=ranges,
+        resamples=resamples,
+        seed=seed,
+    )
+    for note in found.notes:
+        screen.warn(note)
+    if shape == "json":
+        echo(dump_json(found.to_dict()))
+    elif shape == "tsv":
+        sys.stdout.write(_tsv(found))
+    else:
+        _show(screen.console(), found)
+
+
+def _named(argument: str) -> tuple[str, str]:
+    name, path = split_name(argument)
+    if name is None:
+        raise InputError(f"--scores takes NAME=FILE, got {argument!r}")
+    return name, path
+
+
+def _tsv(found: Validation) -> str:
+    lines = [AGREEMENT_COLUMNS]
+    for each in found.agreements:
+        cells = [each.rating, each.statistic, each.metric, *map(_number, (each.value, each.low, each.high))]
+        lines.append(["agreement", *cells, str(each.n), str(each.n_images), "", "", ""])
+    for gap in found.differences:
+        cells = [gap.rating, gap.statistic, gap.metric, *map(_number, (gap.difference, gap.low, gap.high))]
+        lines.append(["difference", *cells, str(gap.n), "", gap.baseline, p_text(gap.p_value), p_text(gap.p_holm)])
+    for system in found.systems:
+        for name, mean in system.means.items():
+            lines.append(["mean", name, system.system, name, _number(mean), "", "", str(system.n), "", "", "", ""])
+    return "".join("\t".join(guarded(" ".join(cell.split())) for cell in line) + "\n" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
+
+
+def _show(console: Console, found: Validation) -> None:
+    by_metric = {(gap.metric, gap.rating, gap.statistic): gap for gap in found.differences}
+    for rating in dict.fromkeys(each.rating for each in found.agreements):
+        of_rating = [each for each in found.agreements if each.rating == rating]
+        statistics = list(dict.fromkeys(each.statistic for each in of_rating))
+        rows: list[list[Text]] = [[Text(rating, style="bold"), *(Text(name, style="dim") for name in statistics)]]
+        for metric in dict.fromkeys(each.metric for each in of_rating):
+            cells = {each.statistic: each for each in of_rating if each.metric == metric}
+            rows.append([Text(f"  {metric}"), *(_cell(cells.get(name), by_metric) for name in statistics)])
+        for line in aligned(rows):
+            console.print(line, soft_wrap=True)
+        console.print()
+    if found.systems:
+        names = list(found.systems[0].means)
+        rows = [[Text("means", style="bold"), *(Text(name, style="dim") for name in names)]]
+        rows += [[Text(f"  {s.system}"), *(Text(_number(s.means[name])) for name in names)] for s in found.systems]
+        for line in aligned(rows):
+            console.print(line, soft_wrap=True)
+        console.print()
+    items = found.judgements.items
+    sizes = f"{found.judgements.name}: {len(items):,} items, {len({item.image for item in items}):,} images."
+    legend = f"{sizes} 95 % intervals by image; * p < 0.05, ** p < 0.01 against the first metric, after Holm."
+    for part in (legend, *folded(str(found.signature), console.width)):
+        console.print(Text(part, style="dim"), soft_wrap=True)
+
+
+def _cell(each: Any, differences: Any) -> Text:
+    if each is None:
+        return Text("")
+    text = Text(_number(each.value))
+    gap = differences.get((each.metric, each.rating, each.statistic))
+    p = None if gap is None else gap.p_holm
+    text.append("**" if p is not None and p < 0.01 else "*" if p is not None and p < 0.05 else "")
+    if each.low is not None:
+        text.append(f" [{_number(each.low)}, {_number(each.high)}]", style="dim")
+    return text

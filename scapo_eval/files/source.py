@@ -1,0 +1,606 @@
+"""An input: opened once, looked at, and read from its beginning as often as it can be.
+
+A path, ``-``, ``/dev/stdin``, a named pipe, a process substitution and a URI are one thing here, gzip and zstandard
+(recognized by content, not by name) are unpacked on the way. Whoever recognizes a file and whoever reads it share one
+:class:`Source`, so that nothing of a pipe is lost between them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ..base.errors import InputError, MissingExtra
+from .limits import MAX_LINE, check_decoded
+
+STDIN = "-"
+BOM = b"\xef\xbb\xbf"
+HEAD = 65_536
+"""Bytes, unpacked, that are enough to recognize a file."""
+
+Input = str | os.PathLike[str]
+"""What is read as bytes: a path, ``-``, or a :class:`Source`."""
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ALWAYS_KEPT = 4 * 2**20  # bytes of a pipe, packed: more than any head takes
+_IN_MEMORY = 64 * 2**20  # bytes of a pipe that is read twice; what is more lies in a temporary file
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells that a file is still the one that was opened, as it was then.
+
+    Attributes:
+        place: device and inode.
+        size: in bytes.
+        modified: in ns.
+    """
+
+    place: tuple[int, int]
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """The identity that a status tells."""
+        return cls((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+    def check(self, now: Identity, name: str) -> None:
+        """Refuses a file that is another, or that was written to.
+
+        Raises:
+            InputError: says which of the two.
+        """
+        if now.place != self.place:
+            raise InputError("was replaced while it was read", path=name)
+        if now.size < self.size:
+            raise InputError("was cut off while it was read", path=name)
+        if now != self:
+            how = f"{now.size - self.size:,} bytes longer" if now.size > self.size else "as long as before"
+            raise InputError(f"was written to while it was read (it is {how}); read it when it is complete", path=name)
+
+
+class Source:
+    """An input; nothing is opened before something of it is wanted.
+
+    A plain file may be read from its beginning any number of times, by several readers at once. Of what comes through a
+    pipe the beginning is kept for whoever looks at it first, and the rest only after :meth:`keep`.
+
+    Args:
+        path: of a file, ``-`` for standard input, or a URI (``s3://bucket/captions.jsonl``).
+
+    Attributes:
+        path: the path.
+        name: what messages call it.
+    """
+
+    _bytes: _Bytes | None = None
+
+    def __init__(self, path: Input) -> None:
+        self.path = os.fspath(path)
+        self.name = display_name(self.path)
+        self._head: bytes | None = None
+        self._keep = False
+
+    @classmethod
+    def of(cls, given: Input) -> Source:
+        """A source as it is, a path as a source."""
+        return given if isinstance(given, Source) else cls(given)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<Source {self.name}>"
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes it; it is opened anew if more of it is wanted."""
+        opened, self._bytes = self._bytes, None
+        if opened is not None:
+            opened.close()
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, unpacked, without a byte-order mark: enough to recognize a file."""
+        if self._head is None:
+            with self.stream() as stream:
+                self._head = stream.read(HEAD)
+        return self._head.removeprefix(BOM)
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is compressed."""
+        with self._faults():
+            return _packing(self._opened()) is not None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of a plain file; None for anything else, whose end is not known."""
+        opened = self._opened()
+        return opened.identity.size if isinstance(opened, _File) and not self.packed else None
+
+    def keep(self) -> None:
+        """Keeps all that comes through a pipe, because it will be read again; call before it is read.
+
+        Raises:
+            InputError: it has been read.
+        """
+        self._keep = True
+        if isinstance(self._bytes, _Piped):
+            self._bytes.keep()
+
+    @contextmanager
+    def stream(self) -> Iterator[BinaryIO]:
+        """Its bytes from the beginning, unpacked.
+
+        Raises:
+            InputError: not found, a directory, it may not or cannot be read, or it changed while it was read.
+        """
+        with self._faults():
+            yield _unpacked(self._opened(), self.name)
+            self.check()
+
+    @contextmanager
+    def file(self) -> Iterator[BinaryIO]:
+        """Its bytes, unpacked, as a file of the system where it is one, in memory otherwise; to seek in.
+
+        Raises:
+            InputError: as :meth:`stream`, or it is larger than the limit.
+        """
+        opened = self._opened()
+        with self._faults():
+            if isinstance(opened, _File) and not self.packed:
+                with open(opened.descriptor, "rb", closefd=False) as stream:
+                    stream.seek(0)
+                    yield stream
+            elif isinstance(opened, _Remote) and not self.packed:
+                yield io.BufferedReader(_View(opened))
+            else:
+                yield io.BytesIO(self.read())
+            self.check()
+
+    def read(self) -> bytes:
+        """All of it, unpacked.
+
+        Raises:
+            InputError: as :meth:`stream`, or it is larger than the limit.
+        """
+        with self.stream() as stream:
+            if self.size is not None:
+                check_decoded(self.size, None, self.name)
+            sink = io.BytesIO()  # in pieces, and its content without another copy
+            while chunk := stream.read(2**20):
+                sink.write(chunk)
+                check_decoded(sink.tell(), None, self.name)
+        return sink.getvalue()
+
+    def spans(self, size: int) -> Iterator[Span]:
+        """The lines of a plain file as their places in it, of which only what lies between them is read.
+
+        Args:
+            size: bytes of a span, about; at most MAX_LINE.
+
+        Raises:
+            InputError: a line longer than MAX_LINE, or it can no longer be read.
+        """
+        opened = self._opened()
+        assert isinstance(opened, _File)
+        itself, whole = os.path.realpath(self.path), opened.identity.size
+        begin = len(BOM) if opened.at(0, len(BOM)) == BOM else 0
+        with self._faults():
+            stream = io.BufferedReader(_View(opened))
+            while begin < whole:
+                stream.seek(begin + size - 1)
+                end = min(begin + size - 1 + len(stream.readline(MAX_LINE + 1)), whole)
+                if end - begin > MAX_LINE:
+                    _refuse_long_line(stream, self.name, begin, end)
+                yield Span(self.name, itself, opened.descriptor, opened.identity, begin, end - begin, whole - end)
+                begin = end
+
+    def check(self) -> None:
+        """Refuses a file that was changed or replaced since it was opened.
+
+        Raises:
+            InputError: says how.
+        """
+        if isinstance(self._bytes, _File):
+            self._bytes.identity.check(Identity.of(os.fstat(self._bytes.descriptor)), self.name)
+            try:
+                now = Identity.of(os.stat(self.path))
+            except OSError:  # unlinked: what was read of it is whole
+                return
+            self._bytes.identity.check(now, self.name)
+
+    def _opened(self) -> _Bytes:
+        if self._bytes is None:
+            with self._faults():
+                self._bytes = _open(self.path)
+            if self._keep and isinstance(self._bytes, _Piped):
+                self._bytes.keep()
+        return self._bytes
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(os_reason(error), path=self.name) from None
+
+
+def display_name(path: object) -> str:
+    """How an input is called in messages."""
+    return "<stdin>" if str(path) == STDIN else str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole lines of a plain file, read where and when they are needed.
+
+    Attributes:
+        name: display name of the file.
+        path: itself, not a link to it: ``/dev/stdin`` is another file in another process.
+        descriptor: of the open file, which a forked process has inherited.
+        identity: what the file was when it was opened.
+        begin: where the lines begin.
+        size: their bytes.
+        left: bytes of the file behind them.
+    """
+
+    name: str
+    path: str
+    descriptor: int
+    identity: Identity
+    begin: int
+    size: int
+    left: int
+
+    def read(self) -> bytes:
+        """The lines.
+
+        Raises:
+            InputError: the file cannot be read, or is not what it was when it was opened.
+        """
+        try:
+            if _place_of(self.descriptor) == self.identity.place:
+                return self._read(self.descriptor)
+            with open(self.path, "rb") as stream:  # another process, or the source is closed
+                return self._read(stream.fileno())
+        except OSError as error:
+            raise InputError(os_reason(error), path=self.name) from None
+
+    def _read(self, descriptor: int) -> bytes:
+        data = bytearray(self.size)
+        found = 0
+        while n := _read_at(descriptor, memoryview(data)[found:], self.begin + found):
+            found += n
+        self.identity.check(Identity.of(os.fstat(descriptor)), self.name)
+        return bytes(data)
+
+
+def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(file if isinstance(file, int) else file.fileno())
+    except OSError:  # closed, or a notebook's stand-in
+        return None
+    return status.st_dev, status.st_ino
+
+
+class _Bytes(Protocol):
+    """What a source is made of, packed or not."""
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Some bytes from an offset, none behind the end."""
+
+    def close(self) -> None:
+        """Gives back what the system lent."""
+
+
+class _File:
+    """A regular file: any of its bytes, at any time."""
+
+    def __init__(self, descriptor: int, status: os.stat_result) -> None:
+        self.descriptor = descriptor
+        self.identity = Identity.of(status)
+
+    def at(self, offset: int, size: int) -> bytes:
+        data = bytearray(size)
+        return bytes(data[: _read_at(self.descriptor, memoryview(data), offset)])
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
+    if not len(buffer):
+        return 0
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)  # Windows
+    data = os.read(descriptor, len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+
+class _Remote:
+    """A file that pyarrow has opened."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.size = stream.seek(0, os.SEEK_END)
+
+    def at(self, offset: int, size: int) -> bytes:
+        self._stream.seek(offset)
+        return bytes(self._stream.read(size))
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Piped:
+    """What can be read once: a pipe, a device, standard input. Its beginning is kept, and the rest where it is to be.
+
+    Args:
+        stream: what gives the bytes.
+        name: for messages.
+        lasts: whether it outlives the source, as standard input does: what the source has taken is then lost.
+    """
+
+    def __init__(self, stream: Any, name: str, *, lasts: bool) -> None:
+        self._stream, self._name = stream, name
+        self._place = _place_of(stream) if lasts else None
+        if self._place is not None and self._place in _BEGUN:
+            self._end()
+            raise InputError("is a pipe that was read already, and can be read only once", path=name)
+        self._read = getattr(stream, "read1", stream.read)
+        self._kept = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the source)
+        self._n_kept = self._n_read = 0
+        self._keeps = False
+
+    def keep(self) -> None:
+        if self._n_kept < self._n_read:
+            raise InputError("can be read only once (a pipe), and was; write it to a file first", path=self._name)
+        self._keeps = True
+
+    def at(self, offset: int, size: int) -> bytes:
+        if offset < self._n_kept:
+            self._kept.seek(offset)
+            return self._kept.read(min(size, self._n_kept - offset))
+        if offset < self._n_read:
+            raise InputError("can be read only once (a pipe); write it to a file first", path=self._name)
+        data: bytes = self._read(size) or b""
+        if self._n_kept == self._n_read and (self._keeps or self._n_read < _ALWAYS_KEPT):
+            self._kept.seek(self._n_kept)
+            self._kept.write(data)
+            self._n_kept += len(data)
+        self._n_read += len(data)
+        return data
+
+    def close(self) -> None:
+        self._kept.close()
+        if self._n_read and self._place is not None:
+            _BEGUN.add(self._place)
+        self._end()
+
+    def _end(self) -> None:
+        if self._name != display_name(STDIN):
+            self._stream.close()
+
+
+_BEGUN: set[tuple[int, int]] = set()
+"""Device and inode of the pipes without a name that a source has read from: nobody can read them from the beginning."""
+
+
+def _open(path: str) -> _Bytes:
+    if path == STDIN:
+        if sys.stdin is None:
+            raise InputError("standard input is closed", path=display_name(path))
+        return _Piped(sys.stdin.buffer, display_name(path), lasts=True)
+    if is_remote(path):
+        return _Remote(open_remote(path))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    except ValueError:
+        raise InputError("not a valid file name (it holds a NUL)", path=path.replace("\0", "\\0")) from None
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size:  # a file in /proc has no size
+        return _File(descriptor, status)
+    if stat.S_ISDIR(status.st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError
+    unnamed = stat.S_ISFIFO(status.st_mode) and not os.path.exists(os.path.realpath(path))  # /proc/7/fd/pipe:[123]
+    return _Piped(open(descriptor, "rb"), path, lasts=unnamed)
+
+
+class _View(io.RawIOBase):
+    """One reader's place in the bytes of a source."""
+
+    def __init__(self, source: _Bytes) -> None:
+        self._source = source
+        self.offset = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Unless it is a pipe."""
+        return not isinstance(self._source, _Piped)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer."""
+        if isinstance(self._source, _File):
+            size = _read_at(self._source.descriptor, memoryview(buffer), self.offset)
+        else:
+            data = self._source.at(self.offset, len(buffer))
+            size = len(data)
+            buffer[:size] = data
+        self.offset += size
+        return size
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Goes to an offset."""
+        if whence == os.SEEK_END:
+            assert isinstance(self._source, _Remote)
+            offset += self._source.size
+        self.offset = offset + self.offset if whence == os.SEEK_CUR else offset
+        return self.offset
+
+    def tell(self) -> int:
+        """The offset."""
+        return self.offset
+
+
+def _packing(source: _Bytes) -> bytes | None:
+    magic = io.BufferedReader(_View(source)).read(4)
+    return next((known for known in (_GZIP, _ZSTD) if magic.startswith(known)), None)
+
+
+def _unpacked(source: _Bytes, name: str) -> BinaryIO:
+    view = _View(source)
+    packing = _packing(source)
+    if packing == _GZIP:
+        packed = gzip.GzipFile(fileobj=io.BufferedReader(view), mode="rb")
+        return io.BufferedReader(_Unpacked(packed, view, name), 2**20)
+    if packing == _ZSTD:
+        return io.BufferedReader(_Unpacked(_ZstdFrames(io.BufferedReader(view)), view, name), 2**20)
+    return io.BufferedReader(view)
+
+
+class _Unpacked(io.RawIOBase):
+    """What a compressed file unpacks to, as far as :func:`check_decoded` allows."""
+
+    def __init__(self, source: Any, packed: _View, name: str) -> None:
+        self._source = source
+        self._packed = packed
+        self._name = name
+        self._size = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer; InputError beyond the limit."""
+        size: int = self._source.readinto(buffer)
+        self._size += size
+        check_decoded(self._size, self._packed.offset, self._name)
+        return size
+
+
+class _ZstdFrames(io.RawIOBase):
+    """Zstandard frames as one stream; unlike zstandard's own reader it notices a file that is cut off."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        import zstandard
+
+        self._source = source
+        self._damage = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
+        self._content = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer; EOFError in the middle of a frame."""
+        while not self._content:
+            data = self._frame.unused_data or self._source.read(2**10)  # may unpack to 2**25
+            if self._frame.eof:
+                if not data:
+                    return 0
+                self._frame = self._new_frame()
+            elif not data:
+                raise EOFError("it ends in the middle of a frame")
+            try:
+                self._content = memoryview(self._frame.decompress(data))
+            except self._damage as error:
+                raise EOFError(str(error)) from None
+        size = min(len(buffer), len(self._content))
+        buffer[:size] = self._content[:size]
+        self._content = self._content[size:]
+        return size
+
+
+def is_remote(path: Input) -> bool:
+    """Whether a path is a URI (``s3://bucket/captions.jsonl``), which pyarrow's file systems open."""
+    return not isinstance(path, Path) and "://" in os.fspath(path)
+
+
+def open_remote(uri: str) -> BinaryIO:
+    """Opens a URI on any of pyarrow's file systems: ``s3``, ``gs``, ``abfs``, ``hdfs``, ``file``.
+
+    Raises:
+        InputError: an unknown kind of URI, or the path on it is not known.
+        OSError: it cannot be read.
+        MissingExtra: pyarrow is not installed.
+    """
+    system, path = file_system(uri)
+    stream: BinaryIO = system.open_input_file(path)
+    return stream
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """Pyarrow's file system of a URI, and the path on it.
+
+    Raises:
+        InputError: an unknown kind of URI.
+        MissingExtra: pyarrow is not installed.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+    except ImportError:
+        raise MissingExtra("formats", f"{uri} (a URI)") from None
+    try:
+        found: tuple[Any, str] = FileSystem.from_uri(uri)
+    except (ArrowException, ValueError) as error:
+        raise InputError(f"not a URI that can be read ({error})", path=uri) from None
+    return found
+
+
+def os_reason(error: BaseException) -> str:
+    """What the system says of a file, in the words of messages."""
+    if isinstance(error, FileNotFoundError):
+        return "file not found"
+    if isinstance(error, IsADirectoryError):
+        return "is a directory, not a file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
+        return f"damaged or truncated compressed file ({error})"
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
+
+
+def _refuse_long_line(stream: BinaryIO, name: str, begin: int, end: int) -> None:
+    stream.seek(begin)
+    lines = stream.read(end - begin).split(b"\n")
+    found = next((k for k, line in enumerate(lines) if len(line) > MAX_LINE), None)
+    if found is not None:
+        stream.seek(0)
+        before = sum(stream.read(min(2**20, begin - k)).count(b"\n") for k in range(0, begin, 2**20))
+        raise long_line(name, before + found + 1)
+
+
+def long_line(name: str, number: int) -> InputError:
+    """The error for a line that no record has."""
+    return InputError(f"a line of more than {MAX_LINE >> 20} MiB is not a valid record", path=name, line=number)

@@ -1,0 +1,60 @@
+"""lmms-eval: the functions that a task of descriptions names in its YAML, with the values of ``scapo-eval chair``.
+
+A folder of one's own with ``examples/recipes/lmms_eval/`` makes the task (``--include_path``). The truth is that of
+the protocol in ``SCAPO_PROTOCOL`` (``chair-opera``), or the file in ``SCAPO_TRUTH``; ``SCAPO_PROFILE`` says how
+captions are read. lmms-eval hands every sample to :func:`process_results`, and what that returned for all of them to
+the aggregation of each metric.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from .counting import CaptionCounter, Counts
+
+IMAGE_KEYS = ("image_id", "question_id", "file_name", "image_name", "id")
+METRICS = ("chair_s", "chair_i", "recall", "precision", "f1", "len")
+
+
+@cache
+def _counter(truth: str | None, protocol: str | None, profile: str | None) -> CaptionCounter:
+    return CaptionCounter.of(truth, protocol=None if truth else protocol, profile=profile)
+
+
+def counter() -> CaptionCounter:
+    """As the environment says."""
+    get = os.environ.get
+    return _counter(get("SCAPO_TRUTH"), get("SCAPO_PROTOCOL", "chair-opera"), get("SCAPO_PROFILE"))
+
+
+def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Counts]:
+    """The counts of one sample's caption, once for every metric of the task.
+
+    Args:
+        doc: the sample, which names its image by one of :data:`IMAGE_KEYS`.
+        results: the model's text.
+
+    Raises:
+        KeyError: no image is named.
+        InputErrors: the truth does not know it.
+    """
+    image = next((doc[key] for key in IMAGE_KEYS if doc.get(key) is not None), None)
+    if image is None:
+        raise KeyError(f"the sample names no image (expected {', '.join(IMAGE_KEYS)}; found: {', '.join(doc)})")
+    counts = counter().counts(image, results[0])
+    return {f"scapo_{name}": counts for name in METRICS}
+
+
+def _aggregation(name: str) -> Callable[[Sequence[Counts]], float]:
+    def aggregate(counts: Sequence[Counts]) -> float:
+        return counter().values(counts)[name]
+
+    aggregate.__name__ = name
+    aggregate.__doc__ = f"``{name}`` of all samples."
+    return aggregate
+
+
+chair_s, chair_i, recall, precision, f1, len_ = map(_aggregation, METRICS)

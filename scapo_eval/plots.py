@@ -1,0 +1,70 @@
+"""Figures for papers from results: ``scapo_eval.plots.frontier(results).savefig("frontier.pdf")``.
+
+Every function returns a :class:`matplotlib.figure.Figure` (extra ``report``), outside of pyplot's global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .report import plots
+from .report.data import Report, planes, read_training_log
+from .report.plots import Style
+from .results.comparison import compare
+from .results.results import Results, Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Style", "differences", "frontier", "training"]
+
+
+def frontier(results: Results | Run, trails: Sequence[str] = (), **style: Any) -> Figure:
+    """Hal. Rate against Cover Rate, with curves of equal Cap. Score and 95 % regions.
+
+    Args:
+        results: of one benchmark that has both rates (captions, AMBER).
+        trails: beginnings of system names; systems that share one are checkpoints of one run, in order.
+        style: fields of :class:`Style`: ``width`` (inches, "column", "text"), ``dark``, ``font``, ``style``.
+
+    Raises:
+        InputError: the benchmark has no such rates, or a field of the style is not a valid one.
+        MissingExtra: matplotlib is not installed.
+    """
+    group = results if isinstance(results, Results) else compare([results])
+    figure: Figure = plots.frontier(planes(Report((group,), trails=tuple(trails))), Style(**style))
+    return figure
+
+
+def differences(results: Results, metrics: Sequence[str] | None = None, **style: Any) -> Figure:
+    """Differences to the baseline with their intervals, ranked; filled where the test shows one.
+
+    Args:
+        results: of two or more systems.
+        metrics: a panel each; None: the headline metrics.
+        style: fields of :class:`Style`.
+
+    Raises:
+        InputError: there are no differences, or a metric is not found.
+        MissingExtra: matplotlib is not installed.
+    """
+    figure: Figure = plots.differences(results, metrics, Style(**style))
+    return figure
+
+
+def training(folders: Sequence[str | Path], smooth: int | None = None, **style: Any) -> Figure:
+    """Curves of training runs.
+
+    Args:
+        folders: folders of training runs, see docs/report.md.
+        smooth: number of steps of which a line is the mean; None: a 30th of the longest run.
+        style: fields of :class:`Style`.
+
+    Raises:
+        InputError: a folder is not a training run's.
+        MissingExtra: matplotlib is not installed.
+    """
+    figure: Figure = plots.training([read_training_log(folder) for folder in folders], smooth, Style(**style))
+    return figure

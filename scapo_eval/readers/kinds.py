@@ -1,0 +1,100 @@
+"""What kinds of files there are: what each is called, which verbs take it, and what to do with it.
+
+Whoever is handed a file of another kind than it reads says so in the words of this table; which kind a file is,
+:func:`scapo_eval.readers.formats.recognize_file` says.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        name: what it holds, in the plural: ``captions``.
+        verbs: those that take such files as what they score or show; the first is what ``scapo-eval FILE`` does where
+            the file is all that it needs.
+        purpose: what its command is for; empty where there is none.
+        command: what to do with a file, ``FILE``; ``TRUTH`` and other words in capitals are the user's to fill in.
+        alone: whether the first verb needs nothing but the file.
+    """
+
+    name: str
+    verbs: tuple[str, ...] = ()
+    purpose: str = ""
+    command: str = ""
+    alone: bool = False
+
+    def advice(self, path: object) -> str:
+        """``; to show it: scapo-eval show results.json``, or nothing where there is nothing to be done.
+
+        Args:
+            path: of the file.
+        """
+        if not self.command:
+            return f"; {self.purpose}" if self.purpose else ""
+        return f"; {self.purpose}: {self.command.replace('FILE', shlex.quote(str(path)))}"
+
+
+_SCORE_CAPTIONS = ("score", "chair", "objhal", "labels", "show", "report", "density", "import")
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("captions", _SCORE_CAPTIONS, "to score them", "scapo-eval score FILE --truth TRUTH"),
+        Kind("rollouts", ("reward", "density", "pairs"), "to reward them", "scapo-eval reward FILE --truth TRUTH"),
+        Kind(
+            "answers",
+            ("yesno", "pope", "phd", "hallusionbench", "report", "import"),
+            "to score them",
+            "scapo-eval yesno FILE --questions QUESTIONS",
+        ),
+        Kind("AMBER responses", ("amber", "import"), "to score them", "scapo-eval amber FILE --data AMBER"),
+        Kind("ratings", ("mmhal", "report"), "to score them", "scapo-eval mmhal FILE", alone=True),
+        Kind(
+            "answers to rate",
+            ("judge",),
+            "to rate them",
+            "scapo-eval judge mmhal FILE --model JUDGE -o ratings.jsonl",
+        ),
+        Kind("facts", ("faithscore",), "to score them", "scapo-eval faithscore FILE", alone=True),
+        Kind("claims", ("facts", "report"), "to score them", "scapo-eval facts FILE", alone=True),
+        Kind("object lists", ("objhal", *_SCORE_CAPTIONS), "to score them", "scapo-eval objhal FILE --truth TRUTH"),
+        Kind("results", ("show", "compare", "report", "plot", "export"), "to show them", "scapo-eval show FILE", True),
+        Kind("harness results", ("import",), "to import them", "scapo-eval import FILE -o results.json"),
+        Kind("truth", ("oracle",), "to score captions by it", "scapo-eval score CAPTIONS --truth FILE"),
+        Kind(
+            "vocabulary",
+            ("vocab",),
+            "to match captions with it",
+            "scapo-eval score CAPTIONS --truth TRUTH --vocabulary FILE",
+        ),
+        Kind("questions", ("answer",), "to score answers by them", "scapo-eval yesno ANSWERS --questions FILE"),
+        Kind("PhD questions", ("answer",), "to score answers by them", "scapo-eval phd ANSWERS --data FILE"),
+        Kind(
+            "prompts",
+            ("answer",),
+            "to have them answered",
+            "scapo-eval answer FILE --images-root IMAGES --model MODEL -o answers.jsonl",
+        ),
+        Kind("a table without predictions", (), "have a model answer its questions first"),
+        Kind("a training run", ("report",), "to look at it", "scapo-eval report FILE -o report.html"),
+        Kind("an annotation run", ("annotate",), "to look at it", "scapo-eval annotate status FILE"),
+    )
+}
+"""Name -> kind."""
+
+
+def kind_of_folder(path: str | os.PathLike[str]) -> Kind | None:
+    """What a folder is, as far as the files in it tell."""
+    known = {"a training run": ("metrics.jsonl",), "an annotation run": ("run.json", "images.jsonl")}
+    for name, files in known.items():
+        if all(os.path.isfile(os.path.join(path, file)) for file in files):
+            return KINDS[name]
+    return None

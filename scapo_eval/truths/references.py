@@ -1,0 +1,614 @@
+"""Reference captions as truth: what several people wrote about an image says what is in it, and how much it matters.
+
+A label that a reference names is present, and the share of the references that name it is its weight: what everybody
+mentions matters more than what one of five does. A label that no reference names is unknown, not absent, because people
+leave out most of what is in a picture. It becomes absent only where something says so: a reference that denies it ("an
+empty street, no cars"), another truth, or ``unnamed="absent"``, which takes the references as complete.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, check_choice, short_repr
+from ..base.hashes import digest
+from ..base.ids import canonical_image_id
+from ..base.reprs import one_line
+from ..base.text import fold
+from ..files.files import display_name, read_bytes
+from ..files.json_text import convert_as, dump_json, iter_records, json_fault, json_type, parse_json, records_of
+from ..files.records import Given, Readable, Records, readable
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import LEFT_OUT, USES, Claims
+from ..matching.vocabulary import Vocabulary
+from ..matching.words import content_words, tokens
+from .oracle import PresenceOracle, Truth
+from .truth_coco import is_coco
+
+Unnamed = Literal["unknown", "absent"]
+"""What a label is that no reference names."""
+
+UNNAMED: tuple[Unnamed, ...] = ("unknown", "absent")
+
+WEIGHT_UNIT = 1_000_000
+"""Weights are counted in millionths, so that they add up exactly in any order."""
+
+
+@dataclass(frozen=True)
+class References:
+    """Reference captions per image.
+
+    Attributes:
+        source: display name of the file.
+        texts: canonical image id -> its references, in the order of the file.
+    """
+
+    source: str
+    texts: Mapping[str, tuple[str, ...]]
+
+    def __repr__(self) -> str:
+        n = sum(map(len, self.texts.values()))
+        return one_line(self, f"{len(self.texts):,} images, {n:,} references: {self.source}")
+
+    @classmethod
+    def load(cls, path: Readable) -> References:
+        """Reads references, recognized by content.
+
+        JSON Lines (or an array) of ``image_id`` and ``references`` (a list), or of ``image_id`` and ``caption`` (or
+        ``reference``), one line per reference; COCO's ``captions_*.json``; ``{id: [references]}``. Images go by
+        ``image_id``, ``image``, ``image_name`` or ``id``.
+
+        Raises:
+            InputError: none of these; InputErrors: faults by line.
+        """
+        name = display_name(path)
+        if isinstance(path, Records):
+            return cls.of_records(iter_records(path), name)
+        data = read_bytes(path)
+        head = data.lstrip()[:1]
+        first = data.lstrip().partition(b"\n")[0].rstrip()
+        if head == b"[" or (first.endswith(b"}") and any(key in first for key in _ROW_KEYS)):
+            return cls.of_records(records_of(data, name), name)
+        try:
+            document = parse_json(data, unique=True)
+        except ValueError as error:
+            raise json_fault(name, data, error) from None
+        if not isinstance(document, dict):
+            raise InputError(f"not a valid file of references: found {json_type(document)}", path=name)
+        if "annotations" in document:
+            written = convert_as(document["annotations"], list[_Caption], name)
+            return cls.of_records(enumerate((msgspec.to_builtins(each) for each in written), 1), name)
+        rows = ({"image_id": image, "references": given} for image, given in document.items())
+        return cls.of_records(enumerate(rows, 1), name)
+
+    @classmethod
+    def of(cls, given: ReferencesGiven) -> References:
+        """References as they are, of a mapping, of records, or loaded; errors as of :meth:`load`."""
+        if isinstance(given, References):
+            return given
+        if isinstance(given, Mapping):
+            rows = ({"image_id": image, "references": texts} for image, texts in given.items())
+            return cls.of_records(enumerate(rows, 1), "references")
+        return cls.load(readable(given))
+
+    @classmethod
+    def of_records(cls, records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> References:
+        """References of numbered records; see :meth:`load`.
+
+        Raises:
+            InputErrors: faults by number; InputError: no record.
+        """
+        faults, found = FaultList(), dict[str, list[str]]()
+        for number, record in records:
+            try:
+                image, texts = _row(record)
+            except InputError as error:
+                faults.add(InputError(error.reason, path=source, line=number))
+                continue
+            found.setdefault(image, []).extend(texts)
+        faults.raise_if_any()
+        if not found:
+            raise InputError("there are no references", path=source)
+        return cls(source, {image: tuple(texts) for image, texts in found.items()})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of images and texts, whatever their order."""
+        return digest(sorted(dump_json([image, *sorted(texts)]) for image, texts in self.texts.items()))
+
+    @property
+    def flat(self) -> tuple[list[str], NDArray[np.int64]]:
+        """All references one after another, and (references,) the position of each one's image in ``texts``."""
+        sizes = [len(texts) for texts in self.texts.values()]
+        return [text for texts in self.texts.values() for text in texts], np.repeat(np.arange(len(sizes)), sizes)
+
+    def has(self, image: str, caption: str) -> bool:
+        """Whether a caption is one of its image's references (case, spaces and punctuation aside)."""
+        return written_alike(caption) in self._written[image]
+
+    @cached_property
+    def _written(self) -> Mapping[str, frozenset[str]]:
+        return {image: frozenset(map(written_alike, texts)) for image, texts in self.texts.items()}
+
+    def without(self, image: str, caption: str) -> tuple[str, ...]:
+        """The references of an image that are not this very caption."""
+        own = written_alike(caption)
+        return tuple(text for text in self.texts[image] if written_alike(text) != own)
+
+
+ReferencesGiven = Given | References | Mapping[Any, Sequence[str]]
+"""A file, references, ``{image id: [texts]}``, or records of ``image_id`` and ``references``."""
+
+_ROW_KEYS = (b'"references"', b'"reference"', b'"caption"')
+
+
+class _Caption(msgspec.Struct, gc=False):
+    image_id: int | str
+    caption: str
+
+
+def _row(record: Mapping[str, Any]) -> tuple[str, list[str]]:
+    key = next((key for key in ("image_id", "image", "image_name", "id") if record.get(key) is not None), None)
+    if key is None:
+        raise InputError(f"references without the image: missing key 'image_id' (found: {_keys(record)})")
+    try:
+        image = canonical_image_id(record[key])
+    except ValueError as error:
+        raise InputError(f"image id {error}") from None
+    name = next((name for name in ("references", "reference", "caption") if record.get(name) is not None), None)
+    if name is None:
+        raise InputError(f"missing key 'references' (found: {_keys(record)})")
+    given = record[name]
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"'{name}' of image {image}: expected a text or a list of texts, got {short_repr(given)}")
+    if not any(text.strip() for text in texts):
+        raise InputError(f"image {image} has no reference")
+    return image, [text for text in texts if text.strip()]
+
+
+def _keys(record: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, list(record)[:6]))
+
+
+def written_alike(text: str) -> str:
+    """A caption as it is compared with references: by its words, whatever case, spaces and punctuation."""
+    return " ".join(tokens(text)) or fold(text).strip()
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """The content words of an image's references.
+
+    Attributes:
+        named: word -> number of references that have it.
+        n: number of references.
+        length: words per reference, on average, at least 1.
+    """
+
+    named: Mapping[str, int]
+    n: int
+    length: float
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> WordCounts:
+        """Of the references of one image."""
+        words = [tokens(text) for text in texts]
+        named = Counter(word for each in words for word in content_words(each))
+        return cls(named, len(texts), max(1.0, sum(map(len, words)) / max(1, len(words))))
+
+
+@dataclass(frozen=True)
+class ReferenceWords:
+    """The content words of references, and how rare each is among the images.
+
+    Attributes:
+        references: the references.
+        leave_out_self: leave a reference out where it is the caption that is scored.
+    """
+
+    references: References
+    leave_out_self: bool = False
+
+    @cached_property
+    def _counts(self) -> Mapping[str, WordCounts]:
+        return {image: WordCounts.of(texts) for image, texts in self.references.texts.items()}
+
+    @cached_property
+    def _frequency(self) -> Counter[str]:
+        return Counter(word for counts in self._counts.values() for word in counts.named)
+
+    def prepare(self) -> None:
+        """Makes what is made once."""
+        _ = self._frequency
+
+    def rarity(self, word: str) -> float:
+        """``log(1 + N / (n + 1))`` of a word that the references of n of N images have: always above 0."""
+        return float(np.log1p(len(self._counts) / (self._frequency[word] + 1)))
+
+    def of(self, image: str, caption: str) -> WordCounts:
+        """The words against which a caption of an image is held."""
+        if self.leave_out_self and self.references.has(image, caption):
+            return WordCounts.of(self.references.without(image, caption))
+        return self._counts[image]
+
+
+@dataclass(frozen=True, repr=False)
+class WeightedTruth(Truth):
+    """A truth whose labels have weights.
+
+    Attributes:
+        weights: (rows, labels) int32 in millionths, 0 where a label is not present. The first rows are the oracle's
+            images; further ones are images as they are to a caption that is one of their references.
+        weighting: what the weights are, for the signature.
+        words: the references' words; None where the weights do not come from references.
+        unnamed: what a label is that no reference names.
+        joined: whether another truth says what is absent.
+        own: (image, caption as compared) -> row of the image without that reference.
+    """
+
+    weights: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
+    weighting: str = ""
+    words: ReferenceWords | None = None
+    unnamed: Unnamed = "unknown"
+    joined: bool = True
+    own: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def rows_of(self, image_ids: Sequence[str], captions: Sequence[str], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :class:`Truth`."""
+        if not self.own:
+            return rows
+        given = zip(image_ids, captions, rows.tolist(), strict=True)
+        return np.array([self.own.get((image, written_alike(text)), row) for image, text, row in given], dtype=np.int64)
+
+    @property
+    def says_absent(self) -> bool:
+        """Whether it is known what is absent, so that Hal. Rate means something: a few denials are not enough."""
+        return self.joined or self.unnamed == "absent"
+
+    @property
+    def signature_fields(self) -> dict[str, str | None]:
+        """See :class:`Truth`."""
+        fields: dict[str, str | None] = {"weights": self.weighting}
+        if self.words is not None:
+            fields["references"] = self.words.references.fingerprint
+            fields["unnamed"] = self.unnamed
+            fields["self"] = "left-out" if self.words.leave_out_self else None
+        return fields
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See :class:`Truth`; what a truth from references means."""
+        if self.words is None:
+            return super().notes
+        if self.joined and self.unnamed == "unknown":
+            return super().notes
+        note = (
+            "labels that no reference names are absent: Hal. Rate is the share of claims that no reference names"
+            if self.unnamed == "absent"
+            else "labels that no reference names are unknown: Hal. Rate has a value only with another truth beside "
+            "them (--truth), or with --unnamed absent"
+        )
+        return (f"{self.words.references.source}: {note}", *filter(None, (self.warning,)))
+
+
+def reference_truth(
+    references: References,
+    vocabulary: Vocabulary,
+    *,
+    oracle: PresenceOracle | None = None,
+    claims: Claims = "all",
+    unnamed: Unnamed = "unknown",
+    leave_out_self: bool = False,
+    any_fingerprint: bool = False,
+) -> WeightedTruth:
+    """A truth from references, joined with another one where there is one.
+
+    Args:
+        references: of the images.
+        vocabulary: whose labels are looked for.
+        oracle: another truth: what it says is absent stays absent unless a reference names it. Only images that both
+            have are kept.
+        claims: which mentions of the references count.
+        unnamed: what labels are that neither a reference nor the other truth knows.
+        leave_out_self: hold a caption that is one of the references against the others only.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+
+    Raises:
+        InputError: no image has both a truth and references.
+    """
+    check_choice("unnamed", unnamed, UNNAMED)
+    other = None if oracle is None else Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+    images = [image for image in references.texts if other is None or image in other.index]
+    if not images:
+        raise InputError(f"share no image with {oracle.source if oracle else ''}", path=references.source)
+    kept = References(references.source, {image: references.texts[image] for image in images})
+    rows = _rows(kept, leave_out_self)
+    named, denied = _named(kept.flat[0], vocabulary, claims)
+    row = np.repeat(np.arange(len(rows.members)), [len(each) for each in rows.members])
+    member = np.array([k for each in rows.members for k in each], dtype=np.int64)
+    shape = len(rows.members), len(vocabulary.labels)
+    n_named, n_denied = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+    np.add.at(n_named, row, named[member])
+    np.add.at(n_denied, row, denied[member])
+    n = np.bincount(row, minlength=shape[0])[:, None]
+    if other is None:
+        states = np.where(n_denied > 0, 0, -1).astype(np.int8)
+    else:
+        states = other.states[[other.index[images[k]] for k in rows.image]]
+    if unnamed == "absent":
+        states[(states == -1) & (n > 0)] = 0
+    states[n_named > 0] = 1
+    joined = PresenceOracle.from_matrix(
+        states[: len(images)], images, vocabulary.labels, vocabulary_fingerprint=vocabulary.fingerprint,
+        source=" + ".join([*([oracle.source] if oracle else []), references.source]),
+    )  # fmt: skip
+    return WeightedTruth(
+        oracle=joined,
+        vocabulary=vocabulary,
+        states=states,
+        n_present=(states == 1).sum(axis=1, dtype=np.int64),
+        dropped={} if other is None else other.dropped,
+        weights=np.rint(n_named * WEIGHT_UNIT / np.maximum(n, 1)).astype(np.int32),
+        weighting="references",
+        words=ReferenceWords(references, leave_out_self),
+        unnamed=unnamed,
+        joined=other is not None,
+        own=rows.own,
+    )
+
+
+def given_weights(
+    weights: Readable, oracle: PresenceOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False
+) -> WeightedTruth:
+    """A truth with weights of a file: COCO's instances weigh a label by the area of its objects, JSON says weights.
+
+    Args:
+        weights: COCO's ``instances_*.json`` (a label weighs the share of the image that its objects cover, at most 1),
+            or ``image_id`` and ``weights`` (``{label: number}``) per line, or ``{id: {label: number}}``.
+        oracle: what is in the images; a present label without a weight weighs 0.
+        vocabulary: its labels count.
+        any_fingerprint: accept a matrix that was made for another vocabulary.
+
+    Raises:
+        InputError: not valid weights, or none for an image of the truth; InputErrors: faults by line.
+    """
+    truth = Truth.of(oracle, vocabulary, any_fingerprint=any_fingerprint)
+    name, found = display_name(weights), read_weights(weights)
+    lacking = next((image for image in oracle.image_ids if image not in found), None)
+    if lacking is not None:
+        raise InputError(f"no weights for image '{lacking}' of {oracle.source}", path=name)
+    table = np.zeros(truth.states.shape, dtype=np.int32)
+    ids, aliases = vocabulary.label_ids, vocabulary.aliases
+    for row, image in enumerate(oracle.image_ids):
+        for label, weight in found[image].items():
+            k = ids.get(label, ids.get(aliases.get(label, "")))
+            if k is not None and truth.states[row, k] == 1:
+                table[row, k] = round(weight * WEIGHT_UNIT)
+    if not table.any():
+        raise InputError(f"no weight is above 0 for a present label of '{vocabulary.name}'", path=name)
+    identity = f"{Path(name).name}@{digest([table.tobytes()])}"
+    return WeightedTruth(**{f.name: getattr(truth, f.name) for f in fields(Truth)}, weights=table, weighting=identity)
+
+
+DEFAULT_VOCABULARY, REFERENCE_VOCABULARY = "coco80", "open400"
+"""Whose labels count where nothing is said: COCO's against a truth, many more against references alone."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is held against captions beside, or in place of, a truth: references, or weights of its labels.
+
+    Attributes:
+        references: None without.
+        weights: a file of weights; None without.
+        unnamed: what a label is that no reference names.
+        leave_out_self: hold a caption that is one of the references against the others only.
+    """
+
+    references: References | None = None
+    weights: Readable | None = None
+    unnamed: Unnamed = "unknown"
+    leave_out_self: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("unnamed", self.unnamed, UNNAMED)
+        if self.references is None and (self.unnamed != "unknown" or self.leave_out_self):
+            option = "leave_out_self (--leave-out-self)" if self.leave_out_self else "unnamed (--unnamed)"
+            raise InputError(f"{option} belongs to references (--references)")
+        if self.references is not None and self.weights is not None:
+            raise InputError("references are weights; give either references or a file of weights (--weights)")
+
+    @classmethod
+    def of(
+        cls,
+        references: ReferencesGiven | None,
+        weights: Given | None,
+        unnamed: Unnamed | None,
+        leave_out_self: bool,
+    ) -> Beside:
+        """What a Python function, or a verb, is given.
+
+        Raises:
+            InputError: references or weights that are not valid; options that do not belong together.
+        """
+        return cls(
+            None if references is None else References.of(references),
+            None if weights is None else readable(weights),
+            unnamed or "unknown",
+            leave_out_self,
+        )
+
+    def default_vocabulary(self, oracle: PresenceOracle | None) -> str:
+        """The vocabulary where none is given."""
+        return REFERENCE_VOCABULARY if self.references and oracle is None else DEFAULT_VOCABULARY
+
+    def truth(
+        self, oracle: PresenceOracle | None, vocabulary: Vocabulary, claims: Claims, *, any_fingerprint: bool = False
+    ) -> PresenceOracle | WeightedTruth | None:
+        """The truth together with what is beside it; the truth itself where nothing is.
+
+        Args:
+            oracle: the truth, None without.
+            vocabulary: its labels count.
+            claims: which mentions of references count.
+            any_fingerprint: accept a matrix that was made for another vocabulary.
+
+        Raises:
+            InputError: weights without a truth, or nothing in common.
+        """
+        if self.references is not None:
+            return reference_truth(
+                self.references,
+                vocabulary,
+                oracle=oracle,
+                claims=claims,
+                unnamed=self.unnamed,
+                leave_out_self=self.leave_out_self,
+                any_fingerprint=any_fingerprint,
+            )
+        if self.weights is None:
+            return oracle
+        if oracle is None:
+            raise InputError("weights need a truth (--truth)")
+        return given_weights(self.weights, oracle, vocabulary, any_fingerprint=any_fingerprint)
+
+
+def read_weights(path: Readable) -> dict[str, dict[str, float]]:
+    """Canonical image id -> label -> weight in [0, 1]; formats of :func:`given_weights`.
+
+    Raises:
+        InputError: none of these; InputErrors: faults by line.
+    """
+    name = display_name(path)
+    if isinstance(path, Records):
+        return _weights_of(iter_records(path), name)
+    data = read_bytes(path)
+    if is_coco(data):
+        return _areas(data, name)
+    first = data.lstrip().partition(b"\n")[0]
+    if data.lstrip()[:1] == b"[" or b'"weights"' in first:
+        return _weights_of(records_of(data, name), name)
+    try:
+        document = parse_json(data, unique=True)
+    except ValueError as error:
+        raise json_fault(name, data, error) from None
+    if not isinstance(document, dict):
+        raise InputError(f"not a valid file of weights: found {json_type(document)}", path=name)
+    rows = ({"image_id": image, "weights": given} for image, given in document.items())
+    return _weights_of(enumerate(rows, 1), name)
+
+
+class _Sized(msgspec.Struct, gc=False):
+    id: int
+    width: float
+    height: float
+
+
+class _Named(msgspec.Struct, gc=False):
+    id: int
+    name: str
+
+
+class _Area(msgspec.Struct, gc=False):
+    image_id: int
+    category_id: int
+    area: float
+
+
+class _Areas(msgspec.Struct, gc=False):
+    images: list[_Sized]
+    annotations: list[_Area]
+    categories: list[_Named]
+
+
+def _areas(data: bytes, name: str) -> dict[str, dict[str, float]]:
+    try:
+        coco = msgspec.json.decode(data, type=_Areas)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not a valid COCO instances file with areas: {error}", path=name) from None
+    sizes = {image.id: image.width * image.height for image in coco.images}
+    names = {category.id: category.name for category in coco.categories}
+    found: dict[int, dict[str, float]] = {image: {} for image in sizes}
+    for each in coco.annotations:
+        size, label = sizes.get(each.image_id, 0), names.get(each.category_id)
+        if size <= 0 or label is None or each.area < 0:
+            raise InputError(f"not a valid annotation of image {each.image_id} (image, category or area)", path=name)
+        here = found[each.image_id]
+        here[label] = min(1.0, here.get(label, 0.0) + each.area / size)
+    return {canonical_image_id(image): weights for image, weights in found.items()}
+
+
+def _weights_of(records: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> dict[str, dict[str, float]]:
+    faults, found = FaultList(), dict[str, dict[str, float]]()
+    for number, record in records:
+        try:
+            image, weights = canonical_image_id(record.get("image_id")), record.get("weights")
+        except ValueError as error:
+            faults.add(InputError(f"image id {error}", path=source, line=number))
+            continue
+        if not isinstance(weights, Mapping):
+            faults.add(InputError(f"image {image}: missing key 'weights', an object", path=source, line=number))
+        elif image in found:
+            faults.add(InputError(f"image {image} appears twice", path=source, line=number))
+        elif wrong := [each for each in weights.items() if not _is_weight(each[1])]:
+            reason = f"image {image}, label '{wrong[0][0]}': {short_repr(wrong[0][1])} is not in [0, 1]"
+            faults.add(InputError(reason, path=source, line=number))
+        else:
+            found[image] = dict(weights)
+    faults.raise_if_any()
+    return found
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+class _Rows(NamedTuple):
+    """Rows of a truth: images with all of their references, then images without one of them.
+
+    Attributes:
+        image: position of each row's image.
+        members: positions of each row's references.
+        own: (image, caption as compared) -> row without that reference.
+    """
+
+    image: list[int]
+    members: list[list[int]]
+    own: dict[tuple[str, str], int]
+
+
+def _rows(references: References, leave_out_self: bool) -> _Rows:
+    firsts = np.cumsum([0, *map(len, references.texts.values())]).tolist()
+    members = [list(range(low, high)) for low, high in pairwise(firsts)]
+    rows = _Rows(list(range(len(members))), members, {})
+    if leave_out_self:
+        for k, (image, texts) in enumerate(references.texts.items()):
+            written = [written_alike(text) for text in texts]
+            for own in dict.fromkeys(written):
+                rows.own[image, own] = len(rows.members)
+                rows.image.append(k)
+                rows.members.append([firsts[k] + j for j, each in enumerate(written) if each != own])
+    return rows
+
+
+def _named(texts: Sequence[str], vocabulary: Vocabulary, claims: Claims) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(references, labels) bools: which labels each reference names, and which it denies."""
+    mentions, uses = AliasMatcher(vocabulary).find_all_uses(texts)
+    named, denied = (np.zeros((len(texts), len(vocabulary.labels)), dtype=bool) for _ in range(2))
+    counts = ~np.isin(uses, [USES.index(use) for use in LEFT_OUT[claims]])
+    negated = uses == USES.index("negated")
+    caption = mentions.caption
+    named[caption[counts & ~negated], mentions.label_id[counts & ~negated]] = True
+    denied[caption[negated], mentions.label_id[negated]] = True
+    return named, denied

@@ -1,0 +1,380 @@
+"""Sets of human judgements: five public ones in the form they are published in, and anybody's own as JSON Lines.
+
+An item is a caption (or a statement, or a pair of captions) of an image, with one rating per dimension. Data is brought
+by its user; none is shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, short_repr
+from ..base.ids import canonical_image_id
+from ..base.reprs import one_line
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..files.records import Readable
+from .halves import Half, half_of
+
+MIN_ITEMS = 30
+"""Below this many items there is no correlation worth a digit."""
+
+Record = Mapping[str, Any]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a caption that people marked.
+
+    Attributes:
+        start, end: characters of the caption.
+        wrong: whether it is not true of the image.
+    """
+
+    start: int
+    end: int
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Item:
+    """One judged text.
+
+    Attributes:
+        id: by which scores from elsewhere are joined.
+        image: canonical id of the image (or of the item itself, where none is named): what is resampled.
+        caption: the text.
+        ratings: dimension -> rating; None where it is missing.
+        system: who wrote it, where the set says.
+        rival: another text of the same image: ratings then say by how much this one is better.
+        spans: parts that people marked; None where nobody did.
+        references: of the image, where the set holds them.
+        line: of the file.
+    """
+
+    id: str
+    image: str
+    caption: str
+    ratings: Mapping[str, float | None]
+    system: str | None = None
+    rival: str | None = None
+    spans: tuple[Span, ...] | None = None
+    references: tuple[str, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """A set of human judgements.
+
+    Attributes:
+        name: of the set, ``thumb`` for example; of your own, ``own``.
+        source: display name of the file.
+        items: the judged texts, in the order of the file.
+        ranges: dimension -> least and greatest rating, where they are known.
+    """
+
+    name: str
+    source: str
+    items: tuple[Item, ...]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        images = len({item.image for item in self.items})
+        return one_line(self, f"{self.name}: {len(self.items):,} items, {images:,} images: {self.source}")
+
+    @classmethod
+    def load(cls, path: Readable, *, name: str | None = None, ranges: Mapping[str, Range] | None = None) -> Judgements:
+        """Reads a set, recognized by its fields.
+
+        THumB and FAITHSCORE as they are published; THumB, FAITHSCORE, HaELM, Composite and IIW-400 in the fields of
+        docs/validity.md; your own as ``image_id``, ``caption`` and ``rating`` (or ``ratings``, one per dimension),
+        with ``id``, ``system``, ``references``; pairs with ``rival``; marked parts with ``spans`` (``start``, ``end``,
+        ``wrong``).
+
+        Args:
+            path: JSON Lines or a JSON array, plain, ``.gz`` or ``.zst``; or records in memory.
+            name: a set's name, where one file holds several (``faithscore-answers``); None: the first that fits.
+            ranges: dimension -> least and greatest rating, for own sets.
+
+        Raises:
+            InputErrors: faults by line; InputError: no set of this name, or not one of these.
+        """
+        source = display_name(path)
+        records = list(iter_records(path))
+        kinds = [kind for kind in SETS if kind.fits(records[0][1]) and name in (None, kind.name)]
+        if name is not None and name not in [kind.name for kind in SETS]:
+            raise InputError(f"set must be one of {', '.join(kind.name for kind in SETS)}, got {name!r}")
+        if not kinds:
+            found = ", ".join(map(str, list(records[0][1])[:8]))
+            wanted = f"the set '{name}'" if name else "human judgements"
+            raise InputError(
+                f"not valid as {wanted}: expected image_id, caption and rating (found: {found})", path=source
+            )
+        kind = kinds[0]
+        known = {**kind.ranges, **(ranges or {})}
+        faults, items = FaultList(), list[Item]()
+        for number, record in records:
+            try:
+                items += [_checked(replace(item, line=number), known) for item in kind.items(record, number)]
+            except InputError as error:
+                faults.add(InputError(error.reason, path=source, line=number))
+        faults.raise_if_any()
+        _refuse_twice(items, source)
+        return cls(kind.name, source, tuple(items), known)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Names of the ratings, in the order of the first item that has each."""
+        return tuple(dict.fromkeys(name for item in self.items for name in item.ratings))
+
+    @property
+    def references(self) -> dict[str, tuple[str, ...]]:
+        """Image -> the references that the set holds."""
+        return {item.image: item.references for item in self.items if item.references}
+
+    @property
+    def pairs(self) -> bool:
+        """Whether ratings compare two texts."""
+        return any(item.rival is not None for item in self.items)
+
+    @property
+    def statements(self) -> bool:
+        """Whether items are single statements, true or not: one that claims no label then has no verdict."""
+        return self.name == "faithscore"
+
+    @property
+    def marked(self) -> bool:
+        """Whether parts of texts are marked."""
+        return any(item.spans is not None for item in self.items)
+
+    def rating(self, dimension: str) -> NDArray[np.float64]:
+        """(items,) ratings of a dimension, NaN where one is missing.
+
+        Raises:
+            InputError: unknown dimension, fewer than MIN_ITEMS ratings, or all of them alike.
+        """
+        if dimension not in self.dimensions:
+            known = ", ".join(self.dimensions) or "none"
+            raise InputError(f"rating '{dimension}' not found (there are: {known})", path=self.source)
+        given = (item.ratings.get(dimension) for item in self.items)
+        values = np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+        there = values[~np.isnan(values)]
+        if len(there) < MIN_ITEMS:
+            missing = f" ({len(values) - len(there):,} are missing)" if len(there) < len(values) else ""
+            reason = f"rating '{dimension}': {len(there)} items{missing}; a correlation takes at least {MIN_ITEMS}"
+            raise InputError(reason, path=self.source)
+        if there.min() == there.max():
+            raise InputError(
+                f"rating '{dimension}' is {there[0]:g} everywhere: nothing can agree with it", path=self.source
+            )
+        return values
+
+    def half(self, half: Half) -> Judgements:
+        """The items of one half of the images, see :func:`~scapo_eval.validation.halves.half_of`."""
+        return replace(self, items=tuple(item for item in self.items if half_of(item.image) == half))
+
+    def without_systems(self, names: Sequence[str]) -> Judgements:
+        """Without the texts of some systems.
+
+        Raises:
+            InputError: a system that the set does not have.
+        """
+        there = {item.system for item in self.items if item.system is not None}
+        for name in names:
+            if name not in there:
+                raise InputError(f"system '{name}' not found (there are: {', '.join(sorted(there))})", path=self.source)
+        return replace(self, items=tuple(item for item in self.items if item.system not in names))
+
+
+def _checked(item: Item, ranges: Mapping[str, Range]) -> Item:
+    for name, value in item.ratings.items():
+        if value is None:
+            continue
+        low, high = ranges.get(name, (-np.inf, np.inf))
+        if not low <= value <= high or not np.isfinite(value):
+            raise InputError(f"rating '{name}' is {value:g}, not in [{low:g}, {high:g}]")
+    return item
+
+
+def _refuse_twice(items: Sequence[Item], source: str) -> None:
+    first: dict[str, int] = {}
+    for item in items:
+        if item.id in first:
+            raise InputError(f"id '{item.id}' appears twice (lines {first[item.id]} and {item.line})", path=source)
+        first[item.id] = item.line
+
+
+@dataclass(frozen=True)
+class _Set:
+    """How a published set is read.
+
+    Attributes:
+        name: of the set.
+        keys: fields by which it is recognized.
+        items: record and its line -> items.
+        ranges: of its ratings.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    items: Callable[[Record, int], Iterable[Item]]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    def fits(self, record: Record) -> bool:
+        return all(key in record for key in self.keys)
+
+
+def _image(record: Record, *keys: str) -> str:
+    given = next((record[key] for key in keys if record.get(key) is not None), None)
+    if given is None:
+        raise InputError(f"missing key '{keys[0]}' (found: {', '.join(map(str, list(record)[:8]))})")
+    try:
+        return canonical_image_id(given)
+    except ValueError as error:
+        raise InputError(f"image id {error}") from None
+
+
+def _text(record: Record, *keys: str) -> str:
+    given = next((record[key] for key in keys if key in record), None)
+    if not isinstance(given, str):
+        raise InputError(f"'{keys[0]}' must be a text, got {short_repr(given)}")
+    return given
+
+
+def _number(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"rating '{name}' must be a number, got {short_repr(value)}")
+    return float(value)
+
+
+def _references(record: Record) -> tuple[str, ...]:
+    given = record.get("references") or []
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise InputError(f"'references' must be a list of texts, got {short_repr(given)}")
+    return tuple(text for text in given if text.strip())
+
+
+_THUMB_PUBLISHED = {"precision": "P", "recall": "R", "total": "human_score", "fluency": "Fl", "conciseness": "Con"}
+
+
+def _thumb(record: Record, number: int) -> Iterator[Item]:
+    published = "hyp" in record
+    ratings = {name: _number(record.get(key if published else name), name) for name, key in _THUMB_PUBLISHED.items()}
+    image, system = _image(record, "image_id", "image"), _text(record, "system", "SYS")
+    yield Item(f"{image}/{system}", image, _text(record, "caption", "hyp"), ratings, system)
+
+
+def _facts(record: Record) -> list[tuple[str, float]]:
+    given = record.get("facts", record.get("stage 2"))
+    if isinstance(given, Mapping):  # as published
+        given = [{"text": text, "label": label} for text, label in given.items()]
+    if not isinstance(given, list):
+        raise InputError(f"'facts' must be a list, got {short_repr(given)}")
+    return [(_text(fact, "text"), _number(fact.get("label"), "label") or 0.0) for fact in given]
+
+
+_COUNTS = frozenset("two three four five six seven eight nine ten several many multiple few some numerous no".split())
+
+
+def _object_fact(text: str) -> bool:
+    """Whether a fact says that a thing is there, and not how many of it there are."""
+    return text.startswith(("There is ", "There are ")) and _COUNTS.isdisjoint(text.lower().rstrip(".").split())
+
+
+def _faithscore(record: Record, number: int) -> Iterator[Item]:
+    image = _image(record, "image_id", "id")
+    for k, (text, true) in enumerate(_facts(record)):
+        ratings = {"object": true if _object_fact(text) else None, "true": true}
+        yield Item(f"{number}/{k}", image, text, ratings)
+
+
+def _faithscore_answers(record: Record, number: int) -> Iterator[Item]:
+    true = [label for _, label in _facts(record)]
+    objects = [label for text, label in _facts(record) if _object_fact(text)]
+    ratings = {
+        "true": float(np.mean(true)) if true else None,
+        "objects": float(np.mean(objects)) if objects else None,
+    }
+    yield Item(str(number), _image(record, "image_id", "id"), _text(record, "answer"), ratings)
+
+
+def _haelm(record: Record, number: int) -> Iterator[Item]:
+    said = record.get("accurate")
+    if said not in ("yes", "no"):
+        raise InputError(f"'accurate' must be yes or no, got {short_repr(said)}")
+    item = str(record.get("id", number))
+    yield Item(item, item, _text(record, "caption"), {"accurate": float(said == "yes")}, references=_references(record))
+
+
+def _composite(record: Record, number: int) -> Iterator[Item]:
+    ratings = {"rating": _number(record.get("rating"), "rating")}
+    yield Item(str(record.get("row", number)), _image(record, "image_id"), _text(record, "caption"), ratings)
+
+
+def _iiw(record: Record, number: int) -> Iterator[Item]:
+    given = record.get("sxs_p5b")
+    if not isinstance(given, Mapping) or not isinstance(record.get("p5b"), str):
+        return
+    ratings = {str(name): _number(each.get("score"), str(name)) for name, each in given.items()}
+    image = _image(record, "image")
+    yield Item(image, image, _text(record, "human"), ratings, rival=_text(record, "p5b"))
+
+
+def _own(record: Record, number: int) -> Iterator[Item]:
+    given = record.get("ratings", {} if "spans" in record else {"rating": record.get("rating")})
+    if not isinstance(given, Mapping):
+        raise InputError(f"'ratings' must be an object, got {short_repr(given)}")
+    rival = None if record.get("rival") is None else _text(record, "rival")
+    caption = _text(record, "caption")
+    yield Item(
+        str(record.get("id", number)),
+        _image(record, "image_id", "image"),
+        caption,
+        {str(name): _number(value, str(name)) for name, value in given.items()},
+        None if record.get("system") is None else _text(record, "system"),
+        rival,
+        _spans(record["spans"], caption) if "spans" in record else None,
+        _references(record),
+    )
+
+
+def _spans(given: object, caption: str) -> tuple[Span, ...]:
+    if not isinstance(given, list):
+        raise InputError(f"'spans' must be a list, got {short_repr(given)}")
+    spans = []
+    for each in given:
+        start, end = (each.get("start"), each.get("end")) if isinstance(each, Mapping) else (None, None)
+        if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(caption):
+            raise InputError(f"span {short_repr(each)}: 'start' and 'end' must be characters of the caption")
+        if not isinstance(each.get("wrong"), bool):
+            raise InputError(f"span {start}-{end}: 'wrong' must be true or false")
+        spans.append(Span(start, end, each["wrong"]))
+    return tuple(spans)
+
+
+_FIVE, _YES = (1.0, 5.0), (0.0, 1.0)
+
+SETS = (
+    _Set("thumb", ("hyp", "human_score"), _thumb, {"precision": _FIVE, "recall": _FIVE}),
+    _Set("thumb", ("caption", "precision", "recall", "total"), _thumb, {"precision": _FIVE, "recall": _FIVE}),
+    _Set("faithscore", ("answer", "facts"), _faithscore, {"object": _YES, "true": _YES}),
+    _Set("faithscore", ("answer", "stage 2"), _faithscore, {"object": _YES, "true": _YES}),
+    _Set("faithscore-answers", ("answer", "facts"), _faithscore_answers, {"objects": _YES, "true": _YES}),
+    _Set("faithscore-answers", ("answer", "stage 2"), _faithscore_answers, {"objects": _YES, "true": _YES}),
+    _Set("haelm", ("caption", "accurate"), _haelm, {"accurate": _YES}),
+    _Set("composite", ("row", "image_id", "caption", "rating"), _composite, {"rating": _FIVE}),
+    _Set("iiw400", ("human", "sxs_p5b"), _iiw),
+    _Set("own", ("caption", "rating"), _own),
+    _Set("own", ("caption", "ratings"), _own),
+    _Set("own", ("caption", "spans"), _own),
+)
+"""The sets that are recognized, the first that fits."""

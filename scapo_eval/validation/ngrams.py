@@ -1,0 +1,75 @@
+"""CIDEr-D, BLEU-4 and ROUGE-L per caption, by the COCO evaluation code of the package pycocoevalcap (extra 'ngrams').
+
+Its own tokenizer is a Java program; words are those of :mod:`scapo_eval.matching.words` instead, on both sides. Values
+differ from published ones in the third digit for this; within one run all metrics read the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import MissingExtra
+from ..matching.words import tokens
+
+NGRAMS = ("cider_d", "bleu_4", "rouge_l")
+
+
+def ngram_scores(
+    metric: str, images: Sequence[str], captions: Sequence[str], references: Mapping[str, Sequence[str]]
+) -> NDArray[np.float64]:
+    """(n,) scores of captions; NaN where the image has no references.
+
+    Args:
+        metric: one of NGRAMS.
+        images: of the captions.
+        captions: the texts.
+        references: of every image; CIDEr-D weighs n-grams by how many of these images have them.
+
+    Raises:
+        MissingExtra: without the package.
+    """
+    try:
+        from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+        from pycocoevalcap.cider.cider_scorer import CiderScorer
+        from pycocoevalcap.rouge.rouge import Rouge
+    except ImportError:
+        raise MissingExtra("ngrams", metric) from None
+    words = {image: [_words(text) for text in texts] for image, texts in references.items()}
+    said = [_words(caption) for caption in captions]
+    known = [k for k, image in enumerate(images) if words.get(image)]
+    scores = np.full(len(captions), np.nan)
+    if metric == "rouge_l":
+        rouge = Rouge()
+        scores[known] = [rouge.calc_score([said[k]], words[images[k]]) for k in known]
+    elif metric == "bleu_4":
+        bleu = BleuScorer(n=4)
+        for k in known:
+            bleu.cook_append(said[k], words[images[k]])
+        scores[known] = bleu.compute_score(option="closest", verbose=0)[1][3]
+    else:
+        scores[known] = _cider(CiderScorer, images, said, words, known)
+    return scores
+
+
+def _cider(
+    scorer: Any, images: Sequence[str], said: Sequence[str], words: Mapping[str, list[str]], known: Sequence[int]
+) -> list[float]:
+    """CIDEr-D, every image being counted once for the weights of n-grams, however many captions it has."""
+    of_image: dict[str, list[int]] = {}
+    for k in known:
+        of_image.setdefault(images[k], []).append(k)
+    found: dict[int, float] = {}
+    for turn in range(max(map(len, of_image.values()), default=0)):
+        cider, chosen = scorer(n=4, sigma=6.0), [rows[min(turn, len(rows) - 1)] for rows in of_image.values()]
+        for k in chosen:
+            cider.cook_append(said[k], words[images[k]])
+        found |= dict(zip(chosen, map(float, cider.compute_score()[1]), strict=True))
+    return [found[k] for k in known]
+
+
+def _words(text: str) -> str:
+    return " ".join(tokens(text))

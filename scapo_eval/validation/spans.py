@@ -1,0 +1,51 @@
+"""Mentions that are called hallucinated against parts of captions that people marked as wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..matching.matcher import AliasMatcher
+from ..matching.uses import Claims
+from ..truths.oracle import Truth
+from .judgements import Item, Judgements
+
+SPAN_METRICS = ("span_precision", "span_recall", "span_f1")
+
+
+def span_counts(judgements: Judgements, truth: Truth, claims: Claims) -> NDArray[np.int64]:
+    """Counts per item.
+
+    Args:
+        judgements: marked captions; text that is not marked is right.
+        truth: what is in the images.
+        claims: which mentions count.
+
+    Returns:
+        (items, 4): mentions called hallucinated; of these, those in a part marked wrong; parts marked wrong; of these,
+        those with such a mention. Zeros where the truth does not know the image, or nobody marked the caption.
+    """
+    mentions = AliasMatcher(truth.vocabulary, claims).find_batch([item.caption for item in judgements.items])
+    rows = truth.oracle.find_rows([item.image for item in judgements.items])
+    counts = np.zeros((len(judgements.items), 4), dtype=np.int64)
+    for k, item in enumerate(judgements.items):
+        if rows[k] < 0 or item.spans is None:
+            continue
+        own = mentions.row(k)
+        flagged = truth.states[rows[k], mentions.label_id[own]] == 0
+        places = list(zip(mentions.start[own][flagged].tolist(), mentions.end[own][flagged].tolist(), strict=True))
+        counts[k] = _counts(item, places)
+    return counts
+
+
+def _counts(item: Item, places: Sequence[tuple[int, int]]) -> tuple[int, int, int, int]:
+    wrong = [(span.start, span.end) for span in item.spans or () if span.wrong]
+    right = sum(any(_overlap(place, span) for span in wrong) for place in places)
+    seen = sum(any(_overlap(place, span) for place in places) for span in wrong)
+    return len(places), right, len(wrong), seen
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]

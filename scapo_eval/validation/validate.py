@@ -1,0 +1,353 @@
+"""Metrics against people: how well each agrees with human judgements, and whether one agrees better than another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, check_choice
+from ..benchmarks.scoring import ScoringOptions
+from ..files.records import Given, readable
+from ..matching.uses import CLAIMS, Claims
+from ..matching.vocabulary import Vocabulary
+from ..results.metric import Floats, divide
+from ..results.signature import Signature
+from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, holm
+from ..truths.oracle import PresenceOracle, Truth, TruthGiven
+from ..truths.references import Beside, References, ReferencesGiven, Unnamed
+from .agreement import Pairing, Sample, interval_of, p_value_of
+from .halves import Half
+from .judgements import MIN_ITEMS, Judgements, Range
+from .spans import SPAN_METRICS, span_counts
+from .values import Measures, Texts, read_scores
+
+DEFAULT_METRICS = ("hal_rate", "cover_rate", "cap_score", "cover_weighted", "cover_words", "cap_people", "length")
+"""Metrics that are shown where none is named, as far as there is what they need."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One statistic of a metric and a rating.
+
+    Attributes:
+        metric, rating, statistic: what agrees with what, and how it is measured.
+        value: of it; None where it has none.
+        low, high: of its 95 % interval by image.
+        n, n_images: items that have both, and their images.
+    """
+
+    metric: str
+    rating: str
+    statistic: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    n_images: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric's agreement against that of the baseline metric, on the items that both have, resampled together.
+
+    Attributes:
+        metric, baseline, rating, statistic: what is compared.
+        difference: agreement of the metric minus that of the baseline.
+        low, high: of its 95 % interval.
+        p_value, p_holm: two-sided, by the bootstrap; corrected for the number of metrics compared.
+        n: items.
+    """
+
+    metric: str
+    baseline: str
+    rating: str
+    statistic: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+    p_holm: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class SystemMeans:
+    """Mean rating and mean metrics of one system's texts.
+
+    Attributes:
+        system: its name.
+        n: texts.
+        means: rating or metric -> mean, None where it has none.
+    """
+
+    system: str
+    n: int
+    means: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a set of judgements says of metrics.
+
+    Attributes:
+        judgements: the set.
+        signature: what makes the values reproducible.
+        agreements: every metric with every rating.
+        differences: every metric against the first one.
+        systems: where the set names them.
+        notes: what a reader should know, one sentence each.
+    """
+
+    judgements: Judgements
+    signature: Signature
+    agreements: tuple[Agreement, ...]
+    differences: tuple[Difference, ...]
+    systems: tuple[SystemMeans, ...]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Validation {self.judgements.name}: {len(self.agreements)} agreements>"
+
+    def value(self, metric: str, rating: str, statistic: str) -> float | None:
+        """One value (KeyError where there is none of this name)."""
+        for each in self.agreements:
+            if (each.metric, each.rating, each.statistic) == (metric, rating, statistic):
+                return each.value
+        raise KeyError((metric, rating, statistic))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it; fractions unrounded."""
+        items = self.judgements.items
+        return {
+            "set": self.judgements.name,
+            "source": self.judgements.source,
+            "n_items": len(items),
+            "n_images": len({item.image for item in items}),
+            "signature": str(self.signature),
+            "agreements": [asdict(each) for each in self.agreements],
+            "differences": [asdict(each) for each in self.differences],
+            "systems": [{"system": s.system, "n": s.n, "means": dict(s.means)} for s in self.systems],
+            "notes": list(self.notes),
+        }
+
+
+def validate(
+    judgements: Given | Judgements,
+    *,
+    set_name: str | None = None,
+    metrics: Sequence[str] = (),
+    scores: Mapping[str, Given] | None = None,
+    ratings: Sequence[str] = (),
+    truth: TruthGiven | None = None,
+    references: ReferencesGiven | None = None,
+    leave_out_self: bool = False,
+    unnamed: Unnamed | None = None,
+    weights: Given | None = None,
+    vocabulary: Vocabulary | str | None = None,
+    claims: Claims = "all",
+    half: Half | None = None,
+    without: Sequence[str] = (),
+    ranges: Mapping[str, Range] | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> Validation:
+    """Holds metrics against human judgements.
+
+    Args:
+        judgements: a file or records of ratings, pairs or marked parts, see
+            :meth:`~scapo_eval.validation.judgements.Judgements.load`.
+        set_name: which set of a file that holds several.
+        metrics: of this project, ``cider_d``, ``bleu_4``, ``rouge_l`` (extra ``ngrams``), ``length``; the first is what
+            the others are compared with. None named: those that there is a truth or references for.
+        scores: name -> a column of scores from elsewhere, records of ``id`` and ``score``; they are metrics, too.
+        ratings: the dimensions to agree with; none named: all.
+        truth, references, leave_out_self, unnamed, weights, vocabulary, claims: as for :func:`scapo_eval.score`.
+            References that the set holds are used where none are given.
+        half: only the images of one half, see :mod:`scapo_eval.validation.halves`.
+        without: systems whose texts are left out of the agreements; their means are shown all the same.
+        ranges: dimension -> least and greatest rating, for own sets.
+        resamples, seed: of the intervals.
+
+    Raises:
+        InputErrors, InputError: faults by file and line; ratings that are constant, missing or out of range; too few.
+        MissingExtra: n-gram metrics without their package.
+    """
+    check_choice("claims", claims, CLAIMS)
+    if half is not None:
+        check_choice("half", half, ("fit", "report"))
+    found = judgements
+    if not isinstance(found, Judgements):
+        found = Judgements.load(readable(found), name=set_name, ranges=ranges)
+    everything = found if half is None else found.half(half)
+    if not everything.items:
+        raise InputError("no item is left", path=found.source)
+    judged = everything.without_systems(without)
+    given = References.of(references) if references is not None else _own_references(found)
+    beside = Beside.of(given, weights, unnamed, leave_out_self)
+    oracle = None if truth is None else PresenceOracle.of(truth)
+    labels = Vocabulary.of(vocabulary or beside.default_vocabulary(oracle))
+    options = ScoringOptions(claims)
+    _refuse_strangers(everything, given)
+    held_against = _truth(beside, oracle, labels, claims)
+    decisive = {
+        "set": found.name,
+        "half": half,
+        "without": ",".join(without) or None,
+        "vocab": labels.identity if held_against else None,
+        "oracle": held_against.oracle.fingerprint if held_against else None,
+        "claims": claims,
+        **(held_against.signature_fields if held_against else {}),
+    }
+    sized = {"n": len(judged.items), "bs": resamples, "seed": seed}
+    sample = Sample.of([item.image for item in judged.items], resamples=resamples, seed=seed)
+    if judged.marked:
+        if held_against is None:
+            raise InputError("marked parts need a truth (--truth)", path=found.source)
+        return Validation(
+            judged,
+            Signature.of("validate", **{**decisive, "claims": None}, **sized),
+            tuple(_span_agreements(judged, held_against, sample)),
+            (),
+            (),
+        )
+    measures = Measures(held_against, options, {} if given is None else given.texts, found.statements)
+    columns = {name: read_scores(readable(column), found) for name, column in (scores or {}).items()}
+    chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in measures.known] * (not columns) or ["length"]
+    values = _values(measures, chosen, everything)
+    kept = {item.id for item in everything.items}
+    in_half = np.array([item.id in kept for item in found.items], dtype=bool)
+    values |= {name: column[in_half] for name, column in columns.items()}
+    dimensions = list(ratings) or list(judged.dimensions)
+    rows = np.array([item.system not in without for item in everything.items], dtype=bool)
+    pairings = {
+        (name, rating): Pairing(column[rows], judged.rating(rating), sample, judged.pairs)
+        for rating in dimensions
+        for name, column in values.items()
+    }
+    agreements, differences = _agreements(pairings, list(values), dimensions, found.source)
+    return Validation(
+        judged,
+        Signature.of("validate", **decisive, **sized),
+        tuple(agreements),
+        tuple(differences),
+        tuple(_systems(everything, values, dimensions)),
+        tuple(_notes(everything, measures)),
+    )
+
+
+def _own_references(judgements: Judgements) -> References | None:
+    texts = judgements.references
+    return References(judgements.source, texts) if texts else None
+
+
+def _refuse_strangers(judgements: Judgements, references: References | None) -> None:
+    lacking = [item for item in judgements.items if references is not None and item.image not in references.texts]
+    if references is not None and lacking:
+        reason = f"{len(lacking):,} items have no references, image '{lacking[0].image}' for example"
+        raise InputError(f"{reason} (not in {references.source})", path=judgements.source, line=lacking[0].line)
+
+
+def _truth(beside: Beside, oracle: PresenceOracle | None, labels: Vocabulary, claims: Claims) -> Truth | None:
+    found = beside.truth(oracle, labels, claims)
+    return found if found is None or isinstance(found, Truth) else Truth.of(found, labels)
+
+
+def _values(measures: Measures, metrics: Sequence[str], judgements: Judgements) -> dict[str, Floats]:
+    images = [item.image for item in judgements.items]
+    values = measures.values(metrics, Texts(images, [item.caption for item in judgements.items]))
+    if not judgements.pairs:
+        return values
+    rivals = measures.values(metrics, Texts(images, [item.rival or "" for item in judgements.items]))
+    return {name: column - rivals[name] for name, column in values.items()}
+
+
+def _agreements(
+    pairings: Mapping[tuple[str, str], Pairing], metrics: Sequence[str], ratings: Sequence[str], source: str
+) -> tuple[list[Agreement], list[Difference]]:
+    agreements, differences = list[Agreement](), list[Difference]()
+    for rating in ratings:
+        of_rating = list[Difference]()
+        first = pairings[metrics[0], rating]
+        for name in metrics:
+            pairing = pairings[name, rating]
+            n = int(pairing.there.sum())
+            if n < MIN_ITEMS:
+                raise InputError(f"{n} items have both '{name}' and '{rating}'; it takes {MIN_ITEMS}", path=source)
+            images = len(set(pairing.sample.group[pairing.there].tolist()))
+            for statistic in pairing.statistics():
+                resampled = pairing.resampled(statistic)
+                interval = interval_of(resampled)
+                value = None if np.isnan(resampled[0]) else float(resampled[0])
+                agreements.append(Agreement(name, rating, statistic, value, interval.low, interval.high, n, images))
+            if name != metrics[0]:
+                of_rating += _differences(name, pairing, metrics[0], first, rating)
+        for kind in dict.fromkeys(each.statistic for each in of_rating):
+            family = [each for each in of_rating if each.statistic == kind]
+            corrected = holm([each.p_value for each in family])
+            differences += [replace(each, p_holm=p) for each, p in zip(family, corrected, strict=True)]
+    return agreements, differences
+
+
+def _differences(name: str, ours: Pairing, baseline: str, theirs: Pairing, rating: str) -> Iterator[Difference]:
+    both = ours.there & theirs.there
+    if both.sum() < MIN_ITEMS:
+        return
+    shared = [replace(each, values=np.where(both, each.values, np.nan)) for each in (ours, theirs)]
+    for statistic in shared[0].statistics():
+        if statistic in shared[1].statistics():
+            gaps = shared[0].resampled(statistic) - shared[1].resampled(statistic)
+            interval = interval_of(gaps)
+            gap, n = None if np.isnan(gaps[0]) else float(gaps[0]), int(both.sum())
+            p = p_value_of(gaps)
+            yield Difference(name, baseline, rating, statistic, gap, interval.low, interval.high, p, p, n)
+
+
+def _span_agreements(judged: Judgements, truth: Truth, sample: Sample) -> Iterator[Agreement]:
+    marked = int(sum(item.spans is not None for item in judged.items))
+    if marked < MIN_ITEMS:
+        raise InputError(f"{marked} captions with marked parts; it takes {MIN_ITEMS}", path=judged.source)
+    for claims in CLAIMS:
+        sums = np.zeros((sample.n_images, 4))
+        np.add.at(sums, sample.group, span_counts(judged, truth, claims).astype(np.float64))
+        flagged, right, wrong, seen = (sample.weights() @ sums).T
+        precision, recall = divide(right, flagged), divide(seen, wrong)
+        for name, values in zip(SPAN_METRICS, (precision, recall, _f1(precision, recall)), strict=True):
+            interval, value = interval_of(values), None if np.isnan(values[0]) else float(values[0])
+            yield Agreement(
+                f"claims={claims}", "wrong", name, value, interval.low, interval.high, marked, sample.n_images
+            )
+
+
+def _f1(precision: Floats, recall: Floats) -> Floats:
+    return divide(2 * precision * recall, precision + recall)
+
+
+def _systems(judgements: Judgements, values: Mapping[str, Floats], ratings: Sequence[str]) -> Iterator[SystemMeans]:
+    names = sorted({item.system for item in judgements.items if item.system is not None})
+    every = {rating: _raw(judgements, rating) for rating in ratings} | dict(values)
+    for name in names:
+        rows = np.array([item.system == name for item in judgements.items], dtype=bool)
+        means = {key: _mean(column[rows]) for key, column in every.items()}
+        yield SystemMeans(name, int(rows.sum()), means)
+
+
+def _raw(judgements: Judgements, rating: str) -> Floats:
+    given = (item.ratings.get(rating) for item in judgements.items)
+    return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _notes(judgements: Judgements, measures: Measures) -> Iterable[str]:
+    if measures.truth is not None:
+        unknown = int((measures.truth.oracle.find_rows([item.image for item in judgements.items]) < 0).sum())
+        if unknown:
+            yield f"{unknown:,} items of images that the truth does not know have no value of its metrics"
+        yield from measures.truth.notes

@@ -1,0 +1,158 @@
+"""Values of metrics per caption: of this project, of n-gram metrics, or a column from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import FaultList, InputError, short_repr
+from ..benchmarks.capscore import CaptionScorer
+from ..benchmarks.scoring import ScoringOptions
+from ..files.files import display_name
+from ..files.json_text import iter_records
+from ..files.records import Readable
+from ..matching.words import tokens
+from ..readers.captions import Captions
+from ..results.metric import Floats, Sums, divide, harmonic_mean
+from ..truths.oracle import Truth
+from .judgements import Judgements
+from .ngrams import NGRAMS, ngram_scores
+
+_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Captions of images, one per item."""
+
+    images: Sequence[str]
+    captions: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What captions are measured with.
+
+    Attributes:
+        truth: what is in the images, with references where there are some; None without a truth.
+        options: how captions are read.
+        references: image -> reference captions, for n-gram metrics.
+        statements: whether texts are single statements.
+    """
+
+    truth: Truth | None
+    options: ScoringOptions
+    references: Mapping[str, Sequence[str]]
+    statements: bool = False
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Metrics of this project that there are."""
+        return () if self.truth is None else tuple(self._scorer(self.truth).metric_set.formulas)
+
+    def _scorer(self, truth: Truth) -> CaptionScorer:
+        return CaptionScorer.of(truth, None, self.options, people=True)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All metrics that there are."""
+        return (*self.own, *(NGRAMS if self.references else ()), "length")
+
+    def values(self, metrics: Sequence[str], texts: Texts) -> dict[str, Floats]:
+        """Metric -> (n,) values, greater being better: of shares of errors what is left to 1.
+
+        A caption that claims nothing has no Hal. Rate; here nothing of it is wrong. A statement has no value then.
+
+        Raises:
+            InputError: an unknown metric, or one that needs a truth or references that are not there.
+            MissingExtra: n-gram metrics without their package.
+        """
+        for name in metrics:
+            if name not in self.known:
+                raise InputError(f"metric '{name}' not found (there are: {', '.join(self.known)}){_hint(name, self)}")
+        found: dict[str, Floats] = {}
+        if self.truth is not None and any(name in self.own for name in metrics):
+            found |= self._own_values(self.truth, texts)
+        for name in metrics:
+            if name in NGRAMS:
+                found[name] = ngram_scores(name, texts.images, texts.captions, self.references)
+        found["length"] = np.array([len(tokens(caption)) for caption in texts.captions], dtype=np.float64)
+        return {name: found[name] for name in metrics}
+
+    def _own_values(self, truth: Truth, texts: Texts) -> dict[str, Floats]:
+        scorer = self._scorer(truth)
+        parts, known = [], truth.oracle.find_rows(texts.images) >= 0
+        here = np.flatnonzero(known).tolist()
+        for first in range(0, len(here), _BATCH):
+            rows = here[first : first + _BATCH]
+            images = [texts.images[k] for k in rows]
+            captions = Captions(image_ids=images, captions=[texts.captions[k] for k in rows])
+            parts.append(scorer.count(captions, [truth.oracle.find_rows(images)]).counts)
+        counts = np.concatenate(parts) if parts else np.zeros((0, len(scorer.columns)), dtype=np.int64)
+        sums = {name: counts[:, k].astype(np.float64) for k, name in enumerate(scorer.columns)}
+        better = scorer.metric_set.higher_is_better
+        found = {}
+        for name, formula in scorer.metric_set.formulas.items():
+            values = formula(sums)
+            if not self.statements:
+                values = _where_nothing_is_claimed(name, sums, values)
+            found[name] = np.full(len(texts.captions), np.nan)
+            found[name][here] = values if better[name] else 1 - values
+        return found
+
+
+def _where_nothing_is_claimed(name: str, sums: Sums, values: Floats) -> Floats:
+    """Values with those of captions that claim nothing, of which nothing is wrong, where it is known what is absent."""
+    silent = (sums["generated"] == 0) & (sums.get("absent", sums["captions"]) > 0)
+    if name in ("hal_rate", "chair_i", "chair_s"):
+        return np.where(silent, 0.0, values)
+    pairs = {"cap_score": ("covered", "truth"), "cap_weighted": ("covered_weight", "truth_weight")}
+    if name not in pairs:
+        return values
+    covered, truth = pairs[name]
+    return np.where(silent, harmonic_mean(np.ones_like(values), divide(sums[covered], sums[truth])), values)
+
+
+def _hint(name: str, measures: Measures) -> str:
+    if name in NGRAMS or name in ("cover_weighted", "cap_weighted", "cover_words", "named_words", "named_rate"):
+        return "; it needs references (--references)"
+    return "" if measures.truth is not None else "; those of captions need a truth (--truth, --references)"
+
+
+def read_scores(path: Readable, judgements: Judgements, key: str = "score") -> NDArray[np.float64]:
+    """A column of scores from elsewhere, greater being better.
+
+    Args:
+        path: records of ``id`` and a number under ``key``.
+        judgements: whose items they are joined with, by ``id``.
+        key: the field of the score.
+
+    Returns:
+        (items,) scores, NaN where there is none.
+
+    Raises:
+        InputErrors: faults by line; InputError: ids that match no item, or no item has a score.
+    """
+    source, faults = display_name(path), FaultList()
+    place = {item.id: k for k, item in enumerate(judgements.items)}
+    scores, given = np.full(len(place), np.nan), set[str]()
+    for number, record in iter_records(path):
+        item, value = record.get("id"), record.get(key)
+        if item is None:
+            faults.add(InputError("missing key 'id'", path=source, line=number))
+        elif str(item) in given:
+            faults.add(InputError(f"id '{item}' appears twice", path=source, line=number))
+        elif str(item) not in place:
+            faults.add(InputError(f"id '{item}' matches no item of {judgements.source}", path=source, line=number))
+        elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            faults.add(InputError(f"'{key}' must be a number, got {short_repr(value)}", path=source, line=number))
+        else:
+            given.add(str(item))
+            scores[place[str(item)]] = np.nan if value is None else value
+    faults.raise_if_any()
+    if np.isnan(scores).all():
+        raise InputError(f"no item of {judgements.source} has a '{key}'", path=source)
+    return scores

@@ -1,0 +1,300 @@
+"""Metrics against people: statistics against their definitions, sets as published, the frozen card, and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from itertools import combinations
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scapo_eval
+from scapo_eval import InputError, InputErrors, MissingExtra
+from scapo_eval.cli.main import cli
+from scapo_eval.files.records import Records
+from scapo_eval.results.stats import holm
+from scapo_eval.validation.agreement import Pairing, Sample, Statistic, interval_of
+from scapo_eval.validation.halves import half_of
+from scapo_eval.validation.judgements import Judgements
+from scapo_eval.validation.ngrams import NGRAMS, ngram_scores
+
+VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)), min_size=4, max_size=25)
+
+
+def by_definition(statistic: Statistic, x: list[float], y: list[float], images: list[int]) -> float:
+    """A statistic as textbooks write it, over all pairs; NaN where it has none."""
+    pairs = [(np.sign(a - b), np.sign(c - d)) for (a, c), (b, d) in combinations(zip(x, y, strict=True), 2)]
+    signed = sum(p * q for p, q in pairs)
+    if statistic == "pearson":
+        if len(set(x)) == 1 or len(set(y)) == 1:
+            return float("nan")
+        return float(np.corrcoef(x, y)[0, 1])
+    if statistic == "kendall_b":
+        under = sqrt(sum(p != 0 for p, _ in pairs) * sum(q != 0 for _, q in pairs))
+        return float(signed / under) if under else float("nan")
+    if statistic == "kendall_c":
+        fewer = min(len(set(x)), len(set(y)))
+        return float(2 * signed * fewer / (len(x) ** 2 * (fewer - 1))) if fewer > 1 else float("nan")
+    inside = [(p, q) for (p, q), (i, j) in zip(pairs, combinations(images, 2), strict=True) if i == j and q != 0]
+    return float(np.mean([(p * q + 1) / 2 for p, q in inside])) if inside else float("nan")
+
+
+@pytest.mark.parametrize("statistic", ["pearson", "kendall_b", "kendall_c", "pairwise"])
+@given(rows=VALUES)
+def test_statistics_are_their_definitions(statistic: Statistic, rows: list[tuple[int, int, int]]) -> None:
+    """On all items, and on resamples: an image that is drawn twice stands there twice."""
+    x, y, images = ([float(value) for value in column] for column in zip(*rows, strict=True))
+    sample = Sample.of([str(image) for image in images], resamples=3, seed=1)
+    found = Pairing(np.array(x), np.array(y), sample).resampled(statistic)
+    for drawn, value in zip(sample.weights(), found, strict=True):
+        if statistic == "kendall_c" and drawn.max() > 1:
+            continue  # its number of classes is that of all items
+        chosen = [(k, copy) for k in range(len(x)) for copy in range(int(drawn[sample.group[k]]))]
+        if len(chosen) < 2:
+            continue
+        names = [10 * sample.group[k] + copy for k, copy in chosen]
+        wanted = by_definition(statistic, [x[k] for k, _ in chosen], [y[k] for k, _ in chosen], names)
+        assert value == pytest.approx(wanted, abs=1e-7, nan_ok=True)
+
+
+def test_verdicts_by_hand() -> None:
+    sample = Sample.of(list("aabbccdd"), resamples=0, seed=1)
+    ours, theirs = np.array([1, 1, 0, 0, 1, 0, 1, 1.0]), np.array([1, 1, 0, 1, 1, 0, 0, 1.0])
+    pairing = Pairing(ours, theirs, sample)
+    assert pairing.statistics() == ("auc", "accuracy", "kappa")
+    assert pairing.resampled("accuracy")[0] == pytest.approx(6 / 8)
+    chance = (5 * 5 + 3 * 3) / 64
+    assert pairing.resampled("kappa")[0] == pytest.approx((6 / 8 - chance) / (1 - chance))
+    won = [(a > b) + 0.5 * (a == b) for a, p in zip(ours, theirs, strict=True) if p
+           for b, n in zip(ours, theirs, strict=True) if not n]  # fmt: skip
+    assert pairing.resampled("auc")[0] == pytest.approx(np.mean(won))
+
+
+def test_an_interval_holds_its_value_as_often_as_it_says() -> None:
+    """200 samples of 60 images with a known correlation of .5, two items an image."""
+    rng, inside = np.random.default_rng(5), 0
+    for seed in range(200):
+        shared = rng.normal(size=60).repeat(2)
+        x = sqrt(0.5) * shared + sqrt(0.5) * rng.normal(size=120)
+        y = sqrt(0.5) * shared + sqrt(0.5) * rng.normal(size=120)
+        sample = Sample.of([str(k // 2) for k in range(120)], resamples=300, seed=seed)
+        interval = interval_of(Pairing(x, y, sample).resampled("pearson"))
+        assert interval.low is not None
+        assert interval.high is not None
+        inside += interval.low <= 0.5 <= interval.high
+    assert 180 <= inside <= 199
+
+
+def rows(n: int = 40, **more: Any) -> list[dict[str, Any]]:
+    """Captions of which the even ones name the dog that is there, and are rated well."""
+    captions = ("A dog on a lawn.", "A cat on a lawn.")
+    return [
+        {"id": k, "image_id": k // 2, "caption": captions[k % 2], "rating": 5 - 3 * (k % 2), **more} for k in range(n)
+    ]
+
+
+TRUTH = {k: ["dog"] for k in range(40)}
+
+
+def test_a_metric_that_agrees_and_one_that_does_not() -> None:
+    scores = {"elsewhere": [{"id": k, "score": (k * 7) % 11} for k in range(40)]}
+    found = scapo_eval.validate(rows(), truth=TRUTH, metrics=["hal_rate", "length"], scores=scores, resamples=200)
+    assert found.value("hal_rate", "rating", "pearson") == pytest.approx(1.0)
+    assert found.value("hal_rate", "rating", "pairwise") == 1.0
+    assert found.value("length", "rating", "pearson") is None  # all captions have five words
+    assert abs(found.value("elsewhere", "rating", "pearson") or 1) < 0.4
+    [gap] = [d for d in found.differences if (d.metric, d.statistic) == ("elsewhere", "kendall_b")]
+    assert gap.high is not None
+    assert gap.high < 0
+    raw = [d.p_value for d in found.differences if d.statistic == "kendall_b"]
+    assert [d.p_holm for d in found.differences if d.statistic == "kendall_b"] == holm(raw)
+    again = scapo_eval.validate(rows()[::-1], truth=TRUTH, metrics=["hal_rate"], resamples=200)
+    for name in ("value", "low", "high"):
+        assert getattr(again.agreements[0], name) == pytest.approx(getattr(found.agreements[0], name))
+    assert json.dumps(found.to_dict())
+
+
+def test_pairs_and_marked_parts() -> None:
+    pairs = [
+        {"image_id": k, "caption": "A dog.", "rival": "A cat and a horse.", "rating": 1 + k % 2} for k in range(30)
+    ]
+    found = scapo_eval.validate(pairs, truth=TRUTH, metrics=["hal_rate", "length"], resamples=50)
+    assert found.value("hal_rate", "rating", "pairwise") == 1.0
+    assert found.value("length", "rating", "pairwise") == 0.0
+    text = "A dog and a horse, no cat."
+    span = [{"start": 10, "end": 17, "wrong": True}, {"start": 0, "end": 5, "wrong": False}]
+    marked = [{"image_id": k, "caption": text, "spans": span} for k in range(30)]
+    parts = scapo_eval.validate(marked, truth=TRUTH, resamples=50)
+    assert parts.value("claims=all", "wrong", "span_precision") == 0.5  # it flags the cat, too
+    assert parts.value("claims=visual", "wrong", "span_precision") == 1.0
+    assert parts.value("claims=all", "wrong", "span_recall") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "reason"),
+    [
+        (rows(20), {}, "20 items; a correlation takes at least 30"),
+        ([{**row, "rating": 3} for row in rows()], {}, "rating 'rating' is 3 everywhere"),
+        ([{**row, "rating": None} for row in rows()], {}, "40 are missing"),
+        ([{**row, "rating": "good"} for row in rows()], {}, "rating 'rating' must be a number, got 'good'"),
+        (rows(), {"ranges": {"rating": (1, 4)}}, "rating 'rating' is 5, not in \\[1, 4\\]"),
+        (rows(), {"ratings": ["clarity"]}, "rating 'clarity' not found"),
+        (rows(), {"metrics": ["cider"]}, "metric 'cider' not found"),
+        (rows(), {"metrics": ["cover_words"]}, "it needs references"),
+        (rows(), {"truth": None, "metrics": ["hal_rate"]}, "need a truth"),
+        (rows(), {"references": {0: ["A dog."]}}, "38 items have no references, image '1' for example"),
+        (rows(), {"scores": {"x": [{"id": 99, "score": 1}]}}, "id '99' matches no item"),
+        (rows(), {"scores": {"x": [{"id": 0, "score": None}]}}, "no item of"),
+        (rows(), {"scores": {"x": [{"id": k, "score": k} for k in range(20)]}}, "20 items have both"),
+        (rows(), {"without": ["nobody"]}, "system 'nobody' not found"),
+        (rows(), {"half": "both"}, "half must be one of"),
+        ([{**row, "id": 1} for row in rows()], {}, "id '1' appears twice"),
+        ([{"image": 1, "text": "A dog."}], {}, "not valid as human judgements"),
+        ([{"caption": "A dog.", "rating": 1}], {}, "missing key 'image_id'"),
+        ([{"image_id": 1, "caption": "A dog.", "spans": [{"start": 0, "end": 99, "wrong": True}]}], {}, "span"),
+    ],
+)
+def test_bad_input_is_named(records: list[dict[str, Any]], options: dict[str, Any], reason: str) -> None:
+    with pytest.raises((InputError, InputErrors), match=reason):
+        scapo_eval.validate(records, **{"truth": TRUTH, "resamples": 10, **options})
+
+
+def test_a_few_missing_ratings_are_left_out() -> None:
+    records = [{**row, "rating": None if k < 4 else row["rating"]} for k, row in enumerate(rows())]
+    [first, *_] = scapo_eval.validate(records, truth=TRUTH, metrics=["hal_rate"], resamples=10).agreements
+    assert (first.n, first.n_images) == (36, 18)
+
+
+def test_halves_do_not_depend_on_the_other_images() -> None:
+    halves = [half_of(str(k)) for k in range(1000)]
+    assert 450 < halves.count("report") < 550
+    assert halves[:12] == [half_of(str(k)) for k in range(12)]
+    found = scapo_eval.validate(rows(400), truth={k: ["dog"] for k in range(200)}, metrics=["hal_rate"], half="report")
+    assert found.agreements[0].n_images == [half_of(str(k)) for k in range(200)].count("report")
+
+
+def test_thumb_and_faithscore_as_they_are_published() -> None:
+    published = {
+        "SYS": "Human", "seg_id": "7", "set_id": 5, "hyp": "A dog.", "image": "COCO_val2014_000000000007.jpg",
+        "P": 4.0, "R": 3.0, "Fl": -0.0, "Inc": -0.0, "Con": -0.0, "human_score": 3.5,
+    }  # fmt: skip
+    [item] = Judgements.load(Records("thumb", [published])).items
+    assert (item.image, item.system, item.ratings["precision"], item.ratings["total"]) == ("7", "Human", 4.0, 3.5)
+    answer = {
+        "id": "000000000007", "answer": "Two dogs, one of them on a couch.", "stage 1": {"Two dogs": 1},
+        "stage 2": {"There is a dog.": 1, "There are two dogs.": 0, "The dog is brown.": 1},
+    }  # fmt: skip
+    found = Judgements.load(Records("facts", [answer]))
+    assert [(item.ratings["object"], item.ratings["true"]) for item in found.items] == [(1, 1), (None, 0), (None, 1)]
+    [whole] = Judgements.load(Records("facts", [answer]), name="faithscore-answers").items
+    assert whole.ratings == {"true": pytest.approx(2 / 3), "objects": 1.0}
+    with pytest.raises(InputErrors, match="rating 'precision' is 6, not in"):
+        Judgements.load(Records("thumb", [{**published, "P": 6.0}]))
+
+
+def test_without_the_package_n_grams_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.bleu.bleu_scorer", None)
+    references = {k: ["A dog."] for k in range(20)}
+    with pytest.raises(MissingExtra, match=r"scapo\[ngrams\]"):
+        scapo_eval.validate(rows(), references=references, metrics=["cider_d"])
+
+
+def test_n_grams_with_the_package() -> None:
+    pytest.importorskip("pycocoevalcap")
+    references = {str(k): [f"one{k} two{k} three{k} four{k}"] for k in range(3)}
+    images = ["0", "0", "1", "2", "9"]
+    captions = [references["0"][0], "five six", "one1 two1 three1 four1", "one1", "one1"]
+    scores = {name: ngram_scores(name, images, captions, references) for name in NGRAMS}
+    assert scores["cider_d"][:4] == pytest.approx([10, 0, 10, 0])  # every image counts once, however many captions
+    assert scores["bleu_4"][[0, 2]] == pytest.approx(1, abs=1e-6)
+    assert scores["rouge_l"][:4] == pytest.approx([1, 0, 1, 0])
+    assert all(np.isnan(values[4]) for values in scores.values())  # an image without references
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ratings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(system="a")))
+    Path("truth.json").write_text(json.dumps(TRUTH))
+    Path("clip.jsonl").write_text("".join(json.dumps({"id": k, "score": k % 3}) + "\n" for k in range(40)))
+    words = [
+        "validate",
+        "ratings.jsonl",
+        "--truth",
+        "truth.json",
+        "--metric",
+        "hal_rate",
+        "--scores",
+        "clip=clip.jsonl",
+    ]
+    printed = CliRunner().invoke(cli, [*words, "--range", "rating=1:5", "--format", "tsv"])
+    assert printed.exit_code == 0, printed.output
+    head, first, *_ = (line.split("\t") for line in printed.stdout.splitlines())
+    assert dict(zip(head, first, strict=True)) | {"ci_low": "", "ci_high": ""} == {
+        "kind": "agreement", "rating": "rating", "statistic": "pearson", "metric": "hal_rate", "value": "1.000",
+        "ci_low": "", "ci_high": "", "n": "40", "n_images": "20", "baseline": "", "p_value": "", "p_holm": "",
+    }  # fmt: skip
+    table = CliRunner().invoke(cli, [*words, "--width", "120"])
+    assert "kendall_c" in table.stdout
+    assert "own: 40 items, 20 images." in table.stdout
+    found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    assert found["systems"][0]["means"]["rating"] == 3.5
+    assert CliRunner().invoke(cli, [*words, "--range", "rating=x"]).exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def human(shared: Path) -> Path:
+    return shared / "data" / "human"
+
+
+@pytest.fixture(scope="module")
+def thumb(human: Path) -> Callable[..., Any]:
+    return lambda **how: scapo_eval.validate(
+        human / "thumb.jsonl.gz", half="report", without=["Human"], ratings=["precision", "total"], resamples=200, **how
+    )
+
+
+def test_the_frozen_card_on_the_half_that_it_was_not_fitted_to(human: Path, thumb: Callable[..., Any]) -> None:
+    references, truth = human / "thumb_references.jsonl.gz", human / "truth_coco.json.gz"
+    metrics = ["cap_score", "cap_people", "hal_rate"]
+    both = thumb(references=references, truth=truth, metrics=metrics)
+    assert both.value("cap_people", "total", "pearson") == pytest.approx(0.400, abs=0.002)
+    assert both.value("hal_rate", "precision", "pearson") == pytest.approx(0.462, abs=0.002)
+    [gap] = [d for d in both.differences if (d.metric, d.rating, d.statistic) == ("cap_people", "total", "pearson")]
+    assert gap.low is not None
+    assert gap.low > 0.05  # better than Cap. Score on the same captions
+    alone = thumb(references=references, metrics=["cap_people"])
+    assert alone.value("cap_people", "total", "pearson") == pytest.approx(0.349, abs=0.002)
+    assert thumb(truth=truth, metrics=metrics).value("cap_people", "total", "pearson") == pytest.approx(
+        0.302, abs=0.002
+    )
+    means = {system.system: system.means["cap_people"] or 0 for system in alone.systems}
+    assert max(means, key=lambda name: means[name]) == "Human"
+
+
+def test_facts_of_objects(human: Path) -> None:
+    found = scapo_eval.validate(
+        human / "faithscore.jsonl.gz", truth=human / "truth_coco.json.gz", metrics=["hal_rate"], ratings=["object"],
+        resamples=50,
+    )  # fmt: skip
+    assert found.value("hal_rate", "object", "accuracy") == pytest.approx(0.911, abs=0.001)
+    assert found.value("hal_rate", "object", "kappa") == pytest.approx(0.648, abs=0.002)
+
+
+def test_every_set_is_recognized(human: Path) -> None:
+    sizes = {"thumb": 2500, "faithscore": 1380, "haelm": 300, "composite": 6021, "iiw400": 100}
+    files = {path.name.partition(".")[0].partition("_")[0]: path for path in human.glob("*.jsonl.gz")
+             if "references" not in path.name}  # fmt: skip
+    for name, size in sizes.items():
+        found = Judgements.load(files[name])
+        assert (found.name, len(found.items)) == (name, size)
+    with gzip.open(files["composite"], "rt") as stream:
+        assert len(list(stream)) == 6021
