@@ -161,7 +161,7 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     for group in filter(None, groups):
         formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
     better = {name: True for name in formulas if not name.endswith("yes_ratio")}
-    return MetricSet(benchmark, columns(groups), formulas, better)
+    return MetricSet(benchmark, columns(groups), formulas, better, cells=frozenset(columns(groups)))
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
