@@ -42,6 +42,7 @@ _HOME = {
     "phd": "benchmarks.phd",
     "pope": "benchmarks.pope",
     "ratio": "results.metric",
+    "reward_fn": "rewarding.functions",
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
@@ -77,6 +78,7 @@ __all__ = [
     "phd",
     "pope",
     "ratio",
+    "reward_fn",
     "score",
     "score_captions",
     "split_subsentences",
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from .results.benchmark import Option
     from .results.metric import ratio
     from .results.results import Results, Run, load_results
+    from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle

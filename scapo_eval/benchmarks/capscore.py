@@ -24,7 +24,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims
+from ..matching.uses import Claims, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
@@ -511,6 +511,7 @@ def scores_of(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        reading=reading_of(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
         **found.decisive,
