@@ -43,6 +43,7 @@ _HOME = {
     "pope": "benchmarks.pope",
     "power": "results.power",
     "ratio": "results.metric",
+    "reward_fn": "rewarding.functions",
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
@@ -79,6 +80,7 @@ __all__ = [
     "pope",
     "power",
     "ratio",
+    "reward_fn",
     "score",
     "score_captions",
     "split_subsentences",
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from .results.metric import ratio
     from .results.power import power
     from .results.results import Results, Run, load_results
+    from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle

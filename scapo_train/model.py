@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
+from torch import Tensor
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -22,6 +24,7 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from scapo_eval.base.errors import ScapoError
 from scapo_eval.engines.base import check_model
@@ -132,7 +135,9 @@ def load_policy(
     """The policy, or its frozen reference, from a Hugging Face model.
 
     One process holds plain parameters: what is trained in float32 or wider, computed with under autocast. Several
-    shard them (FSDP2); the frozen tower is on every rank, because a rank without a picture must not wait for it.
+    shard them (FSDP2): the first one reads the files and hands the others their shards, so that a machine's memory
+    holds one copy of the model and not one for each GPU. The frozen tower is on every rank, because a rank without a
+    picture must not wait for it.
 
     Args:
         settings: which model, and how it is computed.
@@ -153,12 +158,16 @@ def load_policy(
     with loading(settings.path):
         described = transformers.AutoConfig.from_pretrained(settings.path, revision=settings.revision or None)
         family = check_family(described)
-        vlm = transformers.AutoModelForImageTextToText.from_pretrained(
-            settings.path,
-            revision=settings.revision or None,
-            dtype=plain if process_group.size == 1 or frozen else "auto",
-            attn_implementation="sdpa",
-        )
+        wanted = plain if process_group.size == 1 or frozen else "auto"
+        if process_group.main:
+            vlm = transformers.AutoModelForImageTextToText.from_pretrained(
+                settings.path, revision=settings.revision or None, dtype=wanted, attn_implementation="sdpa"
+            )
+        else:
+            with torch.device("meta"):
+                vlm = transformers.AutoModelForImageTextToText.from_config(described, attn_implementation="sdpa")
+        if process_group.size > 1:
+            (vlm.generation_config,) = _from_first([vlm.generation_config])
     policy = policy_of(vlm, sorted(end_tokens(vlm.generation_config.eos_token_id)), temperature)
     for parameter in vlm.parameters() if frozen else policy.tower:
         parameter.requires_grad_(False)
@@ -169,7 +178,10 @@ def load_policy(
     elif settings.gradient_checkpointing:
         keep_inputs_only(vlm)
     if process_group.size > 1:
-        _shard(policy, dtype, process_group, offload=reference and settings.reference == "cpu")
+        offload = reference and settings.reference == "cpu"
+        whole = _same_formats(policy)
+        _shard(policy, dtype, process_group, offload=offload)
+        _hand_out(policy, whole, process_group, torch.device("cpu") if offload else process_group.device)
         if not frozen:
             policy.to(plain)
     for parameter in policy.tower:
@@ -248,6 +260,61 @@ def _shard(policy: Policy, dtype: torch.dtype, process_group: ProcessGroup, *, o
         fully_shard(layer, **settings)
     fully_shard(policy, ignored_params=ignored, **settings)
     register_fsdp_forward_method(policy, "decode")
+
+
+def _from_first(objects: list[Any]) -> list[Any]:
+    """The first rank's objects, on every rank."""
+    dist.broadcast_object_list(objects, src=0)
+    return objects
+
+
+def _tensors(policy: Policy) -> dict[str, Tensor]:
+    """Parameters and buffers by name, a tied one once."""
+    return {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
+
+
+def _same_formats(policy: Policy) -> dict[str, Tensor]:
+    """Gives the empty tensors of other ranks the number formats of the first one's; returns all of them.
+
+    Raises:
+        ScapoError: a rank has built another model of the same settings.
+    """
+    own = _tensors(policy)
+    (formats,) = _from_first([{name: (each.dtype, tuple(each.shape)) for name, each in own.items()}])
+    if {name: tuple(each.shape) for name, each in own.items()} != {name: shape for name, (_, shape) in formats.items()}:
+        raise ScapoError("this rank builds another model of the same files: is it the same transformers everywhere?")
+    for name, each in own.items():
+        if each.is_meta:
+            each.data = each.data.to(formats[name][0])
+    return {name: each.detach() for name, each in own.items()}
+
+
+@torch.no_grad()
+def _hand_out(policy: Policy, whole: dict[str, Tensor], process_group: ProcessGroup, device: torch.device) -> None:
+    """Fills every rank's shards, and what is on all ranks, with the first rank's values, one tensor at a time.
+
+    Args:
+        policy: sharded; empty on all ranks but the first.
+        whole: the first rank's tensors as they were before, see :func:`_same_formats`.
+        process_group: this process and the others.
+        device: where this rank keeps its part.
+    """
+    if not process_group.main:
+        policy.to_empty(device=device)
+    for name, own in _tensors(policy).items():
+        like = whole.pop(name)
+        given = torch.empty(like.shape, dtype=like.dtype, device=process_group.device)
+        if process_group.main:
+            given.copy_(like)
+        if isinstance(own, DTensor):
+            if not process_group.main:
+                part = distribute_tensor(given, own.device_mesh, own.placements, src_data_rank=0)
+                own.to_local().copy_(part.to_local())
+            else:  # has its part
+                distribute_tensor(given, own.device_mesh, own.placements, src_data_rank=0)
+        else:
+            dist.broadcast(given, src=0)
+            own.data.copy_(given)
 
 
 def check_family(config: Any) -> Family:

@@ -368,8 +368,8 @@ def check_finite(parameters: Sequence[Tensor], process_group: ProcessGroup, step
     local = [each.detach().to_local() if hasattr(each, "to_local") else each.detach() for each in parameters]
     fine = torch.stack([torch.isfinite(each).all() for each in local]).all()
     if process_group.max(int(not fine)):
-        why = "optim.lr may be too large; go on from the last checkpoint with --resume auto"
-        raise ScapoError(f"step {step}: weights are not finite: {why}")
+        remedy = "go on from the last checkpoint with --resume auto, and a smaller optim.lr if it is large"
+        raise ScapoError(f"step {step}: weights are not finite; {remedy}")
 
 
 def _split_group(

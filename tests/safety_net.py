@@ -658,9 +658,9 @@ def _content(text: str, digits: int) -> Any:
 
 
 def normal(value: Any, digits: int) -> Any:
-    """Without signatures; floats to so many significant digits."""
+    """Without signatures and accounts of files; floats to so many significant digits."""
     if isinstance(value, dict):
-        return {key: normal(each, digits) for key, each in value.items() if key != "signature"}
+        return {key: normal(each, digits) for key, each in value.items() if key not in ("signature", "account")}
     if isinstance(value, list):
         return [normal(each, digits) for each in value]
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value

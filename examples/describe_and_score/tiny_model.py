@@ -157,7 +157,7 @@ def build(folder: str | Path, family: str = "qwen2_5_vl", seed: int = 0, *, byte
     words.chat_template = TEMPLATE.replace("IMAGE", image)
     words.save_pretrained(folder)
     for parameter in model.parameters():  # spread the weights: at their usual size every next token is as likely
-        parameter.data.mul_(2.0)
+        parameter.data.mul_(3.0)
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id
     )

@@ -24,7 +24,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims
+from ..matching.uses import Claims, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
@@ -42,7 +42,6 @@ from .scoring import (
     Scorer,
     ScoringOptions,
     Tally,
-    bad_file_notes,
     tally,
     truth_notes,
 )
@@ -415,6 +414,7 @@ def score_file(
         source=source,
         on_block=_with_scorer(on_block, scorer),
         on_progress=on_progress,
+        given=path,
     )
     drawn = resampling or Resampling()
     return scores_of(found, scorer, name or source, drawn, damage)
@@ -511,6 +511,7 @@ def scores_of(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        reading=reading_of(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
         **found.decisive,
@@ -520,7 +521,7 @@ def scores_of(
         bad_files=len(found.bad_files) or None,
     )
     further = (note for truth in rest for note in truth.notes)
-    notes = (*damage, *bad_file_notes(found.bad_files), *truth_notes(first, found.mentioned), *further)
+    notes = (*damage, *found.notes, *truth_notes(first, found.mentioned), *further)
     own = found.table.counts().get("among_references", 0)
     if own and scorer.words is not None and not scorer.words.leave_out_self:
         remedy = "hold each against the others with --leave-out-self (leave_out_self=True in Python)"
@@ -532,6 +533,7 @@ def scores_of(
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,
+        account=found.account,
         notes=notes,
         resampling=resampling or Resampling(),
     )
@@ -709,6 +711,7 @@ BENCHMARK = Benchmark(
     score=_score,
     function=score,
     files="captions",
+    takes=("captions", "object lists"),
     captions=True,
     scoring=True,
     options={

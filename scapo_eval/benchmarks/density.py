@@ -22,7 +22,8 @@ from ..base.reprs import fields_in_short
 from ..base.types import Rule
 from ..files.containers import Warn, warn_user
 from ..files.files import display_name
-from ..files.records import Readable
+from ..files.records import Readable, Records
+from ..files.source import Source
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks
 from ..results.benchmark import Benchmark, Option
@@ -156,12 +157,13 @@ def score_density(
     )
     truths = tuple(reward.truth for reward in rewards[:: len(rules)])
     scorer = DensityScorer(truths, options.on_unknown_image == "skip", rewards=rewards)
-    source = display_name(path)
+    source, file = display_name(path), Source.of(path) if not isinstance(path, Records) else path
     found = tally(
-        lambda on_error: caption_blocks(path, rollouts=True, on_error=on_error, warn=warn),
+        lambda on_error: caption_blocks(file, rollouts=True, on_error=on_error, warn=warn),
         scorer,
         options,
         source=source,
+        given=file,
     )
     runs = []
     for k, reward in enumerate(rewards):
@@ -185,6 +187,7 @@ def score_density(
             table=CountTable(COLUMNS, found.table.image_ids, rows),
             n_records=found.n_records,
             other_counts=found.other_counts,
+            account=found.account,
             notes=reward.truth.notes if reward.config.rule == rules[0] else (),
             resampling=resampling or Resampling(),
         )
@@ -235,6 +238,7 @@ BENCHMARK = Benchmark(
     headline=("objects", "objects_supported", "objects_hallucinated"),
     score=_score,
     files="rollouts",
+    takes=("rollouts", "captions"),
     scoring=True,
     options={
         "truth": Option(file="read", repeated=True, metavar="FILE", help="What is in the images; once per vocabulary."),

@@ -461,5 +461,6 @@ BENCHMARK = Benchmark(
     headline=("dcscore", "precision", "recall", "f1"),
     score=_score,
     files="verdicts",
+    takes=("claims",),
     one_process="a judge's verdicts on claims are",
 )

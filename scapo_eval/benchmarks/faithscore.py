@@ -268,9 +268,11 @@ BENCHMARK = Benchmark(
     """,
     metric_set=_metrics_of,
     metric_names={"faithscore": "FaithScore", "avg_facts": "Avg. Facts"},
+    dataset={"source_type": "url", "url": ["https://github.com/bcdnlp/FAITHSCORE"]},
     headline=("faithscore", "avg_facts"),
     score=_score,
     files="facts",
+    takes=("facts",),
     metavar="[SYSTEM[/SETTING]=]FILE...",
     one_process="a judge's verdicts on facts are",
 )

@@ -594,6 +594,8 @@ BENCHMARK = AnsweredBenchmark(
         "vi": "errors blamed on vision (visual illusion)",
         "mixed": "errors blamed on either",
     },
+    canonical={"a_acc": "accuracy"},
+    dataset={"source_type": "url", "url": ["https://github.com/tianyi-lab/HallusionBench"]},
     headline=("a_acc", "f_acc", "q_acc", "average"),
     read_questions=read_questions,
     keyed=keyed,

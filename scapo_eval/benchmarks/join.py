@@ -205,6 +205,7 @@ class AnsweredBenchmark(Benchmark):
     decides: Sequence[str]
     run_of: RunOf
     files: str = "answers"
+    takes: Sequence[str] = ("answers",)
     listed: str = "questions"
     engine: OnEngine | None = None
 

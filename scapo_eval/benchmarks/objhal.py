@@ -336,6 +336,7 @@ def score_objhal(
         source=display_name(path),
         on_block=None if on_block is None else lambda block: on_block(scorer, block),
         on_progress=on_progress,
+        given=path,
     )
     unread = judged.unread if judged else 0
     notes = [f"{unread:,} captions left out: what the judge said of them could not be read"] if unread else []
@@ -360,7 +361,8 @@ def score_objhal(
         table=found.table,
         n_records=found.n_records,
         other_counts={**found.other_counts, **({"unread": unread} if judged else {})},
-        notes=(*damage, *notes, *truth_notes(truth, found.mentioned)),
+        account=found.account,
+        notes=(*damage, *notes, *found.notes, *truth_notes(truth, found.mentioned)),
         resampling=resampling or Resampling(),
     )
 
@@ -437,9 +439,11 @@ BENCHMARK = Benchmark(
         "recall": "present objects that are mentioned",
         "len": "words per caption",
     },
+    dataset={"source_type": "url", "url": ["https://github.com/RLHF-V/RLHF-V"]},
     headline=("chair_s", "chair_s_refined", "chair_i", "recall"),
     score=_score,
     files="captions",
+    takes=("object lists", "captions"),
     captions=True,
     scoring=True,
     options={

@@ -365,6 +365,7 @@ BENCHMARK = YesNoBenchmark(
     question.
     """,
     name_of=_name_of,
+    dataset={"source_type": "url", "url": ["https://github.com/jiazhen-code/PhD"]},
     headline=("phd_base", "phd_sec", "phd_icc", "phd_ccs", "phd_all"),
     metrics_of=phd_metrics,
     group_of=mode_and_task,

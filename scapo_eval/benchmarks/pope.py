@@ -228,6 +228,8 @@ BENCHMARK = YesNoBenchmark(
 
     ANSWERS are own JSON Lines, POPE's own answers, or files of LLaVA, lmms-eval, VLMEvalKit.
     """,
+    canonical={name: name for name in ("accuracy", "precision", "recall", "f1")},
+    dataset={"source_type": "url", "url": ["https://github.com/AoiDragon/POPE"]},
     headline=("accuracy", "f1", "yes_ratio"),
     metrics_of=pope_metrics,
     read_questions=read_pope_questions,

@@ -127,7 +127,7 @@ class Protocol:
         publications: who reports it.
         source: where all this was read.
         note: what else one should know.
-        facts: file of its truth: what is in its images, or POPE's questions; of the project, or beside the protocol.
+        facts: file of its truth: what is in its images, or questions on them; of the project, or beside the protocol.
         needs: what its benchmark needs besides the captions or answers.
         published: rows of public tables; they belong to these images, but the captions are not at hand.
         path: the file it was read from, for messages; None for a shipped one.
@@ -231,7 +231,7 @@ class Protocol:
         raise InputError(f"the protocol '{self.name}' names a truth that is not there: {self.facts}", path=self.path)
 
     def questions(self) -> Records:
-        """POPE's questions with their truth.
+        """Its questions about objects, with their truth.
 
         Raises:
             InputError: it carries none.
@@ -355,7 +355,7 @@ class Protocol:
 
 
 def _question(name: str) -> str:
-    """POPE's question about an object, with the slip that its files have."""
+    """The question about an object as the published files ask it, with their slip."""
     return f"Is there an {name} in the imange?" if name[0] in "aeiou" else f"Is there a {name} in the image?"
 
 

@@ -15,7 +15,8 @@ from ..files.records import Readable
 from ..files.source import Source
 from ..readers.answers import answers_of, read_answers
 from ..readers.formats import kind_of, open_layout, recognize_file
-from ..results.benchmark import benchmarks, has_benchmark
+from ..readers.kinds import Kind
+from ..results.benchmark import benchmark, benchmarks, has_benchmark
 
 
 def answers_to(
@@ -98,7 +99,11 @@ def _no_captions(path: Source) -> str | None:
         known = recognize_file(path)
     except ScapoError:
         return None
-    if known is None or "score" in known.kind.verbs or (known.layout and kind_of(known.layout) == "captions"):
+    if (
+        known is None
+        or known.kind.name in benchmark("capscore").takes
+        or (known.layout and kind_of(known.layout) == "captions")
+    ):
         return None
     looks = file_looks_like(path) or ""
     reason = f"no captions (image_id, caption) but {known.title}"
@@ -113,3 +118,8 @@ def hint(answers: Sequence[Answer], benchmark: str | None) -> str:
     """``; the file looks like ...`` where it looks like something else than it should be, otherwise nothing."""
     looks = looks_like(answers)
     return f"; the file looks like {looks}" if looks and not looks.startswith(benchmark or "\0") else ""
+
+
+def verbs_of(kind: Kind) -> tuple[str, ...]:
+    """The verbs that take a kind of file: of benchmarks, and others."""
+    return (*(record.verb for record in benchmarks() if kind.name in record.takes), *kind.verbs)

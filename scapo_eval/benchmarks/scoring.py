@@ -6,6 +6,7 @@ and only sums are kept.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -18,8 +19,11 @@ from numpy.typing import NDArray
 
 from ..base.errors import FaultList, InputError, check_choice, short_repr
 from ..base.reprs import fields_in_short
+from ..files.account import Account
 from ..files.containers import OnError
 from ..files.mapped import Mapped
+from ..files.records import Readable
+from ..files.source import Source
 from ..matching.uses import CLAIMS, Claims
 from ..readers.captions import Captions, FileChecks, bytes_behind
 from ..results.counts import CountBuilder, CountTable, in_few_bytes, summed_by
@@ -41,6 +45,7 @@ class ScoringOptions:
         workers: processes that parse and match; None: this one.
         drop_unfinished: drop the last sentence of a text where it has no end
             (:mod:`scapo_eval.segmenting.unfinished`).
+        strict: refuse what is unusual in a file's account (repeated, empty, cut off captions, uneven numbers).
     """
 
     claims: Claims = "all"
@@ -49,6 +54,7 @@ class ScoringOptions:
     any_fingerprint: bool = False
     workers: int | None = None
     drop_unfinished: bool = False
+    strict: bool = False
 
     def __post_init__(self) -> None:
         check_choice("claims", self.claims, CLAIMS)
@@ -81,6 +87,54 @@ Reader = Callable[["OnError | None"], Iterable[Block]]
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What an account says of the captions of a block.
+
+    Attributes:
+        prints: (captions,) number that tells image and text apart from others.
+        images: different rows of images in the first truth; captions: how many captions each has.
+        empty: captions without text.
+        cut: captions that a limit cut off.
+    """
+
+    prints: NDArray[np.int64]
+    images: NDArray[np.int64]
+    captions: NDArray[np.int64]
+    empty: int
+    cut: int
+
+    @classmethod
+    def of(
+        cls, captions: Captions, texts: Sequence[str], rows: NDArray[np.int64], number: Callable[[str], int]
+    ) -> Said:
+        """What there is to say of captions.
+
+        Args:
+            captions: of the block, whatever became of them.
+            texts: those that were scored.
+            rows: (texts,) row of each one's image.
+            number: of a text.
+        """
+        numbers = np.fromiter(map(number, texts), np.int64, len(texts))
+        cut = captions.cut
+        if cut is None:
+            cut = sum(without_unfinished(text) is not text for text in texts if text[-1:] not in _ENDS)
+        empty = sum(not text or text.isspace() for text in texts if len(text) < _SHORT)
+        images, counts = np.unique(rows, return_counts=True)
+        return cls(numbers ^ (rows.astype(np.int64) * _MIXED), images, counts, empty, cut)
+
+
+_ENDS = (".", "!", "?", "")
+_SHORT = 64
+_MIXED = np.int64(0x1E3779B97F4A7C15)
+
+
+def crc(text: str) -> int:
+    """A number of a text that is the same in every process."""
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredBlock:
     """Counts of a block of captions.
 
@@ -93,6 +147,7 @@ class ScoredBlock:
         unfinished: captions whose last sentence was dropped.
         images: (captions,) row of each caption's image in the first truth.
         n_captions: number of captions.
+        said: what the account says of the captions; None where it was not asked for.
         by_image: whether rows are summed: one for each image, not one for each caption.
     """
 
@@ -104,6 +159,7 @@ class ScoredBlock:
     unfinished: int = 0
     images: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_captions: int = 0
+    said: Said | None = None
     by_image: bool = False
 
     __repr__ = fields_in_short
@@ -181,6 +237,7 @@ class Tally:
         mentioned: (labels,) how often each label of the first truth's vocabulary is mentioned.
         unfinished: captions whose last sentence was dropped; None where none was to be.
         bad_files: files that could not be read and were left out, each with its fault.
+        account: what became of every record.
     """
 
     table: CountTable
@@ -190,6 +247,7 @@ class Tally:
     mentioned: NDArray[np.int64]
     unfinished: int | None = None
     bad_files: Sequence[InputError] = ()
+    account: Account | None = None
 
     __repr__ = fields_in_short
 
@@ -205,6 +263,11 @@ class Tally:
         if self.unfinished is not None:
             found["unfinished"] = self.unfinished
         return {**found, "bad_files": len(self.bad_files)} if self.bad_files else found
+
+    @property
+    def notes(self) -> list[str]:
+        """What is unusual in the file, one sentence each."""
+        return [*bad_file_notes(self.bad_files), *(self.account.notes if self.account else ())]
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -257,6 +320,9 @@ class Sums:
         self.faults = FaultList()
         self.checks = FileChecks(source)
         self.lines = 0
+        self._prints: list[NDArray[np.int64]] = []
+        self._said = dict.fromkeys(("empty", "cut"), 0)
+        self._captions = np.zeros(0, dtype=np.int64)
         self._known = scorer.truths[0].oracle.image_ids
         self._options = options
         self._source = source
@@ -278,6 +344,33 @@ class Sums:
         self.totals["unknown_images"] += block.unknown_images
         self.totals["unfinished"] += block.unfinished
         self.mentioned = block.mentioned if self.mentioned is None else self.mentioned + block.mentioned
+
+        if block.said is not None:
+            self._add_said(block.said)
+
+    def _add_said(self, said: Said) -> None:
+        if len(self._captions) != len(self._known):
+            self._captions = np.zeros(len(self._known), dtype=np.int64)
+        self._captions[said.images] += said.captions
+        self._prints.append(said.prints)
+        self._said["empty"] += said.empty
+        self._said["cut"] += said.cut
+
+    def account(self, n_bytes: int) -> Account:
+        """What became of every record of the whole file, of which so many bytes were read."""
+        prints = np.concatenate([np.zeros(0, dtype=np.int64), *self._prints])
+        per_image = self._captions[self._captions > 0]
+        records = self.totals["scored"] + self.totals["skipped"] + self.totals["unknown_images"]
+        return Account(
+            bytes=n_bytes,
+            lines=self.lines or records,
+            records=records,
+            skipped=self.totals["skipped"],
+            duplicates=len(prints) - len(np.unique(prints)),
+            unmatched_ids=self.totals["unknown_images"],
+            captions_per_image=(int(per_image.min()), int(per_image.max())) if len(per_image) else (0, 0),
+            **self._said,
+        )
 
     def add_fault(self, error: InputError) -> None:
         """Takes the fault of a record: it is counted where bad records are skipped, else kept."""
@@ -318,8 +411,9 @@ def tally(
     source: str,
     on_block: OnBlock | None = None,
     on_progress: Callable[[int], None] | None = None,
+    given: Readable | None = None,
 ) -> Tally:
-    """Scores every block of a file, in memory that grows with images only.
+    """Scores every block of a file, in memory that grows with images, and by 8 bytes a caption.
 
     Args:
         read: opens the file.
@@ -328,13 +422,14 @@ def tally(
         source: the file's name in messages.
         on_block: called with each scored block in the order of the file, while there is no fault.
         on_progress: called with the raw bytes of each block that has been scored.
+        given: what is read, for the account.
 
     Raises:
-        InputErrors, InputError: faults by file and line.
+        InputErrors, InputError: faults by file and line; with ``strict`` whatever is unusual in the account.
         ScapoError: a process was killed.
     """
     sums = Sums(scorer, options, source)
-    work = Work(scorer, options.drop_unfinished, on_block is not None)
+    work = Work(scorer, options.drop_unfinished, on_block is not None, _number(options.workers))
     outcomes = _scored_blocks(work, read(sums.on_error), options.workers or 1)
     with closing(outcomes):
         for size, outcome in outcomes:
@@ -344,7 +439,17 @@ def tally(
                 on_block(replace(outcome.block, captions=outcome.block.captions.behind(before)))
             if on_progress is not None:
                 on_progress(size)
-    return sums.tally()
+    found = replace(sums.tally(), account=sums.account(given.taken if isinstance(given, Source) else 0))
+    if options.strict and found.account is not None and (unusual := found.account.notes):
+        raise InputError(f"{'; '.join(unusual)} (--strict)", path=source)
+    return found
+
+
+def _number(workers: int | None) -> Callable[[str], int]:
+    """Of a text: Python's own hash where all processes have the same one, which forked ones do."""
+    from multiprocessing import get_start_method
+
+    return hash if (workers or 1) <= 1 or get_start_method() == "fork" else crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,11 +460,13 @@ class Work:
         scorer: what is counted.
         drop_unfinished: whether the last sentence goes where it has no end.
         evidence: whether texts and mentions are wanted back from another process.
+        number: of a text, for the account; None: nobody wants one.
     """
 
     scorer: Scorer
     drop_unfinished: bool
     evidence: bool = False
+    number: Callable[[str], int] | None = None
 
     def __call__(self, block: Block) -> Outcome:
         """Counts of a block, and its faults by line."""
@@ -373,6 +480,9 @@ class Work:
         if self.drop_unfinished:
             unfinished = sum(a is not b for a, b in zip(texts, captions.captions, strict=True))
             scored = replace(scored, unfinished=unfinished)
+        if self.number is not None:
+            said = Said.of(captions, scored.captions.captions, scored.images, self.number)
+            scored = replace(scored, said=said)
         return Outcome(scored, sorted(errors, key=lambda error: error.line or 0), captions.lines)
 
 

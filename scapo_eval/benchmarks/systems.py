@@ -27,7 +27,7 @@ Advance = Callable[[int], None]
 """Takes how much more is done."""
 
 Reading = Callable[[str, Readable, "int | None"], AbstractContextManager[Advance]]
-"""Name of a system, its file, and how much there is to be done, where that is known -> context around scoring it."""
+"""Name of a system, its file, and how much there is to do (None: the file's bytes) -> context around scoring it."""
 
 R = TypeVar("R", bound=Run)
 
@@ -132,7 +132,7 @@ class Systems:
                 if self.by is not None:
                     self.slicers[name] = Slicer(source, self.by)
                 on_block = _keeping(write, self.slicers.get(name))
-                with self.reading(name, source, size_of(source)) as advance:
+                with self.reading(name, source, None) as advance:
                     how: dict[str, Any] = {"resampling": self.resampling, "on_block": on_block}
                     runs.append(score(source, name=name, on_progress=advance, **how))
         return runs
@@ -161,11 +161,6 @@ def _keeping(write: Write | None, slicer: Slicer | None) -> Callable[[Any, Any],
             write(scorer.records(block))
 
     return keep
-
-
-def size_of(source: Readable) -> int | None:
-    """Bytes of a file, None where nobody knows."""
-    return None if isinstance(source, Records) else Source.of(source).size
 
 
 def sources_of(given: Given | Sequence[str | os.PathLike[str]] | None) -> list[Readable]:

@@ -123,7 +123,7 @@ class Verbs(click.Group):
         if first is None:
             return DEFAULT_VERB
         source, known = first
-        verb = known.kind.verbs[0] if known.kind.alone else None
+        verb = known.kind.verb if known.kind.alone else None
         if known.kind.name == "answers" and not os.path.isdir(source):
             from ..report.answers import answers_in
 

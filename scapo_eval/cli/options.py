@@ -210,6 +210,11 @@ def scoring_options(command: Command) -> Command:
             is_flag=True,
             help="Drop the last sentence of a text where it has no end (cut off by a token limit).",
         ),
+        click.option(
+            "--strict",
+            is_flag=True,
+            help="Refuse files with repeated, empty or cut off captions, or more of some images than of others.",
+        ),
     ]
     return with_options(command, options, "scoring", ScoringOptions)
 

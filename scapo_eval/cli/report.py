@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -153,6 +153,8 @@ def _renamings(pairs: Sequence[str]) -> dict[str, str]:
 @click.option("--title", default="scapo report", show_default=True, help="Of the page.")
 @click.option("--images", metavar="DIR", help="Show the pictures of this folder, from where they lie.")
 @click.option("--thumbnails", is_flag=True, help="Put small copies of --images into the page itself.")
+@click.option("--watch", is_flag=True, help="Serve the page to this computer, with new steps as they come.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --watch.  [default: a free one]")
 def command(
     inputs: tuple[str, ...],
     how: Inputs,
@@ -165,6 +167,8 @@ def command(
     title: str,
     images: str | None,
     thumbnails: bool,
+    watch: bool,
+    port: int,
 ) -> None:
     """Makes one HTML page (or a table) of INPUTS, each FILE or NAME=FILE.
 
@@ -177,6 +181,13 @@ def command(
         raise click.UsageError("--metrics and --intervals are for tables: --format latex, markdown or csv")
     if thumbnails and not images:
         raise click.UsageError("--thumbnails are copies of pictures: give their folder with --images")
+    if watch:
+        if form != "html" or output != STDIN or images:
+            raise click.UsageError("--watch serves a page: without -o, --format and --images")
+        if any(path == STDIN for _, path in map(split_name, inputs)):
+            raise click.UsageError("--watch reads its inputs again: give files and folders")
+        _watch(inputs, how, scoring, title, port)
+        return
     if form == "html" and output == STDIN and sys.stdout.isatty():
         raise click.UsageError("a page is nothing for a terminal: write it with -o report.html")
     folders = [path for _, path in map(split_name, inputs)]
@@ -200,3 +211,25 @@ def command(
         made = render(content, form).encode("utf-8", "replace")  # type: ignore[arg-type]
     with atomic_write(output) as stream:
         stream.write(made)
+
+
+def _watch(inputs: tuple[str, ...], how: Inputs, scoring: ScoringOptions, title: str, port: int) -> None:
+    """Serves the page until the user ends it."""
+    from ..report import html
+    from ..report.watch import ReportServer, state_of
+
+    screen, paths = Screen(quiet=how.quiet), [path for _, path in map(split_name, inputs)]
+    quiet = replace(how, quiet=True)
+
+    def make(state: str) -> bytes:
+        return html.page(quiet.gather(inputs, scoring), title=title, state=state)
+
+    try:
+        server = ReportServer(make, lambda: state_of(paths), port=port, failed=screen.warn)
+    except OSError as error:
+        raise click.UsageError(f"port {port} cannot be used: {error.strerror}") from None
+    click.echo(f"{server.url}  (Ctrl-C ends it)", err=True)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..results.metric import MetricSet
-from ..results.names import DAGGER_SUFFIX, meanings_of, reader_mark
+from ..results.names import DAGGER_SUFFIX, meanings_of, reader_mark, reading_of
 from ..results.render import MANY_METRICS, is_better, number, on_shared_images, stars, test_of
 
 GAP = 2
@@ -41,6 +41,11 @@ def show_table(console: Console, found: Mapping[str, Any], metric_set: MetricSet
         width = max(map(_width, lines), default=0)
         if width <= console.width:
             break
+    readings = {reading_of(system["signature"]) for system in found["systems"]}
+    if len(readings) == 1 and (reading := readings.pop()):  # where systems differ, their signatures tell
+        for part in wrap(reading, console.width):
+            console.print(Text(part, style="dim"))
+        console.print()
     for line in lines:
         console.print(line, soft_wrap=True)
     console.print()

@@ -145,8 +145,10 @@ def _here(
     @contextmanager
     def reading(name: str, source: Readable, total: int | None) -> Iterator[Advance]:
         checked = caption_file(source) if record.captions and isinstance(source, Source) else nullcontext()
-        with checked, progress(output, name, total) as advance:
-            yield advance
+        with checked:
+            size = source.size if total is None and isinstance(source, Source) else total
+            with progress(output, name, size) as advance:
+                yield advance
 
     systems = Systems(list(given), output.resampling, output.warn, reading, output.by)
     more = {"scoring": scoring} if record.scoring else {}

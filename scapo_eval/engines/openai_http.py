@@ -203,7 +203,8 @@ class OpenAIEngine:
                     if isinstance(entry, dict) and entry.get("id") == self.model:
                         entry = {key: entry[key] for key in ("id", "root", "owned_by", "max_model_len") if key in entry}
                         self.card["served_model"] = entry
-                self.card["server_version"] = await self._server_version(session)
+                        if entry.get("owned_by") == "vllm":
+                            self.card["server_version"] = await self._server_version(session)
                 return
 
     async def _server_version(self, session: aiohttp.ClientSession) -> str | None:

@@ -159,6 +159,9 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
         for cells in reader:
             if header is None:
                 header = _header(cells, name)
+            elif (inner := _record_inside(cells, delimiter, len(header))) is not None:
+                reason = f"a cell goes on over line {line + inner}, which looks like a record: is a quote left open?"
+                raise InputError(reason, path=name, line=line)
             elif len(cells) > len(header):
                 raise InputError(f"{len(cells)} cells under {len(header)} columns", path=name, line=line)
             elif any(cells):
@@ -168,12 +171,35 @@ def table_rows(data: bytes, name: str) -> Iterator[Row]:
         raise InputError(f"not a valid table: {error}", path=name, line=line) from None
 
 
+_RUN = re.compile(r"[0-9]+|[^\W\d]+")
+
+
+def _record_inside(cells: Sequence[str], delimiter: str, columns: int) -> int | None:
+    """How many lines behind the first one of a row a line stands that looks like a record itself; None: nowhere.
+
+    It has as many cells as the header, and its first one is spelt as the row's: digits where there are digits.
+    """
+
+    def spelling(cell: str) -> str:
+        return _RUN.sub(lambda match: "0" if match[0].isdigit() else "a", cell.strip())
+
+    before = 0
+    for cell in cells:
+        if "\n" in cell:
+            for k, line in enumerate(cell.split("\n")[1:], 1):
+                first, *others = line.split(delimiter)
+                if len(others) >= columns - 1 and spelling(first) == spelling(cells[0].partition("\n")[0]):
+                    return before + k
+            before += cell.count("\n")
+    return None
+
+
 def csv_reader(data: bytes, delimiter: str) -> CsvReader:
     """Rows of UTF-8 text with cells up to the project's own limit: csv's is the process's, and 128 KiB at first."""
     csv.field_size_limit(_MAX_CELL)
     if sys.version_info < (3, 11):
         data = data.replace(b"\0", b"")  # its csv module refuses a NUL
-    return csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter)
+    return csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=delimiter, strict=True)
 
 
 def _header(cells: Sequence[Any], name: str) -> list[str]:

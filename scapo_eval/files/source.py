@@ -135,6 +135,11 @@ class Source:
         opened = self._opened()
         return opened.identity.size if isinstance(opened, _File) and not self.packed else None
 
+    @property
+    def taken(self) -> int:
+        """Bytes, packed: of a file its size, of a pipe what has been read of it."""
+        return self._opened().taken
+
     def keep(self) -> None:
         """Keeps all that comes through a pipe, because it will be read again; call before it is read.
 
@@ -306,6 +311,10 @@ def _place_of(file: int | BinaryIO) -> tuple[int, int] | None:
 class _Bytes(Protocol):
     """What a source is made of, packed or not."""
 
+    @property
+    def taken(self) -> int:
+        """How many bytes there are, or have come."""
+
     def at(self, offset: int, size: int) -> bytes:
         """Some bytes from an offset, none behind the end."""
 
@@ -319,6 +328,7 @@ class _File:
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self.descriptor = descriptor
         self.identity = Identity.of(status)
+        self.taken = status.st_size
 
     def at(self, offset: int, size: int) -> bytes:
         data = bytearray(size)
@@ -344,7 +354,7 @@ class _Remote:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self.size = stream.seek(0, os.SEEK_END)
+        self.taken = stream.seek(0, os.SEEK_END)
 
     def at(self, offset: int, size: int) -> bytes:
         self._stream.seek(offset)
@@ -373,6 +383,10 @@ class _Piped:
         self._kept = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the source)
         self._n_kept = self._n_read = 0
         self._keeps = False
+
+    @property
+    def taken(self) -> int:
+        return self._n_read
 
     def keep(self) -> None:
         if self._n_kept < self._n_read:
@@ -459,7 +473,7 @@ class _View(io.RawIOBase):
         """Goes to an offset."""
         if whence == os.SEEK_END:
             assert isinstance(self._source, _Remote)
-            offset += self._source.size
+            offset += self._source.taken
         self.offset = offset + self.offset if whence == os.SEEK_CUR else offset
         return self.offset
 

@@ -49,6 +49,9 @@ READ = ("image_id", "caption", "id", "model")
 OWN_LAYOUTS = ("captions", "coco-results")
 """Layouts whose lines, or whose one JSON array, the fast reader takes."""
 
+LIMITS = ("length", "content_filter")
+"""What ``meta.finish`` says of a text that did not come to its end."""
+
 _FAULTY: Any = object()
 
 
@@ -123,6 +126,7 @@ class Captions:
         objects: inline truth of each, None where there is none.
         models: who wrote each, None where the record does not say.
         lines: how many lines the block has, where ``numbers`` count from its first; 0: they are those of the file.
+        cut: how many of the records say that a limit cut them off; None where none says how it ended.
     """
 
     image_ids: list[str] = field(default_factory=list)
@@ -132,6 +136,7 @@ class Captions:
     objects: list[list[str] | None] = field(default_factory=list)
     models: list[str | None] = field(default_factory=list)
     lines: int = 0
+    cut: int | None = None
 
     __repr__ = fields_in_short
 
@@ -384,6 +389,7 @@ class _Record(msgspec.Struct, gc=False):
     id: Any = None
     objects: list[str] | None = None
     model: Any = None
+    meta: msgspec.Raw = msgspec.Raw()
 
 
 _decode = msgspec.json.Decoder(_Record).decode
@@ -406,7 +412,16 @@ def _parsed(data: bytes, numbers: Iterable[int], lines: list[bytes]) -> Captions
         ids=[record.id for record in records],
         objects=[record.objects for record in records],
         models=[record.model if type(record.model) is str else None for record in records],
+        cut=_cut_off([record.meta for record in records if b'"finish"' in bytes(record.meta)]),
     )
+
+
+def _cut_off(said: Sequence[msgspec.Raw]) -> int | None:
+    """How many records say that they were cut off, of those that say how they ended; None where none does."""
+    if not said:
+        return None
+    metas = map(msgspec.json.decode, said)
+    return sum(isinstance(meta, dict) and meta.get("finish") in LIMITS for meta in metas)
 
 
 def bytes_behind(block: object) -> int:
@@ -454,6 +469,9 @@ def captions_of(name: str, records: Iterable[tuple[int, Any]], faults: FaultList
         out.objects.append(objects)
         model = record.get("model")
         out.models.append(model if type(model) is str else None)
+        meta = record.get("meta")
+        if isinstance(meta, Mapping) and "finish" in meta:
+            out.cut = (out.cut or 0) + (meta["finish"] in LIMITS)
     return out
 
 

@@ -717,6 +717,8 @@ _KNOWN = {
         "object lists": "captions with a judge's object lists (extracted)",
         "truth": "a truth file",
         "vocabulary": "a vocabulary",
+        "references": "reference captions (image_id, references)",
+        "judgements": "human judgements (THumB, FAITHSCORE, IIW-400)",
     }.items()
 }
 _VERDICTS = frozenset({"verified", "unread"})
@@ -725,6 +727,10 @@ _BY_FIRST_RECORD: dict[str, Callable[[Record], bool]] = {
     "claims": lambda first: "eval_details" in first or ("claims" in first and not first.keys().isdisjoint(_VERDICTS)),
     "object lists": lambda first: "extracted" in first,
     "vocabulary": lambda first: isinstance(first.get("labels"), dict) and "ignore" in first,
+    "references": lambda first: "references" in first and first.keys().isdisjoint(("caption", "question", "response")),
+    "judgements": lambda first: any(
+        keys <= first.keys() for keys in ({"hyp", "human_score"}, {"answer", "stage 2"}, {"human", "sxs_p5b"})
+    ),
 }
 
 

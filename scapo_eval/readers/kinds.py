@@ -1,4 +1,4 @@
-"""What kinds of files there are: what each is called, which verbs take it, and what to do with it.
+"""What kinds of files there are: what each is called, and what to do with it.
 
 Whoever is handed a file of another kind than it reads says so in the words of this table; which kind a file is,
 :func:`scapo_eval.readers.formats.recognize_file` says.
@@ -18,11 +18,10 @@ class Kind:
 
     Attributes:
         name: what it holds, in the plural: ``captions``.
-        verbs: those that take such files as what they score or show; the first is what ``scapo-eval FILE`` does where
-            the file is all that it needs.
+        verbs: those that take such files beside the benchmarks whose records do (``Benchmark.takes``).
         purpose: what its command is for; empty where there is none.
         command: what to do with a file, ``FILE``; ``TRUTH`` and other words in capitals are the user's to fill in.
-        alone: whether the first verb needs nothing but the file.
+        alone: whether that is all it takes, so that ``scapo-eval FILE`` does it.
     """
 
     name: str
@@ -30,6 +29,11 @@ class Kind:
     purpose: str = ""
     command: str = ""
     alone: bool = False
+
+    @property
+    def verb(self) -> str:
+        """The verb of its command, empty where there is none."""
+        return self.command.split()[1] if self.command else ""
 
     def advice(self, path: object) -> str:
         """``; to show it: scapo-eval show results.json``, or nothing where there is nothing to be done.
@@ -42,30 +46,30 @@ class Kind:
         return f"; {self.purpose}: {self.command.replace('FILE', shlex.quote(str(path)))}"
 
 
-_SCORE_CAPTIONS = ("score", "chair", "objhal", "labels", "show", "report", "density", "import")
+_CAPTIONS = ("labels", "show", "report", "import")
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("captions", _SCORE_CAPTIONS, "to score them", "scapo-eval score FILE --truth TRUTH"),
-        Kind("rollouts", ("reward", "density", "pairs"), "to reward them", "scapo-eval reward FILE --truth TRUTH"),
+        Kind("captions", _CAPTIONS, "to score them", "scapo-eval score FILE --truth TRUTH"),
+        Kind("rollouts", ("reward", "pairs"), "to reward them", "scapo-eval reward FILE --truth TRUTH"),
         Kind(
             "answers",
-            ("yesno", "pope", "phd", "hallusionbench", "report", "import"),
+            ("report", "import"),
             "to score them",
             "scapo-eval yesno FILE --questions QUESTIONS",
         ),
-        Kind("AMBER responses", ("amber", "import"), "to score them", "scapo-eval amber FILE --data AMBER"),
-        Kind("ratings", ("mmhal", "report"), "to score them", "scapo-eval mmhal FILE", alone=True),
+        Kind("AMBER responses", ("import",), "to score them", "scapo-eval amber FILE --data AMBER"),
+        Kind("ratings", ("report",), "to score them", "scapo-eval mmhal FILE", alone=True),
         Kind(
             "answers to rate",
             ("judge",),
             "to rate them",
             "scapo-eval judge mmhal FILE --model JUDGE -o ratings.jsonl",
         ),
-        Kind("facts", ("faithscore",), "to score them", "scapo-eval faithscore FILE", alone=True),
-        Kind("claims", ("facts", "report"), "to score them", "scapo-eval facts FILE", alone=True),
-        Kind("object lists", ("objhal", *_SCORE_CAPTIONS), "to score them", "scapo-eval objhal FILE --truth TRUTH"),
+        Kind("facts", (), "to score them", "scapo-eval faithscore FILE", alone=True),
+        Kind("claims", ("report",), "to score them", "scapo-eval facts FILE", alone=True),
+        Kind("object lists", _CAPTIONS, "to score them", "scapo-eval objhal FILE --truth TRUTH"),
         Kind("results", ("show", "compare", "report", "plot", "export"), "to show them", "scapo-eval show FILE", True),
         Kind("harness results", ("import",), "to import them", "scapo-eval import FILE -o results.json"),
         Kind("truth", ("oracle",), "to score captions by it", "scapo-eval score CAPTIONS --truth FILE"),
@@ -74,6 +78,13 @@ KINDS: Mapping[str, Kind] = {
             ("vocab",),
             "to match captions with it",
             "scapo-eval score CAPTIONS --truth TRUTH --vocabulary FILE",
+        ),
+        Kind("references", (), "to hold captions against them", "scapo-eval score CAPTIONS --references FILE"),
+        Kind(
+            "judgements",
+            ("validate",),
+            "to hold metrics against them",
+            "scapo-eval validate FILE --truth TRUTH",
         ),
         Kind("questions", ("answer",), "to score answers by them", "scapo-eval yesno ANSWERS --questions FILE"),
         Kind("PhD questions", ("answer",), "to score answers by them", "scapo-eval phd ANSWERS --data FILE"),

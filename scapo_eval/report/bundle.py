@@ -45,3 +45,9 @@ def style() -> str:
 def vendored(name: str) -> str:
     """A file of somebody else's, see NOTICE."""
     return PAGE.joinpath("vendor").joinpath(name).read_text("utf-8")
+
+
+@cache
+def watching() -> str:
+    """The script of a page that is served and follows its inputs."""
+    return PAGE.joinpath("live").joinpath("watch.js").read_text("utf-8")

@@ -32,7 +32,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from ..results.metric import MetricSet
-from ..results.names import benchmark_name, metric_meaning, metric_name
+from ..results.names import benchmark_name, metric_meaning, metric_name, reader_mark
 from ..results.render import (
     MANY_METRICS,
     Cell,
@@ -67,20 +67,21 @@ from .sentences import spoken_metrics
 from .training import training_columns
 
 THUMBNAIL_PIXELS = 220
-CLAIMS_SHOWN = 200
+CLAIMS_SHOWN = 2000
 """Number of descriptions per system whose claims a page shows."""
 
 _ARROWS: Mapping[bool | None, str] = {True: " ↑", False: " ↓"}
 _IMAGE_SUFFIXES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp"}
 
 
-def page(report: Report, *, title: str, images: Mapping[str, str] | None = None) -> bytes:
+def page(report: Report, *, title: str, images: Mapping[str, str] | None = None, state: str | None = None) -> bytes:
     """The report as one HTML file.
 
     Args:
         report: what to show.
         title: title of the page.
         images: image id -> address of its picture, see :func:`image_files` and :func:`thumbnails`.
+        state: what the inputs are like, for a page that is served and follows them; None for a file.
 
     Raises:
         MissingExtra: jinja2 is not installed.
@@ -107,12 +108,17 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         "answers": _packed(columns_of(report.answers)),
         "pictures": _packed(dict(images)),
     }
+    if report.claims:
+        payloads["claims"] = _packed([_claims(each) for each in report.claims])
     if report.training_logs:  # the library that draws many steps is only where there are steps
         scripts.insert(0, bundle.vendored("uPlot.iife.min.js"))
         style += bundle.vendored("uPlot.min.css")
         training, numbers = training_columns(report)
         payloads |= {"training": _packed(training), "numbers": _packed_bytes(numbers)}
+    if state is not None:
+        scripts.append(bundle.watching())
     text = environment.get_template("page").render(
+        state=state,
         title=title,
         version=__version__,
         scripts=scripts,
@@ -123,6 +129,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
                 "script-src " + " ".join(f"'{_csp_hash(script)}'" for script in scripts),
                 f"style-src '{_csp_hash(style)}'",
                 "img-src data:" + (" file:" if from_disk else ""),
+                *(["connect-src 'self'"] if state is not None else []),
                 "base-uri 'none'",
                 "form-action 'none'",
             )
@@ -132,7 +139,9 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None)
         groups=[_group(group) for group in report.groups],
         planes=drawn,
         captions=report.captions,
-        claims=[_claims(each) for each in report.claims],
+        claims=bool(report.claims),
+        claims_shown=CLAIMS_SHOWN,
+        claims_left_out=any(len(each.descriptions) > CLAIMS_SHOWN for each in report.claims),
         answers=[(name, benchmark_name(name)) for name in dict.fromkeys(each.benchmark for each in report.answers)],
         guards=_guard_rows(report, arguments),
         guard_names=GUARDS,
@@ -188,8 +197,13 @@ def _group(group: Results) -> dict[str, Any]:
             made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
+    signatures = [system["signature"] for system in found["systems"]]
     headings = [
-        (n, metric_name(n) + _ARROWS.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        (
+            n,
+            metric_name(n) + reader_mark(n, signatures) + _ARROWS.get(metric.higher_is_better.get(n), ""),
+            metric_meaning(metric.name, n),
+        )
         for n in names
     ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
@@ -221,12 +235,16 @@ def _group(group: Results) -> dict[str, Any]:
     }
 
 
+def _heading(group: Results, name: str) -> str:
+    return metric_name(name) + reader_mark(name, (str(run.signature) for run in group.runs))
+
+
 def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
     """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
     if len(groups) < 2:
         return None
     shown = [
-        (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
+        (group.metric_set, name, Column(_heading(group, name), benchmark_name(group.metric_set.name)))
         for group in groups
         for name in headline(group.metric_set)
         if any(run.values[name] is not None for run in group.runs)
@@ -260,10 +278,10 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         ],
         "columns": [
             {
-                "name": metric_name(name) + _ARROWS.get(each.higher_is_better.get(name), ""),
+                "name": column.heading + _ARROWS.get(each.higher_is_better.get(name), ""),
                 "meaning": metric_meaning(each.name, name),
             }
-            for each, name, _ in shown
+            for each, name, column in shown
         ],
         "rows": [
             {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}
@@ -280,20 +298,20 @@ def _shown_counts(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _claims(evidence: ClaimEvidence) -> dict[str, Any]:
-    """The claims of the descriptions with the most that are not true, and what they say of the reference claims."""
-    shown = evidence.worst(CLAIMS_SHOWN)
+    """The claims of the descriptions with the most that are not true, and what they say of the reference claims.
+
+    A claim is ``[claim, true, descriptive, reference]``.
+    """
     return {
         "name": evidence.name,
-        "total": len(evidence.descriptions),
         "descriptions": [
             {
                 "image": each.image or f"line {each.line}",
-                "rows": claim_rows(each),
-                "wrong": sum(not true for true in each.true or ()),
+                "rows": [[row[k] for k in ("claim", "true", "descriptive", "reference")] for row in claim_rows(each)],
                 "unread": each.unread,
                 "references": list(zip(each.references or (), each.answers or (), strict=False)),
             }
-            for each in shown
+            for each in evidence.worst(CLAIMS_SHOWN)
         ],
     }
 
@@ -341,6 +359,7 @@ def _charts(report: Report, drawn: list[Plane]) -> dict[str, Any]:
             for name in dict.fromkeys(each.benchmark for each in report.answers)
         ],
         "lengths": [_histogram([len(words) for words in run.words]) for run in report.captions],
+        "claimed": len(report.claims),
         "trained": len(report.training_logs),
     }
 

@@ -112,11 +112,16 @@ class Benchmark:
         metric_names: metric -> its name for people, where it is not one that benchmarks share.
         name_of: names for people that follow a rule: metric -> name, or None.
         meanings: metric -> what is counted, for the legend of a table; a share unless it says otherwise.
+        canonical: metric -> its id in the registry of Every Eval Ever, where it is the same quantity; other metrics are
+            ``scapo.NAME.METRIC``.
+        dataset: where its data are published, as that schema says it; none: what is scored is of one's own.
+        dataset_by_protocol: whether that holds only for runs that follow a protocol.
         headline: the metrics by which it is known, for tables of several benchmarks; none: all of them.
         frontiers: ``(x metric, y metric, title)`` of pictures of faithfulness against coverage.
         score: files of one or several systems (:class:`~scapo_eval.benchmarks.systems.Systems`) -> a run each; its
             keyword parameters are the options. No runs: it has done something else, and nothing is shown.
         files: what the files are called on the help page and in Python, as a parameter.
+        takes: kinds of files (:mod:`scapo_eval.readers.kinds`) that they are.
         metavar: how they are given, where it is not as ``FILES...``.
         files_needed: whether there must be some; without, the options say what is done.
         listed: option of question files, of which the shell puts further ones (``--questions a.json b.json``) among
@@ -140,6 +145,9 @@ class Benchmark:
             of this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
+        view: files of systems by name, resampling, what is told of damage -> a run of each, and its
+            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report shows side by side; None: only
+            their values are shown.
         protocols: folder of the protocols that come with a benchmark of another package.
     """
 
@@ -151,10 +159,14 @@ class Benchmark:
     metric_names: Mapping[str, str] = field(default_factory=dict)
     name_of: Callable[[str], str | None] | None = None
     meanings: Mapping[str, str] = field(default_factory=dict)
+    canonical: Mapping[str, str] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    dataset_by_protocol: bool = False
     headline: Sequence[str] = ()
     frontiers: Sequence[tuple[str, str, str]] = ()
     score: Callable[..., Sequence[Run]] | None = None
     files: str = "files"
+    takes: Sequence[str] = ()
     metavar: str | None = None
     files_needed: bool = True
     listed: str = ""
@@ -174,6 +186,7 @@ class Benchmark:
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
     augmented: Callable[..., Sequence[Run]] | None = None
+    view: Callable[..., Sequence[tuple[Run, Sequence[Any]]]] | None = None
     protocols: str | Path | None = None
 
     __repr__ = fields_in_short

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, short_repr
+from ..files.account import Account
 from ..files.json_text import json_type
 from .benchmark import metric_set_of
 from .harness import FINISHED
@@ -85,6 +87,11 @@ def _check_system(system: Any, place: str) -> None:
             if type(number := value.get(key)) not in (int, float, type(None)) or abs(number or 0) > _MOST:
                 shown = short_repr(number)
                 raise InputError(f"{place}.metrics.{name}.{key}: must be a number or null, got {shown}")
+    if "account" in system:
+        try:
+            msgspec.convert(system["account"], Account)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{place}.account: {error}") from None
     notes = system.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise InputError(f"{place}.notes: must be an array of strings")

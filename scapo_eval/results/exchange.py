@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ..base.errors import InputError
+from .benchmark import find_benchmark
 from .names import benchmark_name, meanings_of, metric_name, reader_mark
 from .results import MetricValue, Run
 
@@ -91,36 +92,16 @@ def every_eval_ever(run: Run, provenance: Provenance) -> dict[str, Any]:
     }
 
 
-CANONICAL = {
-    "pope": {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "f1"},
-    "yesno": {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "f1"},
-    "hallusionbench": {"a_acc": "accuracy"},
-    "amber": {"accuracy": "accuracy"},
-}
-"""Metric set -> metric -> its id in their registry, where it is the same quantity; others are ``scapo.SET.METRIC``."""
-
 KINDS = ("accuracy", "precision", "recall", "f1")
 """Families within which they aggregate."""
-
-SOURCES: dict[str, dict[str, Any]] = {
-    "pope": {"source_type": "url", "url": ["https://github.com/AoiDragon/POPE"]},
-    "amber": {"source_type": "url", "url": ["https://github.com/junyangwang0410/AMBER"]},
-    "phd": {"source_type": "url", "url": ["https://github.com/jiazhen-code/PhD"]},
-    "hallusionbench": {"source_type": "url", "url": ["https://github.com/tianyi-lab/HallusionBench"]},
-    "objhal": {"source_type": "url", "url": ["https://github.com/RLHF-V/RLHF-V"]},
-    "mmhal": {"source_type": "hf_dataset", "hf_repo": "Shengcao1006/MMHal-Bench"},
-    "faithscore": {"source_type": "url", "url": ["https://github.com/bcdnlp/FAITHSCORE"]},
-    "chair": {"source_type": "url", "url": ["https://cocodataset.org"]},
-}
-"""Metric set -> where its data are published; what is scored on data of one's own is ``other``. ``chair`` is COCO's
-only where the run follows a protocol."""
 
 
 def _source(run: Run) -> dict[str, Any]:
     """What was evaluated on: the public data set, its sample, and whole hashes of the images."""
     benchmark = run.metric_set.name
     fields = run.signature.fields
-    known = SOURCES.get(benchmark) if benchmark != "chair" or "protocol" in fields else None
+    record = find_benchmark(benchmark)
+    known = record.dataset if record and (not record.dataset_by_protocol or "protocol" in fields) else {}
     details = {"n_images": str(run.n_images), "n_records": str(run.n_records)}
     if run.finished is None:
         ids = sorted(run.table.image_ids)
@@ -138,7 +119,8 @@ def _result(run: Run, name: str, metric: MetricValue) -> dict[str, Any]:
     better = metric_set.higher_is_better.get(name)
     title = metric_name(name) + reader_mark(name, [str(run.signature)])
     meaning = meanings_of(metric_set.name).get(name, title)
-    canonical = CANONICAL.get(metric_set.name, {}).get(name)
+    record = find_benchmark(metric_set.name)
+    canonical = record.canonical.get(name) if record else None
     config: dict[str, Any] = {
         "evaluation_description": meaning + ("" if better is not None else " (neither direction is better)"),
         "metric_id": canonical or f"scapo.{metric_set.name}.{name}",

@@ -8,11 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 
 from ..base.errors import UNFIT, InputError, ScapoError, check_choice, short_repr
 from ..base.reprs import listed, one_line
 from ..base.version import RESULTS_FORMAT
+from ..files.account import Account
 from ..files.files import STDIN, atomic_write
 from ..files.json_text import dump_json, read_json
 from ..files.source import Input, Source
@@ -117,6 +119,7 @@ class Run:
         printed: the official script's own digits, where there is a parity mode.
         notes: whatever a reader of the values should know, one sentence each.
         resampling: how intervals are drawn.
+        account: what became of every record of the file; None where nobody kept one.
         finished: values that another harness computed; then there are no counts, and nothing is drawn or tested.
     """
 
@@ -130,6 +133,7 @@ class Run:
     printed: Mapping[str, float | str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     resampling: Resampling = Resampling()
+    account: Account | None = None
     finished: Mapping[str, MetricValue] | None = None
 
     def __post_init__(self) -> None:
@@ -215,6 +219,8 @@ class Run:
             "metrics": metrics,
             "counts": self.counts,
         }
+        if self.account is not None:
+            result["account"] = self.account.to_dict()
         if self.notes:
             result["notes"] = list(self.notes)
         return result
@@ -428,6 +434,7 @@ def _run(metric_set: str, entry: Mapping[str, Any], evidence: Mapping[str, Any],
         printed={name: metric["printed"] for name, metric in entry["metrics"].items() if "printed" in metric},
         notes=tuple(entry.get("notes", ())),
         resampling=resampling or Resampling.of(signature),
+        account=msgspec.convert(entry["account"], Account) if "account" in entry else None,
     )
 
 

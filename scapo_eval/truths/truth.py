@@ -9,7 +9,7 @@ from ..files.files import read_bytes
 from ..files.json_text import iter_records
 from ..files.parquet import refuse_feather
 from ..files.records import Readable, Records
-from ..files.source import Source
+from ..files.source import HEAD, Source
 from ..readers.formats import recognize_file
 from .truth_coco import is_coco, read_coco
 from .truth_columns import TruthColumns
@@ -32,8 +32,12 @@ def read_truth(path: Readable) -> TruthColumns:
         faults = FaultList()
         return read_truth_records(iter_records(path, on_error=faults.add), path.name, faults)
     file = Source.of(path)
+    if file.head.lstrip()[:4] == ZIP:
+        with file.file() as stream:
+            return read_npz(stream, file.name)
+    data = read_bytes(file)
     try:
-        return _read(file)
+        return _read(data, file.name)
     except ScapoError as error:
         if found := _no_truth(file):
             raise InputError(found, path=file.name) from error
@@ -54,12 +58,8 @@ def _no_truth(file: Source) -> str | None:
     return f"not a valid truth: recognized as {known.title}{known.kind.advice(file)}"
 
 
-def _read(file: Source) -> TruthColumns:
-    source, head = file.name, file.head.lstrip()
-    if head[:4] == ZIP:
-        with file.file() as stream:
-            return read_npz(stream, source)
-    data = read_bytes(file)
+def _read(data: bytes, source: str) -> TruthColumns:
+    head = data[:HEAD].lstrip()
     if not head and not data.strip():
         raise InputError("the file is empty", path=source)
     refuse_feather(data, source)

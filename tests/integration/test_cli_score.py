@@ -436,7 +436,7 @@ def test_bad_vocabularies(world: Path, tmp_path: Path) -> None:
             ("a.jsonl", "--vocabulary", "v.yaml"),
             "a.jsonl:1: no truth: give --truth FILE (in Python truth=), or 'objects' in every record",
         ),
-        (("-", "--vocabulary", "v.yaml"), "give the truth with --truth"),
+        (("-", "--vocabulary", "v.yaml"), "<stdin>: the file holds no record"),
         (("scoer", *OPTIONS), "did you mean 'score'?"),
         (("a.jsonl", *OPTIONS, "--no-such-option"), "No such option"),
         (("a.jsonl", *OPTIONS, "--workers", "0"), "--workers"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scapo_eval.benchmarks.provenance import verbs_of
 from scapo_eval.readers.formats import recognize_file
 from scapo_eval.readers.kinds import KINDS
 
@@ -91,7 +92,12 @@ def test_every_kind_has_an_example_and_verbs_that_exist() -> None:
 
     assert set(FILES) == set(KINDS)
     for kind in KINDS.values():
-        assert set(kind.verbs) <= set(VERBS), kind.name
+        assert set(verbs_of(kind)) <= set(VERBS), kind.name
+        assert (
+            not kind.verb
+            or kind.verb in verbs_of(kind)
+            or kind.name in ("truth", "vocabulary", "questions", "PhD questions")
+        )
         assert bool(kind.command) <= bool(kind.purpose)
 
 
@@ -125,7 +131,7 @@ def test_what_score_says_of_other_files(kind: str, folder: Path, run: Run) -> No
         return
     assert code == 2
     suggested = re.search(r"scapo-eval ([a-z]+)", err.replace("scapo-eval: ", "", 1))
-    assert suggested is None or suggested.group(1) in {*KINDS[kind].verbs, "score", "import", "reward", "yesno"}
+    assert suggested is None or suggested.group(1) in {*verbs_of(KINDS[kind]), "score", "import", "reward", "yesno"}
     if kind not in ("a table without predictions", "answers"):
         assert KINDS[kind].advice(name).removeprefix("; ") in err
 

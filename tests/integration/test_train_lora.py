@@ -131,7 +131,7 @@ def test_targets_and_precision_of_adapters(tiny: ModuleType, tmp_path: Path) -> 
 def test_targets_among_experts(tiny: ModuleType, tmp_path: Path, exact_norms: Callable[[Any], None]) -> None:
     """One of the two stacks alone, beside attention or not; adapters of experts take no dropout."""
     path = str(tiny.build(tmp_path / "base", "qwen3_vl_moe"))
-    hidden = torch.linspace(-1, 1, 5 * 32, dtype=torch.float64).view(5, 32).requires_grad_()
+    hidden = torch.linspace(-1, 1, 5 * 64, dtype=torch.float64).view(5, 64).requires_grad_()
     chosen, shares = torch.tensor([[0, 3], [3, 1], [1, 0], [0, 1], [3, 0]]), torch.full((5, 2), 0.5).double()
     for names in (("gate_up_proj",), ("down_proj", "q_proj")):
         policy = load_policy(Model(path=path, dtype="float64"), 1.0, ONE, lora=Lora(rank=3, targets=names), seed=1)

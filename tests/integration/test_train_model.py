@@ -108,7 +108,7 @@ def test_shared_prompts_give_the_log_probabilities_of_separate_sequences(case: C
             ends.append(logprobs[:, case.policy.ends].exp().sum(1))
             kept = logprobs.masked_fill(logprobs == -torch.inf, 0.0)
             entropy.append(-(logprobs.exp() * kept).sum(1))
-    assert len({len(response.ids) for response in case.responses}) > 2
+    assert len({len(response.ids) for response in case.responses}) > 1
     torch.testing.assert_close(found.logprob, torch.cat(wanted), rtol=0, atol=SAME)
     torch.testing.assert_close(found.end, torch.cat(ends), rtol=0, atol=SAME)
     torch.testing.assert_close(found.entropy, torch.cat(entropy), rtol=0, atol=SAME)

@@ -19,6 +19,7 @@ from scapo_eval.benchmarks.people import BETA, CARDS, SHORT, word_scores
 from scapo_eval.cli.main import cli
 from scapo_eval.files.records import Records
 from scapo_eval.matching.words import content_words, stem, tokens
+from scapo_eval.readers.formats import recognize_file
 from scapo_eval.truths.references import (
     WEIGHT_UNIT,
     Beside,
@@ -254,6 +255,17 @@ def test_options_that_do_not_fit_are_refused(references: References) -> None:
             Beside(**options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="weights need a truth"):
         scapo_eval.score([{"image_id": 1, "caption": "A dog."}], weights=[{"image_id": 1, "weights": {"dog": 1}}])
+
+
+def test_references_in_the_place_of_captions_say_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "refs.jsonl"
+    path.write_text('{"image_id": 1, "references": ["A dog."]}\n')
+    known = recognize_file(path)
+    assert known is not None
+    assert (known.kind.name, known.title) == ("references", "reference captions (image_id, references)")
+    judged = recognize_file(Records("thumb", [{"SYS": "a", "hyp": "A dog.", "human_score": 3.5, "image": "7.jpg"}]))
+    assert judged is not None
+    assert judged.kind.verbs == ("validate",)
 
 
 def run(*words: str) -> Result:

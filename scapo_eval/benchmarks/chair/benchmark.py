@@ -190,10 +190,13 @@ BENCHMARK = Benchmark(
         "len": "words (or tokens) per caption",
         "hal_rate": "different objects that are hallucinated",
     },
+    dataset={"source_type": "url", "url": ["https://cocodataset.org"]},
+    dataset_by_protocol=True,
     headline=("chair_s", "chair_i", "recall", "precision", "f1", "len", f"chair_s{NATIVE}", f"chair_i{NATIVE}"),
     score=_score,
     function=chair,
     files="captions",
+    takes=("captions", "object lists"),
     captions=True,
     scoring=True,
     options={

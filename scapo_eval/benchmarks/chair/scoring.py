@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ...base.hashes import digest
 from ...base.reprs import fields_in_short
 from ...files.files import display_name
-from ...files.records import Readable
+from ...files.records import Readable, Records
+from ...files.source import Source
 from ...readers.captions import Captions, caption_blocks
 from ...results.counts import CountTable
 from ...results.metric import Floats, Formula, MetricSet, Sums, harmonic_mean, ratio
@@ -21,7 +22,7 @@ from ...results.signature import Signature
 from ...results.stats import values
 from ...truths.oracle import PresenceOracle, Truth
 from ..capscore import COLUMNS, SET_BOUNDS, caption_counts
-from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, bad_file_notes, tally, truth_notes
+from ..scoring import ScoredBlock, Scorer, ScoringOptions, Tally, tally, truth_notes
 from .profiles import Native, Profile
 
 _hal_rate = ratio("hallucinated", "generated")
@@ -181,6 +182,7 @@ def score_chair(
     """
     options = options or ScoringOptions()
     source = display_name(path)
+    path = path if isinstance(path, Records) else Source.of(path)
     damage: list[str] = []
     scorer = ChairScorer.of(profile, oracle, options, native)
     found = tally(
@@ -190,6 +192,7 @@ def score_chair(
         source=source,
         on_block=None if on_block is None else lambda block: on_block(scorer, block),
         on_progress=on_progress,
+        given=path,
     )
     drawn = resampling or Resampling()
     return chair_of(found, scorer, name or source, drawn, damage)
@@ -220,8 +223,9 @@ def chair_of(
         table=found.table,
         n_records=found.n_records,
         other_counts=found.other_counts,
+        account=found.account,
         printed=printed_digits(found.table, profile.name),
-        notes=(*damage, *bad_file_notes(found.bad_files), *truth_notes(truth, found.mentioned)),
+        notes=(*damage, *found.notes, *truth_notes(truth, found.mentioned)),
         resampling=resampling or Resampling(),
     )
 

@@ -5,6 +5,7 @@ import "./theme.js";
 import { answersPage } from "./answers.js";
 import { captionsPage } from "./captions.js";
 import { nameEvidence } from "./doors.js";
+import { claimsPage } from "./claims.js";
 import { byId, unpack, unpackNumbers } from "./dom.js";
 import { frontierPage } from "./frontier.js";
 import { guardsPage } from "./guards.js";
@@ -37,6 +38,7 @@ async function start() {
   const pictures = await unpack("pictures");
   if (charts.labels.length) captionsPage(await unpack("captions"), pictures, document.title);
   if (charts.answers.length) answersPage(await unpack("answers"), pictures);
+  if (charts.claimed) claimsPage(await unpack("claims"));
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }

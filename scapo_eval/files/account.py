@@ -1,0 +1,62 @@
+"""What became of every record of an input: nothing is left out, repeated or cut without a word."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SHOWN_CUT = 0.01
+"""Share of cut captions from which on it is said: single ones are no sign of a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The records of one input of captions or responses.
+
+    Attributes:
+        bytes: read of it, as they lie on disk or came through a pipe; 0 where it was in memory.
+        lines: read; of a table or an array its rows.
+        records: read, of whatever became of them.
+        skipped: faulty ones that were left out.
+        duplicates: those with the same image and text as an earlier one.
+        empty: those without any text.
+        cut: those that a limit cut off: as the file says (``meta.finish``), or else by their last sentence, which has
+            no end though others have.
+        unmatched_ids: those left out because the truth does not know their image.
+        captions_per_image: least and most.
+    """
+
+    bytes: int
+    lines: int
+    records: int
+    skipped: int
+    duplicates: int
+    empty: int
+    cut: int
+    unmatched_ids: int
+    captions_per_image: tuple[int, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For results files and JSON."""
+        return {**asdict(self), "captions_per_image": list(self.captions_per_image)}
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for whatever is unusual."""
+        found = []
+        if self.duplicates:
+            found.append(
+                f"{self.duplicates:,} of {self.records:,} records repeat an earlier one of their image word for word "
+                "(was a job resumed?); each counts"
+            )
+        least, most = self.captions_per_image
+        if least != most:
+            found.append(f"{least} to {most:,} captions per image: an image counts as often as it is described")
+        if self.empty:
+            found.append(f"empty captions: {self.empty:,}; each counts as one that claims nothing")
+        if self.cut > SHOWN_CUT * self.records:
+            found.append(
+                f"{self.cut:,} of {self.records:,} captions were cut off by a limit; --drop-unfinished scores them "
+                "without their last sentence"
+            )
+        return found

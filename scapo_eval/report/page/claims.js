@@ -1,0 +1,158 @@
+// The Claims page: the claims of each description with a judge's verdicts, systems side by side.
+
+import { address } from "./address.js";
+import { byId, el } from "./dom.js";
+import { percent, signed, wellFormed } from "./format.js";
+import { addPage, remember, shown } from "./pages.js";
+import { byInfluence, matches, paired, ratioOf } from "./paired.js";
+import { systemMark } from "./systems.js";
+
+const DESCRIPTIONS = 20; // that are shown at once, and more at each press
+const SETTINGS = ["system", "first", "outcome", "text"];
+const [CLAIM, TRUE, DESCRIPTIVE, REFERENCE] = [0, 1, 2, 3];
+
+/** A description as counts: claims that are not true, those that are, all with a verdict. */
+function countOfClaims(description) {
+  if (!description) return null;
+  const judged = description.rows.filter((row) => row[TRUE] !== null),
+    right = judged.filter((row) => row[TRUE]).length;
+  return [judged.length - right, right, judged.length];
+}
+const shareTrue = (total) => ratioOf(total[0], total[1]);
+
+export function claimsPage(systems) {
+  const form = byId("claims-controls"),
+    f = form.elements,
+    list = byId("claims-list");
+  const keys = [...new Set(systems.flatMap((s) => s.descriptions.map((each) => each.image)))];
+  const of = systems.map((s) => new Map(s.descriptions.map((each) => [each.image, each])));
+  let rows = [],
+    columns = [];
+  for (const s of systems)
+    for (const field of [f.system, f.first]) field.append(el("option", { value: wellFormed(s.name) }, s.name));
+  f.first.parentElement.hidden = f.system.parentElement.hidden = systems.length < 2;
+
+  function filter() {
+    const place = (select) => systems.map((s) => wellFormed(s.name)).indexOf(select.value);
+    const ours = Math.max(0, place(f.system)),
+      theirs = place(f.first),
+      text = f.text.value.toLowerCase(),
+      wanted = f.outcome.value;
+    const counts = (s) => keys.map((key) => (s < 0 ? null : countOfClaims(of[s].get(key))));
+    const own = counts(ours),
+      pair = paired(own, counts(theirs), shareTrue);
+    columns = theirs >= 0 && theirs !== ours ? [theirs, ours] : [ours];
+    const says = (key) =>
+      columns.some((s) => of[s].get(key)?.rows.some((row) => row[CLAIM].toLowerCase().includes(text)));
+    rows = [...keys.keys()].filter((k) => {
+      if (!own[k] || (text && !says(keys[k]))) return false;
+      return !wanted || (wanted === "wrong" ? own[k][0] > 0 : matches(pair.outcomes[k], wanted));
+    });
+    if (columns.length > 1) rows = byInfluence(rows, pair);
+    else rows.sort((a, b) => own[b][0] - own[a][0] || a - b);
+    const total = own.filter(Boolean).length;
+    byId("claims-count").textContent =
+      `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")} descriptions` +
+      (columns.length > 1 ? said(pair) : "");
+    list.replaceChildren();
+    more();
+  }
+
+  /** What the descriptions in view come to, and the share of true claims without them. */
+  function said(pair) {
+    if (pair.difference === null) return "; no description in common";
+    const n = (name) => pair.outcomes.filter((each) => each === name).length.toLocaleString("en"),
+      left = pair.without(rows);
+    return (
+      `: ${n("mended")} mended, ${n("spoiled")} spoiled. True claims: ${percent(pair.theirs)} → ${percent(pair.ours)}, ${signed(pair.difference)} points` +
+      (left === null ? "." : `; without the descriptions shown ${signed(left)}.`)
+    );
+  }
+
+  function more() {
+    const from = list.childElementCount;
+    list.append(...rows.slice(from, from + DESCRIPTIONS).map(caseOf));
+    byId("claims-more").hidden = from + DESCRIPTIONS >= rows.length;
+  }
+
+  const claimOf = (row) =>
+    el(
+      "li",
+      {},
+      el(
+        "mark",
+        { class: row[TRUE] === null ? "v-unknown" : row[TRUE] ? "v-supported" : "v-hallucinated" },
+        el("bdi", {}, row[CLAIM]),
+      ),
+      row[DESCRIPTIVE] ? null : el("small", {}, " (comment)"),
+      row[REFERENCE] ? el("span", { class: "dim" }, " → ", el("bdi", {}, row[REFERENCE])) : null,
+    );
+
+  function caseOf(k) {
+    return el(
+      "article",
+      { class: "case", "aria-label": keys[k] },
+      el("h3", {}, el("bdi", {}, keys[k])),
+      el(
+        "div",
+        { class: "columns" },
+        columns.map((s) => {
+          const each = of[s].get(keys[k]);
+          const wrong = each ? countOfClaims(each)[0] : 0;
+          return el(
+            "div",
+            {},
+            el("h4", {}, systemMark(systems[s].name), " ", el("bdi", {}, systems[s].name)),
+            each
+              ? [
+                  el(
+                    "p",
+                    { class: "facts" },
+                    `${each.rows.length} claims, ${wrong} not true${each.unread ? "; a verdict could not be read" : ""}`,
+                  ),
+                  el("ul", {}, each.rows.map(claimOf)),
+                  each.references.length
+                    ? el(
+                        "details",
+                        {},
+                        el("summary", {}, "Reference claims, and what the description says of them"),
+                        el(
+                          "ul",
+                          {},
+                          each.references.map(([claim, answer]) =>
+                            el("li", {}, el("bdi", {}, claim), " ", el("strong", {}, answer)),
+                          ),
+                        ),
+                      )
+                    : null,
+                ]
+              : el("p", { class: "facts" }, "not described"),
+          );
+        }),
+      ),
+    );
+  }
+
+  const changed = () => {
+    filter();
+    remember(
+      Object.fromEntries(
+        SETTINGS.map((name) => [name, name === "system" && f.system.selectedIndex === 0 ? "" : f[name].value]),
+      ),
+    );
+  };
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", changed);
+  form.addEventListener("reset", () => setTimeout(changed));
+  byId("claims-more").addEventListener("click", more);
+  const arrive = () => {
+    for (const name of SETTINGS) {
+      const value = address().get(name) || "";
+      if (name === "text" || [...f[name].options].some((option) => option.value === value)) f[name].value = value;
+      else f[name].selectedIndex = 0;
+    }
+    filter();
+  };
+  addPage("claims", { arrive });
+  if (shown === "claims") arrive();
+}

@@ -1,0 +1,115 @@
+"""A report that follows its inputs: served to this computer only, made anew when a file has changed.
+
+The address holds a random token, and the Host header must be a loopback name (against DNS rebinding); the page may ask
+its own server only whether something has changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+from ..base.errors import ScapoError
+from ..base.hashes import digest
+
+LOOPBACK = "127.0.0.1"
+_HOSTS = frozenset({LOOPBACK, "localhost"})
+
+
+def state_of(paths: Sequence[str | Path]) -> str:
+    """A hash of size and time of every file, and of every file in every folder; of its absence, too."""
+    found: list[str] = []
+    for path in map(Path, paths):
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            try:
+                stat = file.stat()
+            except OSError:  # between two writes
+                continue
+            found.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}")
+    return digest(found)
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serves a page until it is shut down.
+
+    Args:
+        make: the page for a state, which it must carry.
+        state: what the inputs are like now.
+        port: port to listen on, 0 for any free one.
+        failed: told why a page could not be made; the one before stays.
+
+    Attributes:
+        url: address of the page, with its token.
+
+    Raises:
+        OSError: the port is taken.
+        ScapoError: the first page cannot be made.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        make: Callable[[str], bytes],
+        state: Callable[[], str],
+        *,
+        port: int = 0,
+        failed: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._make, self._state, self._failed = make, state, failed
+        self._lock = threading.Lock()
+        self._seen = state()
+        self._page = make(self._seen)
+        super().__init__((LOOPBACK, port), _Handler)
+        self.token = secrets.token_urlsafe(16)
+        self.url = f"http://{LOOPBACK}:{self.server_address[1]}/{self.token}/"
+
+    def page(self) -> bytes:
+        """The page of what the inputs are like now; while they are half written, the one before."""
+        with self._lock:
+            if (now := self._state()) != self._seen:
+                try:
+                    self._page = self._make(now)
+                except ScapoError as error:
+                    self._failed(str(error))
+                self._seen = now
+            return self._page
+
+    def state(self) -> str:
+        """What the inputs are like now."""
+        return self._state()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server = cast(ReportServer, self.server)
+        host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
+        pages = {
+            f"/{server.token}/": ("text/html; charset=utf-8", server.page),
+            f"/{server.token}/state": ("text/plain; charset=utf-8", lambda: server.state().encode()),
+        }
+        known = pages.get(self.path)
+        if host not in _HOSTS or known is None:
+            self.send_error(HTTPStatus.NOT_FOUND if host in _HOSTS else HTTPStatus.FORBIDDEN)
+            return
+        kind, content = known
+        body = content()
+        self.send_response(HTTPStatus.OK)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+            ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
