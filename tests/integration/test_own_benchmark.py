@@ -74,7 +74,7 @@ def test_every_command_of_the_page_runs(installed: Path, user: Path) -> None:
     assert first["metrics"]["say_number"]["value"] == sum(n > 0 for n in wanted) / len(wanted)
     assert first["metrics"]["numerals"]["value"] == sum(wanted) / len(wanted)
     assert first["metrics"]["say_number"]["ci_low"] < first["metrics"]["say_number"]["value"]
-    fields = r"numerals\|version:1\|words:two three four five several many\|n:40\|ids:\w{8}\|bs:1000\|seed:12345\|v:"
+    fields = r"numerals\|version:1\|words:two three four five several many\|n:40\|ids:\w{8}\|bs:1000\|seed:12345\|"
     assert re.match(fields, first["signature"])
     assert {row["metric"] for row in document["comparisons"]} == {"say_number", "numerals"}
     assert all(row["p_value"] is not None and row["n_images"] == 40 for row in document["comparisons"])
