@@ -174,6 +174,8 @@ def _on_engine(
         refused = list(map(_flag, engine.refuses))
         takes = f"takes {'no ' + refused[0] if len(refused) == 1 else 'neither ' + ' nor '.join(refused)}"
         raise OptionError(f"--engine {', and '.join([*needs, takes])}")
+    if scoring is not None and scoring.strict:
+        raise OptionError("--engine takes no --strict: a cluster keeps no account of single records")
     from ..distributed import ray
 
     how = {engine.renamed.get(name, name): value for name, value in values.items() if name not in engine.refuses}
