@@ -85,8 +85,9 @@ def readme_of(wheel: Path) -> str:
 
 
 def commands(readme: str) -> list[str]:
-    """Commands of the README that need the shipped example only."""
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()]
+    """Commands of a page that need the shipped example only."""
+    blocks = re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if re.match(r"scapo-eval (example\b|.*examples/)", line)]
 
 

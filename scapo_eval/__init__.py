@@ -41,7 +41,9 @@ _HOME = {
     "load_results": "results.results",
     "phd": "benchmarks.phd",
     "pope": "benchmarks.pope",
+    "power": "results.power",
     "ratio": "results.metric",
+    "reward_fn": "rewarding.functions",
     "score": "benchmarks.capscore",
     "score_captions": "benchmarks.capscore",
     "split_subsentences": "segmenting.segment",
@@ -76,7 +78,9 @@ __all__ = [
     "load_results",
     "phd",
     "pope",
+    "power",
     "ratio",
+    "reward_fn",
     "score",
     "score_captions",
     "split_subsentences",
@@ -100,7 +104,9 @@ if TYPE_CHECKING:
     from .matching.vocabulary import Vocabulary
     from .results.benchmark import Option
     from .results.metric import ratio
+    from .results.power import power
     from .results.results import Results, Run, load_results
+    from .rewarding.functions import reward_fn
     from .rewarding.reward import RewardConfig, RewardResult, SubsentenceReward
     from .segmenting.segment import split_subsentences
     from .truths.oracle import PresenceOracle

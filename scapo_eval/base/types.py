@@ -19,7 +19,7 @@ Rule = Literal["subsentence", "sentence", "clause", "object", "response", "disco
 """How a response is cut into pieces (docs/specification.md#subsentences)."""
 
 
-Use = Literal["claim", "hedged", "comparison", "generic", "purpose", "modifier", "quoted", "negated"]
+Use = Literal["claim", "hedged", "comparison", "generic", "purpose", "modifier", "question", "quoted", "negated"]
 """What a caption does with the words of a mention (docs/specification.md#uses); of several the last one here counts."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..files.records import Given
@@ -13,6 +14,40 @@ from .join import Graded
 
 QuestionFiles = Given | Sequence[str | os.PathLike[str]]
 """Question files (one, or a list of paths), or records."""
+
+AUGMENTED = "answers with a description in the prompt (as SCAPO's published discriminative values)"
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """One question with one system's answer.
+
+    Attributes:
+        key: what the answers of several systems are joined by.
+        image: id of the image, None where the file names none.
+        part: category of the question, empty where there is none.
+        question: its text, empty where the file does not tell it.
+        truth: the true answer.
+        content: what is in the image, as a judge was told.
+        verdict: what the answer comes to, in words.
+        right: whether that is right, None where nobody can tell.
+        response: the answer's own words.
+        description: the description that stood in the prompt, empty without one.
+        judgment: the judge's own words.
+    """
+
+    key: str
+    image: str | None
+    part: str
+    question: str
+    truth: str
+    content: str
+    verdict: str
+    right: bool | None
+    response: str
+    description: str = ""
+    judgment: str = ""
+
 
 READING: Mapping[str, Option] = {
     "parser": Option(choices=tuple(PARSERS), help="Whose rule reads yes or no out of an answer."),

@@ -12,11 +12,10 @@ from ..files.records import Readable, Records
 from ..files.source import Source
 from ..results.benchmark import SUMMARIES, Benchmark, Option, benchmark, benchmarks
 from ..results.results import Resampling, Run
+from .answered import AUGMENTED
 from .systems import Systems
 
 METRICS = ("accuracy", "precision", "recall", "f1")
-
-AUGMENTED = "answers with a description in the prompt (as SCAPO's published discriminative values)"
 
 
 def augmented_runs(

@@ -7,7 +7,7 @@ equates the two, real captions do not, so both are always reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..files.files import display_name
 from ..files.records import Given, Readable, Records
 from ..files.source import Input, Source
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import Claims
+from ..matching.uses import Claims, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import Captions, caption_blocks, parsed
 from ..results.benchmark import Benchmark, OnEngine, Option
@@ -416,7 +416,7 @@ def score_file(
         on_progress=on_progress,
         given=path,
     )
-    drawn = replace(resampling or Resampling(), workers=options.workers or 1)
+    drawn = resampling or Resampling()
     return scores_of(found, scorer, name or source, drawn, damage)
 
 
@@ -511,6 +511,7 @@ def scores_of(
         dagger_vocab=rest[0].vocabulary.identity if rest else None,
         dagger_oracle=rest[0].oracle.fingerprint if rest else None,
         claims=scorer.claims,
+        reading=reading_of(scorer.claims),
         **first.signature_fields,
         people=scorer.card.identity if scorer.card else None,
         **found.decisive,

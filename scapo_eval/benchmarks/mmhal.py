@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import UNFIT, FaultList, InputError, unfit
+from ..base.ids import canonical_image_id
 from ..base.reprs import fields_in_short
 from ..files.containers import Warn, warn_user
 from ..files.fields import Record, find_image, id_in, mixed_models, optional_text
@@ -24,6 +25,7 @@ from ..results.counts import CountBuilder
 from ..results.metric import MetricSet, divide, ratio
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
+from .answered import AnsweredQuestion
 from .judged import digest_of, judged_records, raise_faults
 from .systems import Systems
 
@@ -258,6 +260,43 @@ def _prompts(path: str, first: Mapping[str, Any]) -> Iterator[tuple[int, Mapping
     return ((line, {**record, "id": f"mmhal/{k}"}) for k, (line, record) in enumerate(iter_records(path), 1))
 
 
+def _rated(path: Readable, ratings: Sequence[Rating]) -> list[AnsweredQuestion]:
+    rows = dict(judged_records(path, "judge_text", lambda text: None))
+    return [_rated_answer(k, rating, rows[rating.line]) for k, rating in enumerate(ratings, 1)]
+
+
+def _rated_answer(place: int, rating: Rating, row: Mapping[str, Any]) -> AnsweredQuestion:
+    content = row.get("image_content")
+    words = _judges_words(row)
+    number, image = rating.rating, find_image(row)
+    return AnsweredQuestion(
+        key=str(row.get("id") or row.get("question_id") or place),
+        image=None if image is None else canonical_image_id(image),
+        part=rating.question_type or "",
+        question=optional_text(row.get("question")) or "",
+        truth=optional_text(row.get("gt_answer")) or "",
+        content=", ".join(map(str, content)) if isinstance(content, list) else optional_text(content) or "",
+        verdict="not rated" if number is None else f"rated {number} of {TOP_RATING}",
+        right=None if number is None else number >= FAITHFUL_FROM,
+        response=next((str(row[key]) for key in ("response", "model_answer") if row.get(key)), ""),
+        judgment=words,
+    )
+
+
+def _judges_words(row: Mapping[str, Any]) -> str:
+    if "choices" in row:
+        return str(row["choices"][0]["message"]["content"] or "")
+    return next((str(row[key]) for key in ("judge_text", "evaluation", "review", "unread") if row.get(key)), "")
+
+
+def _view(
+    files: Mapping[str, Readable], resampling: Resampling, warn: Warn
+) -> list[tuple[Run, list[AnsweredQuestion]]]:
+    """What the report shows of raw files: a run of each, and its rated answers."""
+    read = {name: (path, read_ratings(path, warn=warn)) for name, path in files.items()}
+    return [(mmhal_run(name, ratings, resampling), _rated(path, ratings)) for name, (path, ratings) in read.items()]
+
+
 def _score(systems: Systems) -> list[Run]:
     return [
         mmhal_run(name, read_ratings(source, warn=systems.warn), systems.resampling)
@@ -288,5 +327,6 @@ BENCHMARK = Benchmark(
     takes=("ratings",),
     one_process="a judge's 96 ratings are",
     asked="MMHal-Bench's file",
+    view=_view,
     prompts=_prompts,
 )

@@ -15,10 +15,12 @@ import numpy as np
 
 from ..base.errors import InputError, check_choice
 from ..base.hashes import digest
-from ..base.reprs import fields_in_short
+from ..base.ids import canonical_image_id
 from ..base.types import Answer
 from ..files.containers import Warn, warn_user
+from ..files.json_text import iter_records
 from ..files.records import Given, Readable
+from ..files.source import Source
 from ..readers.parsers import PARSERS, Parser, Said, parser_identity
 from ..readers.parsers import parser as parser_of
 from ..results.benchmark import Option
@@ -27,7 +29,7 @@ from ..results.metric import Floats, Formula, MetricSet, Sums, divide
 from ..results.results import Resampling, Run
 from ..results.signature import Signature
 from ..results.stats import DEFAULT_RESAMPLES, DEFAULT_SEED, Bootstrap
-from .answered import READING, QuestionFiles, evidence
+from .answered import AUGMENTED, READING, AnsweredQuestion, QuestionFiles, evidence
 from .join import (
     AnsweredBenchmark,
     Graded,
@@ -159,7 +161,7 @@ def yesno_metrics(groups: Sequence[str], benchmark: str = "yesno") -> MetricSet:
     for group in filter(None, groups):
         formulas |= {f"{group}_{name}": over([group], formula) for name, formula in FORMULAS.items()}
     better = {name: True for name in formulas if not name.endswith("yes_ratio")}
-    return MetricSet(benchmark, columns(groups), formulas, better)
+    return MetricSet(benchmark, columns(groups), formulas, better, cells=frozenset(columns(groups)))
 
 
 def groups_in(columns: Sequence[str]) -> list[str]:
@@ -241,7 +243,7 @@ class ReadAnswers(Protocol):
     ) -> JoinedAnswers: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class YesNoBenchmark(AnsweredBenchmark):
     """A benchmark of yes/no questions; its metric set follows from the groups of questions that a run has.
 
@@ -260,13 +262,12 @@ class YesNoBenchmark(AnsweredBenchmark):
     finished: Callable[[JoinedAnswers], JoinedAnswers] = lambda answers: answers
     group_of: GroupOf = part_of
 
-    __repr__ = fields_in_short
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "metric_set", lambda columns: self.metrics_of(groups_in(columns)))
         object.__setattr__(self, "run_of", self._run_of)
         object.__setattr__(self, "augmented", self._augmented)
+        object.__setattr__(self, "view", self._view)
         object.__setattr__(self, "score", self.score or self.scored)
         if self.engine is not None:
             object.__setattr__(self, "engine", replace(self.engine, finished=paired))
@@ -327,6 +328,19 @@ class YesNoBenchmark(AnsweredBenchmark):
         identity = parser_identity(parser, yes=yes, no=no)
         return self.runs(answers, parser=identity, unparsed=unparsed, resampling=systems.resampling)
 
+    def _view(
+        self, files: Mapping[str, Source], resampling: Resampling, warn: Warn
+    ) -> list[tuple[Run, list[AnsweredQuestion]]]:
+        """What the report shows of raw files: a run of each, and its answers by their own labels."""
+        parse = parser_of("default")
+        read = {name: self.read_answers(path, None, parse, model=None, warn=warn) for name, path in files.items()}
+        views = []
+        for run, path in zip(self.runs(read, parser="default", resampling=resampling), files.values(), strict=True):
+            described = {line: str(row["description"]) for line, row in iter_records(path) if row.get("description")}
+            answers = [_answered(each, described.get(each.answer.line, "")) for each in read[run.name].graded]
+            views.append((replace(run, notes=(*run.notes, AUGMENTED)) if described else run, answers))
+        return views
+
     def _augmented(
         self, answers: Mapping[str, str], truth: Sequence[str], parser: str | None, resampling: Resampling, warn: Warn
     ) -> list[Run]:
@@ -366,6 +380,22 @@ class YesNoBenchmark(AnsweredBenchmark):
         return paired(
             _run(name, each, metrics, self.group_of, parser, unparsed, drawn) for name, each in answers.items()
         )
+
+
+def _answered(each: Graded, description: str) -> AnsweredQuestion:
+    question = each.question
+    return AnsweredQuestion(
+        key=question.id,
+        image=None if question.image is None else canonical_image_id(question.image),
+        part=question.part,
+        question=question.text or each.answer.question or "",
+        truth=question.label,
+        content="",
+        verdict=each.said or "neither yes nor no",
+        right=each.correct,
+        response=each.answer.response,
+        description=description,
+    )
 
 
 def paired(runs: Iterable[Run]) -> list[Run]:

@@ -12,26 +12,35 @@ from .echo import echo
 
 FILES = ("captions_baseline.jsonl", "captions_aligned.jsonl", "truth.json")
 
+RECIPES = (
+    *("recipes/easyr1_reward.py", "recipes/ms_swift_plugin.py", "recipes/openrlhf_reward.py"),
+    *("recipes/lmms_eval/scapo_captions.yaml", "recipes/lmms_eval/utils.py", "recipes/vlmevalkit_scapo.py"),
+    *("trl_scapo.py", "verl_scapo.py", "verl_scapo.yaml"),
+)
+"""What docs/integrations.md names."""
+
 
 @click.command("example")
 @click.argument("folder", type=click.Path(path_type=Path), default="examples", metavar="[DIR]")
-def command(folder: Path) -> None:
+@click.option("--recipes", is_flag=True, help="Also the plugins and scripts for training libraries.")
+def command(folder: Path, recipes: bool) -> None:
     """Writes the shipped example into DIR (default: examples): two systems' captions of 40 images, and their truth.
 
     Files of the same name are kept if they are the example's, and never replaced.
     """
-    contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES}
+    contents = {folder / name: (shipped_folder("examples") / name).read_bytes() for name in FILES + RECIPES * recipes}
     for path, content in contents.items():
         size = path.stat().st_size if path.is_file() else None
         if path.exists() and (size != len(content) or path.read_bytes() != content):
             raise InputError("exists and is not the example's; choose another folder", path=str(path))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for path in contents:
+            path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror or error}", path=str(folder)) from None
     for path, content in contents.items():
         with atomic_write(path) as stream:
             stream.write(content)
-    baseline, aligned, truth = contents
+    baseline, aligned, truth = (folder / name for name in FILES)
     echo(f"scapo-eval: {len(contents)} files -> {folder}/; now: ", err=True, nl=False)
     echo(f"scapo-eval {baseline} {aligned} --truth {truth}", err=True)

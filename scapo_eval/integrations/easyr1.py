@@ -5,6 +5,7 @@ EasyR1 writes a response's reward on its last token, and its trainer accepts onl
 the run::
 
     python -m scapo_eval.integrations.easyr1 config=config.yaml algorithm.adv_estimator=grpo \
+        algorithm.use_kl_loss=true \
         worker.reward.reward_function=examples/recipes/easyr1_reward.py:compute_score \
         'worker.reward.reward_function_kwargs={truth: truth.npz, vocabulary: dopa160}' data.answer_key=image_id
 
@@ -14,9 +15,14 @@ The reward function is the one that EasyR1 loads and that these replace; the ans
 from __future__ import annotations
 
 import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..files.files import read_bytes
+from ..files.yaml_text import load_yaml
 from ..rewarding.batch import advantages_for_batch, compute_scapo_advantage, load_reward, log_metrics
 
 try:
@@ -60,11 +66,32 @@ def install() -> None:
     core_algos.register_adv_estimator("grpo")(compute_scapo_advantage)
 
 
+def refuse_kl_in_rewards(arguments: Sequence[str]) -> None:
+    """Refuses a run whose KL term is subtracted from the token rewards, where it would be taken for credit.
+
+    Args:
+        arguments: of EasyR1's command line, ``key=value``; ``config`` names a YAML file.
+
+    Raises:
+        InputError: neither ``algorithm.use_kl_loss`` nor ``algorithm.disable_kl`` is true.
+    """
+    given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    algorithm: dict[str, Any] = {}
+    if "config" in given:
+        document = load_yaml(read_bytes(Path(given["config"])), given["config"])
+        algorithm = (document.get("algorithm") if isinstance(document, dict) else None) or {}
+    for name in ("use_kl_loss", "disable_kl"):
+        if str(given.get(f"algorithm.{name}", algorithm.get(name, False))).lower() in ("true", "1"):
+            return
+    raise InputError("EasyR1 would put the KL term into the token rewards: set algorithm.use_kl_loss=true")
+
+
 def main() -> None:
     """Runs EasyR1's own main, with :func:`install` called in every process of the run."""
     import ray
     from verl.trainer.main import main as easyr1
 
+    refuse_kl_in_rewards(sys.argv[1:])
     begin = ray.init
 
     def with_hook(*arguments: Any, runtime_env: dict[str, Any] | None = None, **settings: Any) -> Any:

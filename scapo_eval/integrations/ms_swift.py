@@ -55,7 +55,12 @@ class ScapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             samples: GRPOSamples, encoded: ``encoded["input_ids"]`` and ``["labels"]`` of each, which is IGNORED
                 outside of what was generated; the dataset's columns in ``extra``.
             batch_encoded_inputs: their micro-batches, each with its ``grpo_batch``.
+
+        Raises:
+            InputError: liger's loss is on.
         """
+        if getattr(self, "use_liger_loss", False) or getattr(getattr(self, "args", None), "use_liger_kernel", False):
+            raise InputError("use_liger_kernel averages the advantages over each response; switch it off")
         super()._postprocess_batch(samples, batch_encoded_inputs)
         mode = "train" if self.model.training else "eval"
         for chunk, encoded in zip(self.split_by_mini_batches(samples), batch_encoded_inputs, strict=True):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..base.errors import FaultList, InputError, MissingExtra
 from ..benchmarks.capscore import CaptionScorer, capscore_metrics
 from ..benchmarks.scoring import ScoringOptions
-from ..matching.uses import Claims
+from ..matching.uses import Claims, reading_of
 from ..matching.vocabulary import Vocabulary
 from ..readers.captions import captions_of
 from ..results.signature import Signature
@@ -104,6 +104,7 @@ class CapScoreMetric(Metric):  # type: ignore[misc]
             oracle=truth.oracle.fingerprint,
             world=truth.oracle.world,
             claims=self.scorer.claims,
+            reading=reading_of(self.scorer.claims),
             n=int(self.counts[0]),
             skip=int(self.skipped),
         )

@@ -1,4 +1,4 @@
-"""TRL (1.16): a response-level reward function, and a GRPOTrainer with a credit per subsentence.
+"""TRL: a response-level reward function, and a GRPOTrainer with a credit per subsentence.
 
 TRL asks a reward function for one number per completion and spreads it over all tokens, so
 :func:`reward_function` alone is NOT SCAPO: it rewards the sum of a response's pieces. TRL's loss does take
@@ -7,14 +7,17 @@ one advantage per token; :class:`ScapoTrainer` fills them in.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from ..base.errors import InputError, MissingExtra
 from ..rewarding.batch import advantages_for_batch, log_metrics
-from ..rewarding.reward import RewardColumns, SubsentenceReward
+from ..rewarding.functions import text_of_completion, totals
+from ..rewarding.reward import SubsentenceReward
 from ..rewarding.token_credit import Eos, Truncated
 
 try:
@@ -24,8 +27,8 @@ try:
 except ImportError as error:
     raise MissingExtra("trl", "the TRL adapter") from error
 
-SUPPORTED = ">=1.16,<1.17"
-"""TRL versions that this was tested with: the two methods that ScapoTrainer extends are not public."""
+TESTED = ("1.8.0", "1.13.0", "1.16.0")
+"""TRL versions that this was tested with; others are probed for what ScapoTrainer extends, which is not public."""
 
 IMAGE_ID = "image_id"
 """The dataset column that names each prompt's image."""
@@ -53,7 +56,8 @@ def scapo_config(**settings: Any) -> GRPOConfig:
     reference, clipping 0.2, learning rate 2e-6, gradients clipped at 1. vLLM's importance correction and
     the KL bias correction, which the paper does not have, are off.
     """
-    return GRPOConfig(**{**_PAPER, **settings})
+    known = {field.name for field in fields(GRPOConfig)}
+    return GRPOConfig(**{**{name: value for name, value in _PAPER.items() if name in known}, **settings})
 
 
 def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callable[..., list[float | None]]:
@@ -69,12 +73,12 @@ def reward_function(reward: SubsentenceReward, *, name: str = "scapo") -> Callab
     """
 
     def score(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        found = reward.batch(_image_ids(columns), [_text(completion) for completion in completions])
+        found = reward.batch(_image_ids(columns), [text_of_completion(completion) for completion in completions])
         log = columns.get("log_metric")
         if log is not None:
             for key, value in log_metrics(found).items():
                 log(f"{name}/{key.removeprefix('scapo/')}", value)
-        return _totals(found)
+        return totals(found)
 
     score.__name__ = name
     return score
@@ -94,8 +98,8 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     TRL's log shows what :func:`~scapo_eval.rewarding.batch.log_metrics` names, ``scapo/errors`` among them.
 
     Raises:
-        InputError: a TRL version that this was not tested with, or an ``args.loss_type`` whose
-            advantages are not per token.
+        InputError: a TRL without the methods that this extends, or settings (loss, liger kernel) whose advantages are
+            not per token.
     """
 
     def __init__(
@@ -108,10 +112,9 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         args: GRPOConfig | None = None,
         **kwargs: Any,
     ) -> None:
-        _check_version()
+        _probe()
         args = args or scapo_config()
-        if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
-            raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
+        _refuse_traps(args)
         self._advantages = partial(advantages_for_batch, reward=reward, eos=eos, truncated=truncated)
         further = list(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else [reward_funcs]
         further = [function for function in further if function is not None]
@@ -119,17 +122,19 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             warnings.warn("ScapoTrainer logs reward_funcs and does not train on them", stacklevel=2)
 
         def scapo(**_: Any) -> list[float | None]:  # TRL logs a reward under its function's name
-            return _totals(self._scapo_columns)
+            return totals(self._scapo_columns)
 
         super().__init__(reward_funcs=[scapo, *further], args=args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         """Computes the token advantages from the generated ids themselves; the totals that TRL logs are theirs."""
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        processor = self.processing_class
+        tokenizer: Any = getattr(self, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
+        ends = {*getattr(self, "eos_token_ids", [tokenizer.eos_token_id]), tokenizer.pad_token_id}
         self._scapo_advantages, self._scapo_columns = self._advantages(
             _image_ids({IMAGE_ID: [row.get(IMAGE_ID) for row in inputs]}),
             completion_ids_list,
-            self._tokenizer,
+            tokenizer,
             finished=[len(ids) > 0 and ids[-1] in ends for ids in completion_ids_list],
         )
         mode = "train" if self.model.training else "eval"
@@ -148,16 +153,38 @@ class ScapoTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return output
 
 
-def _check_version() -> None:
-    from packaging.specifiers import SpecifierSet
+def _probe() -> None:
+    """Refuses a TRL without what ScapoTrainer extends, and warns of one that this was not tested with.
 
-    if not SpecifierSet(SUPPORTED).contains(trl.__version__, prereleases=True):
-        raise InputError(f"ScapoTrainer was tested with trl{SUPPORTED}, not with {trl.__version__}")
+    Raises:
+        InputError: a method is gone, or takes other arguments.
+    """
+    wanted = {
+        "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+        "_generate_and_score_completions": ("inputs",),
+    }
+    for name, arguments in wanted.items():
+        method = getattr(GRPOTrainer, name, None)
+        found = () if method is None else tuple(inspect.signature(method).parameters)[1:]
+        if found != arguments:
+            reason = f"has no GRPOTrainer.{name}" if method is None else f"GRPOTrainer.{name} takes {', '.join(found)}"
+            raise InputError(f"trl {trl.__version__}: {reason}; ScapoTrainer needs ({', '.join(arguments)})")
+    if trl.__version__ not in TESTED:
+        tested = ", ".join(TESTED)
+        warnings.warn(
+            f"ScapoTrainer was tested with trl {tested}, not with {trl.__version__}; "
+            "python -m scapo_eval.conformance trl says whether it is right there",
+            stacklevel=3,
+        )
 
 
-def _totals(columns: RewardColumns) -> list[float | None]:
-    """The sum of each response's rewards, None for a faulty row."""
-    return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
+def _refuse_traps(args: GRPOConfig) -> None:
+    """Refuses settings under which a credit per token is lost without a word."""
+    if args.importance_sampling_level != "token" or args.loss_type not in ("dapo", "grpo", "bnpo", "dr_grpo"):
+        raise InputError("ScapoTrainer needs importance_sampling_level='token' and loss_type='dapo'")
+    for name in ("use_liger_kernel", "use_liger_loss"):
+        if getattr(args, name, False):
+            raise InputError(f"{name} computes the loss from one advantage per response: credit per token needs it off")
 
 
 def _image_ids(columns: Any) -> Sequence[object]:
@@ -165,14 +192,3 @@ def _image_ids(columns: Any) -> Sequence[object]:
     if ids is None or all(image is None for image in ids):
         raise InputError(f"missing column '{IMAGE_ID}' in the dataset (with remove_unused_columns=False)")
     return list(ids)
-
-
-def _text(completion: Any) -> object:
-    """A completion's text: TRL hands over strings, or lists of messages for conversational prompts."""
-    if not isinstance(completion, list):
-        return completion
-    texts: list[str] = []
-    for message in completion:
-        content = message.get("content") or ""
-        texts += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-    return "".join(texts)

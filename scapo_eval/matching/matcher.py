@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from ..base.reprs import one_line
 from ..base.types import Mention, Use
 from .matcher_batch import BatchMatcher
 from .trie import IGNORED, AliasTrie
-from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses, find_uses_of, left_out_codes
-from .vocabulary import Vocabulary
+from .uses import CLAIMS, LEFT_OUT, USES, Claims, SpecialWords, cue_words, find_uses_of, left_out_codes
+from .uses_batch import find_uses
+from .visible import shown
+from .vocabulary import Vocabulary, vocabulary_of
 
 
 class AliasMatcher:
@@ -30,16 +33,16 @@ class AliasMatcher:
     Immutable after construction, so it can be shared between threads and pickled.
 
     Args:
-        vocabulary: labels, aliases and ignore phrases.
+        vocabulary: labels, aliases and ignore phrases; the name of a shipped one, or a file.
         claims: which mentions the batch form counts, see :mod:`scapo_eval.matching.uses`.
 
     Raises:
         InputError: an unknown reading.
     """
 
-    def __init__(self, vocabulary: Vocabulary, claims: Claims = "all") -> None:
+    def __init__(self, vocabulary: Vocabulary | str | Path, claims: Claims = "all") -> None:
         check_choice("claims", claims, CLAIMS)
-        self.vocabulary = vocabulary
+        self.vocabulary = vocabulary_of(vocabulary)
         self.claims = claims
         self._compile()
 
@@ -67,7 +70,7 @@ class AliasMatcher:
             Mentions whose spans index ``text`` itself; they never overlap.
         """
         labels = self.vocabulary.labels
-        mentions, uses = self._read(text, USES)
+        mentions, uses = self._read(shown(text), USES)
         return [
             Mention(start, end, labels[label], text[start:end], USES[use])
             for (start, end, label), use in zip(mentions, uses, strict=True)
@@ -81,7 +84,7 @@ class AliasMatcher:
 
     def find_ignored(self, text: str) -> list[tuple[int, int]]:
         """``(start, end)`` of every ignore phrase of a caption: text that looks like a mention and is not one."""
-        return [(start, end) for start, end, label in self._trie.matches(text) if label == IGNORED]
+        return [(start, end) for start, end, label in self._trie.matches(shown(text)) if label == IGNORED]
 
     def find_batch(self, texts: Sequence[str]) -> MentionColumns:
         """The mentions of many captions that count, as columns: those of ``find`` that the reading does not leave out.
@@ -101,14 +104,27 @@ class AliasMatcher:
         Returns:
             Mentions, and a (mentions,) bool of those that the reading does not leave out.
         """
+        mentions, uses = self.find_left_out(texts)
+        return mentions, ~left_out_codes(self.claims)[uses]
+
+    def find_left_out(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
+        """Every mention of many captions, and which of the uses that the reading leaves out it has.
+
+        Args:
+            texts: the captions.
+
+        Returns:
+            Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`; 0 for all other uses.
+        """
         left_out = LEFT_OUT[self.claims]
+        texts = [*map(shown, texts)]
         if len(texts) == 1:  # for one text the plain walk is faster
             found, uses = self._read(texts[0], left_out)
             rows = np.array(found, dtype=np.int32).reshape(-1, 3)
             mentions = MentionColumns(np.array([0, len(rows)], dtype=np.int64), rows[:, 0], rows[:, 1], rows[:, 2])
-            return mentions, ~left_out_codes(self.claims)[np.frombuffer(uses, dtype=np.uint8)]
+            return mentions, np.frombuffer(uses, dtype=np.uint8)
         batch = self._batch.find(texts)
-        return batch.mentions, ~left_out_codes(self.claims)[find_uses(texts, *batch, left_out, self._words)]
+        return batch.mentions, find_uses(texts, *batch, left_out, self._words)
 
     def find_all_uses(self, texts: Sequence[str]) -> tuple[MentionColumns, NDArray[np.uint8]]:
         """Every mention of many captions, as of :meth:`find`, and what its caption does with it.
@@ -119,6 +135,7 @@ class AliasMatcher:
         Returns:
             Mentions, and (mentions,) positions in :data:`~scapo_eval.matching.uses.USES`.
         """
+        texts = [*map(shown, texts)]
         _, batch, words = _compiled(_Identity(self.vocabulary), USES)
         found = batch.find(texts)
         return found.mentions, find_uses(texts, *found, USES, words)

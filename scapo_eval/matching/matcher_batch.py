@@ -21,6 +21,7 @@ from ..base.columns import MentionColumns
 from ..base.text import HYPHENS, fold, is_unspaced, join_of, word_spans
 from .context import CLOSED_WORDS, QUOTE_REACH
 from .trie import NO_END, AliasTrie
+from .visible import disguises, is_disguised
 
 BATCH = 1024
 """Captions per numpy pass; much larger batches fall out of the processor's cache."""
@@ -52,6 +53,8 @@ class _ToAscii:
         self._keeps_words = "_" in characters or bool(self._kept)
         self._table = np.full(sys.maxunicode + 1, _UNREAD, dtype=np.uint8)  # by code point, filled as they are met
         self._table[:128] = range(128)
+        self._disguises = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+        self._disguises[[*map(ord, disguises())]] = True
 
     def __call__(self, texts: Sequence[str]) -> list[str | None]:
         """The texts in ASCII, None for what takes the plain walk."""
@@ -67,10 +70,14 @@ class _ToAscii:
         joined = ascii_codes.tobytes().decode("latin-1")
         ends = list(accumulate(map(len, texts)))
         found: list[str | None] = [joined[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+        disguises = wide[self._disguises[characters]]
+        for k in set(np.searchsorted(ends, disguises, side="right").tolist()) if len(disguises) else ():
+            if is_disguised(texts[k]):
+                found[k] = None
         # only a letter or mark makes another one of the character before it
         for k in set(np.searchsorted(ends, wide[(read == _NO_ASCII) | (read == ord("_"))], side="right").tolist()):
             own = joined[ends[k] - len(texts[k]) : ends[k]]
-            if not own.isascii() or not unicodedata.is_normalized("NFC", texts[k]):
+            if found[k] is not None and (not own.isascii() or not unicodedata.is_normalized("NFC", texts[k])):
                 found[k] = None
         return found
 
@@ -96,12 +103,14 @@ class Found(NamedTuple):
         look: (mentions,) bool, False where neither a noun can stand behind a mention nor it is written in capitals;
             all True unless asked for.
         quoting: captions, all those among them with a mention between near quotation marks, if ``look`` is asked for.
+        asking: captions, all those among them with a question mark.
     """
 
     mentions: MentionColumns
     watched: MentionColumns
     look: NDArray[np.bool_]
     quoting: list[int]
+    asking: list[int]
 
 
 class BatchMatcher:
@@ -130,6 +139,7 @@ class BatchMatcher:
             MentionColumns.concatenate([part.watched for part in passes]),
             np.concatenate([np.zeros(0, dtype=bool), *(part.look for part in passes)]),
             [size * k + row for k, part in enumerate(passes) for row in part.quoting],
+            [size * k + row for k, part in enumerate(passes) for row in part.asking],
         )
 
     def _find_pass(self, texts: Sequence[str]) -> Found:
@@ -142,7 +152,7 @@ class BatchMatcher:
             ascii_texts[k] = text or ""
             if text is None:
                 plain.append(k)
-        mentions, watched, look, quoting = self._tables.find(ascii_texts)
+        mentions, watched, look, quoting, asking = self._tables.find(ascii_texts)
         if plain:
             read = [(k, *self._trie.matches_and_watched(texts[k], self._watch)) for k in plain]
             mentions = mentions.with_captions(
@@ -153,7 +163,7 @@ class BatchMatcher:
             everywhere = np.ones(len(in_plain), dtype=bool)
             everywhere[~in_plain] = look
             look = everywhere
-        return Found(mentions, watched, look, [*quoting, *plain])
+        return Found(mentions, watched, look, [*quoting, *plain], [*asking, *plain])
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,20 +339,21 @@ class _TrieTables:
             self._columns(offsets, starts[begin[at]], ends[begin[at]], watch[at]),
             self._look(text, end, last + 1) if self._closed.size else np.ones(len(first), dtype=bool),
             self._quoting(joined, offsets, start) if self._closed.size else [],
+            self._owners(offsets, _places(joined, "?")),
         )
 
     @staticmethod
     def _quoting(joined: str, offsets: Ints, start: Ints) -> list[int]:
         """The captions in which a mention stands between two near quotation marks."""
-        found = []
-        mark = joined.find('"')
-        while mark >= 0:
-            found.append(mark)
-            mark = joined.find('"', mark + 1)
-        marks = np.array(found, dtype=np.int64)
+        marks = _places(joined, '"')
         mention = np.searchsorted(start, marks)
         near = (np.diff(marks) <= QUOTE_REACH + 1) & (np.diff(mention) > 0)
-        owner: list[int] = np.searchsorted(offsets, marks[:-1][near], side="right").tolist()
+        return _TrieTables._owners(offsets, marks[:-1][near])
+
+    @staticmethod
+    def _owners(offsets: Ints, places: Ints) -> list[int]:
+        """The captions that hold places in the joined text."""
+        owner: list[int] = np.searchsorted(offsets, places, side="right").tolist()
         return [k - 1 for k in dict.fromkeys(owner)]
 
     def _look(self, text: _Words, end: Ints, following: Ints) -> NDArray[np.bool_]:
@@ -493,6 +504,16 @@ class _TrieTables:
                 reach = final
             before = k
         return kept
+
+
+def _places(joined: str, mark: str) -> Ints:
+    """Where a character stands in a text."""
+    found = []
+    at = joined.find(mark)
+    while at >= 0:
+        found.append(at)
+        at = joined.find(mark, at + 1)
+    return np.array(found, dtype=np.int64)
 
 
 def _in_range(byte: Ints, low: str, high: str) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.text import GAP, fold, join_of, nfc_with_map, word_spans
+from .visible import plain_letters, without_breaks
 from .vocabulary import PART, Vocabulary, alias_path
 
 NO_END = -1
@@ -123,7 +124,7 @@ class _Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-        body: the text in NFC.
+        body: the text as it is read (see ``visible.py``), in NFC.
         spans: of its words.
         words: folded.
         nfc_map: the way back to the original; None where the two are the same.
@@ -141,12 +142,18 @@ class _Words(NamedTuple):
 
 
 def _words(text: str) -> _Words:
-    nfc_map = None if text.isascii() else nfc_with_map(text)
-    body = nfc_map[0] if nfc_map else text
+    if text.isascii():
+        spans, lower = word_spans(text), fold(text)
+        return _Words(text, spans, [lower[start:end] for start, end in spans], None)
+    body = plain_letters(text)
+    joined = without_breaks(body)
+    nfc_map = nfc_with_map(joined[0] if joined else body)
+    if joined:
+        places = joined[1]
+        body, starts, ends = nfc_map or (joined[0], range(len(places)), range(1, len(places) + 1))
+        nfc_map = (body, [places[start] for start in starts], [places[end - 1] + 1 for end in ends])
+    body = nfc_map[0] if nfc_map else body
     spans = word_spans(body)
-    if body.isascii():
-        lower = fold(body)
-        return _Words(body, spans, [lower[start:end] for start, end in spans], nfc_map)
     return _Words(body, spans, [fold(body[start:end]) for start, end in spans], nfc_map)
 
 

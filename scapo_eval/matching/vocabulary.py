@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..base.text import GAP, HYPHENS, fold, is_unspaced_mark, join_of, word_part
 from ..files.files import display_name, read_bytes, shipped_folder
 from ..files.yaml_text import load_yaml
 from .rules import IgnoreRule, Names, parse_lists, parse_rules, text_of, texts
+from .visible import plain_letters
 
 SUFFIX = ".yaml"
 
@@ -47,6 +48,21 @@ class LabelInfo:
     __repr__ = fields_in_short
 
 
+@dataclass(frozen=True, slots=True)
+class Sense:
+    """Aliases that are something else where the rest of a caption says so: the "keyboard" of a piano.
+
+    Attributes:
+        words: the aliases.
+        near: single words one of which the caption has.
+        unless: single words none of which it has.
+    """
+
+    words: tuple[str, ...]
+    near: tuple[str, ...]
+    unless: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """An ordered set of labels with a conflict-free alias map.
@@ -61,6 +77,7 @@ class Vocabulary:
         kin: aliases that mean an animal where a caption names one of ``kin_of`` and nobody by another word ("the
             mother" of elephants): a modifier there.
         kin_of: labels.
+        senses: aliases that are something else where other words of a caption say so: a modifier there.
         rules: where the ignore phrases come from, for people who review them.
         info: label -> LabelInfo.
         reviewed: kind of finding -> aliases whose finding the author has read and accepted (see lint.py).
@@ -75,6 +92,7 @@ class Vocabulary:
     heads: tuple[str, ...] = ()
     kin: tuple[str, ...] = ()
     kin_of: tuple[str, ...] = ()
+    senses: tuple[Sense, ...] = ()
     rules: tuple[IgnoreRule, ...] = ()
     info: Mapping[str, LabelInfo] = field(default_factory=dict)
     reviewed: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -96,6 +114,7 @@ class Vocabulary:
         heads: Iterable[str] = (),
         kin: Iterable[str] = (),
         kin_of: Iterable[str] = (),
+        senses: Iterable[Sense] = (),
         rules: Iterable[IgnoreRule] = (),
         info: Mapping[str, LabelInfo] | None = None,
         reviewed: Mapping[str, Sequence[str]] | None = None,
@@ -108,7 +127,7 @@ class Vocabulary:
             labels: label -> its aliases.
             ignore: phrases that name nothing.
             name: for signatures and messages.
-            compounds, heads, kin, kin_of, rules, info, reviewed, version, source: see the class.
+            compounds, heads, kin, kin_of, senses, rules, info, reviewed, version, source: see the class.
 
         Raises:
             InputErrors: every conflict: an alias of two labels, an alias that is an ignore phrase, an
@@ -116,7 +135,9 @@ class Vocabulary:
         """
         table = {label: texts(label, aliases) for label, aliases in labels.items()}
         phrases = texts("ignore", ignore)
+        senses = tuple(senses)
         special = {"heads": texts("heads", heads), "kin": texts("kin", kin)}
+        special["senses"] = [word for sense in senses for word in sense.words]
         kin_of = [label for label in texts("kin_of", kin_of) if label in table]
         compounds = dict(compounds or {})
         reasons = _conflicts(table, [*phrases, *compounds], special)
@@ -137,6 +158,7 @@ class Vocabulary:
             heads=tuple(special["heads"]),
             kin=tuple(special["kin"]),
             kin_of=tuple(kin_of),
+            senses=senses,
             rules=tuple(rules),
             info=dict(info or {}),
             reviewed=dict(reviewed or {}),
@@ -198,6 +220,10 @@ class Vocabulary:
         for name, listed in (("heads", self.heads), ("kin", self.kin), ("kin_of", self.kin_of)):
             if listed:
                 lines += [name, *sorted(set(map(path, listed)))]
+        lines += [
+            f"sense {' '.join(sorted(map(path, s.words)))}|{' '.join(sorted(s.near))}|{' '.join(sorted(s.unless))}"
+            for s in self.senses
+        ]
         return digest(lines)
 
     @property
@@ -230,6 +256,7 @@ class Vocabulary:
             "heads": list(self.heads),
             "kin": list(self.kin),
             "kin_of": list(self.kin_of),
+            "senses": [asdict(sense) for sense in self.senses],
             "reviewed": {kind: list(listed) for kind, listed in self.reviewed.items()},
         }
 
@@ -242,6 +269,11 @@ class Vocabulary:
             left = {phrase: label for phrase, label in left.items() if phrase not in set(phrases)}
             if phrases:
                 yield {"class": rule.kind, "names": names, "phrases": phrases}
+
+
+def vocabulary_of(vocabulary: Vocabulary | str | Path) -> Vocabulary:
+    """A vocabulary, given itself, by the name of a shipped one or as a file; errors as of :meth:`Vocabulary.load`."""
+    return vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary.load(vocabulary)
 
 
 def shipped_vocabularies() -> dict[str, Any]:
@@ -285,7 +317,7 @@ def alias_path(alias: str) -> str:
     """What :func:`tokenize_alias` says in one text, with PART between its parts; errors as there."""
     if _is_plain(alias):
         return alias.replace(" ", _GAP_OF_PATH)
-    text = unicodedata.normalize("NFC", alias).strip()
+    text = unicodedata.normalize("NFC", plain_letters(alias)).strip()
     parts = word_parts(text)
     if not text:
         raise ValueError("is empty")
@@ -374,13 +406,15 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
                 group=text_of(f"{label}: group", fields.get("group")),
                 coco=coco,
             )
-        own, special = _rules_of(document, name)
+        own, special, senses = _rules_of(document, name)
         shared: list[IgnoreRule] = []
         include = document.get("include") or []
         aliases = {alias for listed in table.values() for alias in listed}
         for other in texts("include", [include] if isinstance(include, str) else include):
-            rules, more = _rules_of(load_yaml(read(other), other), other)
+            rules, more, further = _rules_of(load_yaml(read(other), other), other)
             shared += rules
+            known_senses = (replace(sense, words=tuple(filter(aliases.__contains__, sense.words))) for sense in further)
+            senses += [sense for sense in known_senses if sense.words]
             for key, words in more.items():
                 known = table if key == "kin_of" else aliases
                 special[key] += [word for word in words if word in known and word not in special[key]]
@@ -399,6 +433,7 @@ def _parse(data: bytes, name: str, read: Callable[[str], bytes]) -> Vocabulary:
             heads=special["heads"],
             kin=special["kin"],
             kin_of=special["kin_of"],
+            senses=senses,
             rules=[*own, *shared],
             info=info,
             reviewed=_reviewed(document.get("reviewed") or {}),
@@ -417,18 +452,29 @@ def _reviewed(found: object) -> dict[str, list[str]]:
     return {str(kind): texts(str(kind), listed) for kind, listed in found.items()}
 
 
-def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]]]:
+def _rules_of(document: Any, name: str) -> tuple[list[IgnoreRule], dict[str, list[str]], list[Sense]]:
     """The ignore rules of one file, and the words that count only under a condition."""
     if not isinstance(document, dict):
         raise InputError(
-            "not a valid rules file: expected the keys 'lists', 'ignore', 'heads', 'kin' and 'kin_of'", path=name
+            "not a valid rules file: expected keys 'lists', 'ignore', 'heads', 'kin', 'kin_of', 'senses'",
+            path=name,
         )
     try:
         lists = parse_lists(document.get("lists") or {})
         special = {key: texts(key, document.get(key) or []) for key in ("heads", "kin", "kin_of")}
-        return list(parse_rules(document.get("ignore") or [], lists)), special
+        senses = [_sense(entry) for entry in document.get("senses") or []]
+        return list(parse_rules(document.get("ignore") or [], lists)), special, senses
     except InputError as error:
         raise InputError(error.reason, path=name) from None
+
+
+def _sense(entry: object) -> Sense:
+    if not isinstance(entry, dict) or not {"words", "near"} <= set(entry) <= {"words", "near", "unless"}:
+        raise InputError(f"'senses': expected lists 'words', 'near' and perhaps 'unless', found {short_repr(entry)}")
+    words, near, unless = (tuple(texts(f"senses: {key}", entry.get(key) or [])) for key in ("words", "near", "unless"))
+    if not words or not near:
+        raise InputError("'senses': 'words' and 'near' must not be empty")
+    return Sense(words, near, unless)
 
 
 def _effective(phrases: Iterable[str], labels: Mapping[str, str]) -> Iterator[str]:

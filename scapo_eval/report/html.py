@@ -32,7 +32,7 @@ from ..matching.matcher import AliasMatcher
 from ..matching.uses import USES
 from ..matching.vocabulary import Vocabulary
 from ..results.metric import MetricSet
-from ..results.names import benchmark_name, metric_meaning, metric_name
+from ..results.names import benchmark_name, metric_meaning, metric_name, reader_mark
 from ..results.render import (
     MANY_METRICS,
     Cell,
@@ -47,6 +47,7 @@ from ..results.render import (
 from ..results.results import Results
 from . import bundle
 from .answers import columns_of
+from .boxes import boxes_of
 from .data import (
     GUARDS,
     ISO_LEVELS,
@@ -107,6 +108,7 @@ def page(report: Report, *, title: str, images: Mapping[str, str] | None = None,
         "captions": _packed(_captions(report.captions)),
         "answers": _packed(columns_of(report.answers)),
         "pictures": _packed(dict(images)),
+        "boxes": _packed(boxes_of(report, images) if images else {}),
     }
     if report.claims:
         payloads["claims"] = _packed([_claims(each) for each in report.claims])
@@ -197,8 +199,13 @@ def _group(group: Results) -> dict[str, Any]:
             made["tone"] = "untested" if better is None else "better" if better else "worse"
         return made
 
+    signatures = [system["signature"] for system in found["systems"]]
     headings = [
-        (n, metric_name(n) + _ARROWS.get(metric.higher_is_better.get(n), ""), metric_meaning(metric.name, n))
+        (
+            n,
+            metric_name(n) + reader_mark(n, signatures) + _ARROWS.get(metric.higher_is_better.get(n), ""),
+            metric_meaning(metric.name, n),
+        )
         for n in names
     ]
     tests = sorted({row["test"] for row in found["comparisons"]} - {None})
@@ -230,12 +237,16 @@ def _group(group: Results) -> dict[str, Any]:
     }
 
 
+def _heading(group: Results, name: str) -> str:
+    return metric_name(name) + reader_mark(name, (str(run.signature) for run in group.runs))
+
+
 def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
     """The headline metrics of several benchmarks, one row per system; None for a single benchmark."""
     if len(groups) < 2:
         return None
     shown = [
-        (group.metric_set, name, Column(metric_name(name), benchmark_name(group.metric_set.name)))
+        (group.metric_set, name, Column(_heading(group, name), benchmark_name(group.metric_set.name)))
         for group in groups
         for name in headline(group.metric_set)
         if any(run.values[name] is not None for run in group.runs)
@@ -269,10 +280,10 @@ def _joined(groups: Sequence[Results]) -> dict[str, Any] | None:
         ],
         "columns": [
             {
-                "name": metric_name(name) + _ARROWS.get(each.higher_is_better.get(name), ""),
+                "name": column.heading + _ARROWS.get(each.higher_is_better.get(name), ""),
                 "meaning": metric_meaning(each.name, name),
             }
-            for each, name, _ in shown
+            for each, name, column in shown
         ],
         "rows": [
             {"name": name, "cells": [cell(name, each, n, c) for (each, n, _), c in zip(shown, cells, strict=True)]}

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.errors import InputError
-from ..base.reprs import fields_in_short
+from ..base.reprs import fields_in_short, one_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -145,6 +145,9 @@ class Benchmark:
             of this benchmark.
         augmented: how plain and description-augmented answers are scored alike, see
             :mod:`scapo_eval.benchmarks.augmented`; None: not at all.
+        view: files of systems by name, resampling, what is told of damage -> a run of each, and its
+            :class:`~scapo_eval.benchmarks.answered.AnsweredQuestion` s, which the report shows side by side; None: only
+            their values are shown.
         protocols: folder of the protocols that come with a benchmark of another package.
     """
 
@@ -183,9 +186,11 @@ class Benchmark:
     recognizes_file: Callable[[Sequence[Answer]], str | None] | None = None
     prompts: Callable[[str, Record], Iterable[tuple[int, Record]] | None] | None = None
     augmented: Callable[..., Sequence[Run]] | None = None
+    view: Callable[..., Sequence[tuple[Run, Sequence[Any]]]] | None = None
     protocols: str | Path | None = None
 
-    __repr__ = fields_in_short
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.title}")  # its functions are bound to it, and show it in theirs
 
     def __post_init__(self) -> None:
         for name, otherwise in (("verb", self.name), ("title", self.name), ("summary", SUMMARIES.get(self.name, ""))):

@@ -111,6 +111,24 @@ def reader_of(signature: str) -> str | None:
     return next((field.removeprefix("profile:") for field in fields if field.startswith("profile:")), None)
 
 
+_READERS = {
+    "native": "by scapo's matcher",
+    "reference": "as the standalone CHAIR script does",
+    "opera": "as OPERA's script does",
+}
+
+
+def reading_of(signature: str) -> str:
+    """Against which truth captions were scored and who read them, for a header; empty where none were matched."""
+    if (reader := reader_of(signature)) is None:
+        return ""
+    fields = dict(field.partition(":")[::2] for field in signature.split("|")[1:])
+    words = fields.get("vocab") or f"words {fields.get('synonyms', '')}"
+    judge = f"objects listed by {fields['judge']}, " if "judge" in fields else ""
+    world = f" ({fields['world']})" if "world" in fields else ""
+    return f"Truth {fields.get('oracle', 'inline')}{world}; {judge}read {_READERS.get(reader, reader)}, {words}"
+
+
 def reader_mark(name: str, signatures: Iterable[str]) -> str:
     """What a metric's name has behind it: ``" (native)"`` where the project's own matcher read the captions.
 

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-from ..matching.uses import cue_words
+from ..base.types import Use
+from ..matching.near import NearMisses
+from ..matching.uses import cue_words, shipped_rules
+from ..matching.visible import is_disguised, shown
+from ..matching.vocabulary import Vocabulary
 from .reward import RewardColumns
 
-_DENIALS = frozenset(cue_words(("negated",)))
-_HEDGES = frozenset(cue_words(("hedged",)))
 _WORDS = re.compile(r"[^\W_]+")
+_WIDE_WORDS = re.compile(r"[^\s.,;:!?()\"]+")
+
+
+@lru_cache
+def _cues(use: Use) -> frozenset[str]:
+    rules = shipped_rules().rules
+    return frozenset(word for word, row in cue_words((use,)).items() if not rules[row].cue.behind)  # "I think"
+
+
+@lru_cache(maxsize=4)
+def _near_misses(labels: tuple[str, ...]) -> NearMisses:
+    """Of labels that are single words, by their names and plurals."""
+    names = {label: [label, f"{label}s"] for label in labels if label.isascii() and label.isalpha() and label.islower()}
+    return NearMisses(Vocabulary.from_mapping({label: own for label, own in names.items() if f"{label}s" not in names}))
 
 
 def behavior_sums(columns: RewardColumns) -> dict[str, float]:
@@ -21,9 +38,21 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
     Returns:
         ``responses``, ``words``, ``pieces``, ``labels`` (of each piece, known ones), ``repeated`` (of these, supported
         and named before), ``without_label`` (pieces that pay ``r_reg``), ``silent`` (pieces without pay), ``denials``
-        and ``hedges`` (words that may deny or hedge).
+        and ``hedges`` (words that may deny or hedge), ``questions`` and ``quotes`` (marks), ``near_misses`` (words that
+        nearly are a label), ``disguised`` (words with look-alike letters or characters of no width), ``hidden`` of
+        ``characters`` (in what no reader sees), and ``distinct_pairs`` of ``pairs`` (of neighboring words, within each
+        response).
     """
-    words = _WORDS.findall("\n".join(columns.responses).lower())
+    listed = [_WORDS.findall(response.lower()) for response in columns.responses]
+    words = [word for own in listed for word in own]
+    pairs = [list(zip(own, own[1:], strict=False)) for own in listed]
+    hidden = sum(
+        sum(not seen.isspace() for seen in text) - sum(not seen.isspace() for seen in shown(text))
+        for text in columns.responses
+        if shown(text) is not text
+    )
+    wide = (word for text in columns.responses if not text.isascii() for word in _WIDE_WORDS.findall(text))
+    names = _near_misses(tuple(columns.labels))
     labels = columns.new + columns.rep + columns.hal
     return {
         "responses": float(len(columns)),
@@ -33,8 +62,16 @@ def behavior_sums(columns: RewardColumns) -> dict[str, float]:
         "repeated": float(columns.rep.sum()),
         "without_label": float(((labels == 0) & ~columns.silent).sum()),
         "silent": float(columns.silent.sum()),
-        "denials": float(sum(map(_DENIALS.__contains__, words))),
-        "hedges": float(sum(map(_HEDGES.__contains__, words))),
+        "denials": float(sum(map(_cues("negated").__contains__, words))),
+        "hedges": float(sum(map(_cues("hedged").__contains__, words))),
+        "questions": float(sum(text.count("?") for text in columns.responses)),
+        "quotes": sum(text.count('"') / 2 + text.count("\u201c") for text in columns.responses),
+        "near_misses": float(len(names.find(columns.responses))),
+        "disguised": float(sum(map(is_disguised, wide))),
+        "hidden": float(hidden),
+        "characters": float(sum(len(text) - sum(map(text.count, " \n\t")) for text in columns.responses)),
+        "pairs": float(sum(map(len, pairs))),
+        "distinct_pairs": float(sum(len(set(own)) for own in pairs)),
     }
 
 
@@ -46,7 +83,9 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
 
     Returns:
         ``words`` per response; ``words_per_piece`` and ``labels_per_piece``; ``repeated_share`` of the labels;
-        ``without_label_share`` and ``silent_share`` of the pieces; ``denial_rate`` and ``hedge_rate`` per word.
+        ``without_label_share`` and ``silent_share`` of the pieces; ``denial_rate``, ``hedge_rate``, ``question_rate``,
+        ``quote_rate``, ``near_miss_rate`` and ``disguise_rate`` per word; ``hidden_share`` of the characters;
+        ``distinct_pairs_share`` of the pairs of neighboring words.
     """
 
     def ratio(part: str, whole: str) -> float:
@@ -61,4 +100,10 @@ def behavior_metrics(sums: dict[str, float]) -> dict[str, float]:
         "silent_share": ratio("silent", "pieces"),
         "denial_rate": ratio("denials", "words"),
         "hedge_rate": ratio("hedges", "words"),
+        "question_rate": ratio("questions", "words"),
+        "quote_rate": ratio("quotes", "words"),
+        "near_miss_rate": ratio("near_misses", "words"),
+        "disguise_rate": ratio("disguised", "words"),
+        "hidden_share": ratio("hidden", "characters"),
+        "distinct_pairs_share": ratio("distinct_pairs", "pairs"),
     }

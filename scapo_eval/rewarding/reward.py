@@ -11,22 +11,25 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..base.columns import SpanColumns
+from ..base.columns import MentionColumns, SpanColumns
 from ..base.deprecation import warn_deprecated
 from ..base.errors import InputError, InputErrors, check_choice, short_repr
 from ..base.reprs import fields_in_short, one_line
 from ..base.types import Rule
 from ..base.verdicts import Verdict
 from ..matching.matcher import AliasMatcher
-from ..matching.uses import CLAIMS, Claims
-from ..matching.vocabulary import Vocabulary
+from ..matching.near import NearMisses
+from ..matching.uses import CLAIMS, USES, Claims, is_written, left_out_codes, reading_of
+from ..matching.vocabulary import Vocabulary, vocabulary_of
 from ..results.metric import harmonic_mean
 from ..results.signature import Signature
 from ..segmenting.discourse import has_words
@@ -34,6 +37,8 @@ from ..segmenting.reasoning import only_answer, spans_besides_answer
 from ..segmenting.segment import RULES
 from ..segmenting.segment_batch import split_batch, split_batch_by, with_cuts
 from ..truths.oracles import AnyOracle, truth_of
+from .explain import Explanation
+from .novelty import fresh_share
 from .token_credit import Eos, TextCredit, Truncated
 
 Level = Literal["subsentence", "hal", "cap"]
@@ -88,6 +93,9 @@ class RewardConfig:
             result.
         answer_only: reasoning and tool text (``<think>``, ``<tool_call>``; see
             :func:`~scapo_eval.segmenting.reasoning.spans_besides_answer`) claims nothing, and its pieces get 0.
+        template_discount: how much of the gain for new labels a piece loses whose words besides the labels repeat an
+            earlier piece of the response: from 0, nothing (the paper), to 1, all of it.
+        near_misses: what nearly names an absent label ("a carr") is charged like it.
 
     Raises:
         InputError: a negative coefficient, a name that does not exist, or a function that is none.
@@ -106,6 +114,18 @@ class RewardConfig:
     piece_reward: PieceReward | None = None
     response_reward: ResponseReward | None = None
     answer_only: bool = False
+    template_discount: float = 0.0
+    near_misses: bool = False
+
+    def __new__(cls, *_: object, **settings: object) -> RewardConfig:
+        """Refuses a setting that does not exist, with the nearest one that does."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+                raise InputError(f"unknown setting of the reward '{name}'{hint}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, least in (("r_g", 0.0), ("r_rep", -math.inf), ("r_h", 0.0), ("r_reg", 0.0)):
@@ -114,6 +134,8 @@ class RewardConfig:
             if not is_number or not math.isfinite(value) or value < least:
                 limit = "" if least else " >= 0"
                 raise InputError(f"{name} must be a number{limit}, got {value!r}")
+        if not isinstance(self.template_discount, (int, float)) or not 0 <= self.template_discount <= 1:
+            raise InputError(f"template_discount must be between 0 and 1, got {self.template_discount!r}")
         for name in ("lam_g", "lam_h"):
             value = getattr(self, name)
             if not callable(value):
@@ -141,8 +163,26 @@ class RewardConfig:
             return replace(config, additive=True)
         return replace(config, r_rep=config.r_g) if name == "full_repeat" else replace(config, r_reg=0.0)
 
+    @classmethod
+    def robust(cls, **settings: Any) -> RewardConfig:
+        """Settings under which no way of writing is known to earn more than what it says is worth (docs/gaming.md).
+
+        Each new fact is paid, not each piece, and less in a sentence that repeats the words of an earlier one; each
+        invention is charged, between quotation marks and misspelt, too; what is denied, asked, quoted or likened earns
+        nothing; only the answer counts.
+
+        Args:
+            settings: further fields, which take precedence.
+        """
+        return cls(**{**_ROBUST, **settings})
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.described().items())})"
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether these are the settings of :meth:`robust`, or those with others besides."""
+        return all(getattr(self, name) == value for name, value in _ROBUST.items())
 
     def described(self) -> dict[str, object]:
         """The rule and every setting that is not the default, for a signature."""
@@ -153,6 +193,17 @@ class RewardConfig:
                 named = getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else value
                 found[setting.name] = named
         return found
+
+
+_ROBUST: Mapping[str, Any] = {
+    "claims": "visual",
+    "rule": "discourse",
+    "answer_only": True,
+    "lam_g": "linear",
+    "lam_h": "linear",
+    "template_discount": 0.75,
+    "near_misses": True,
+}
 
 
 class Part(NamedTuple):
@@ -383,6 +434,10 @@ class RewardResult:
         own = range(self.row, self.row + 1)
         return self.columns._credit.token_advantages([offsets], own, eos=eos, truncated=truncated, finished=finished)[0]
 
+    def explain(self) -> Explanation:
+        """Why it got its reward, piece by piece: print it, or show it in a notebook (``.html()``)."""
+        return Explanation.of(self)
+
     @property
     def _own(self) -> slice:
         return slice(int(self.columns.indptr[self.row]), int(self.columns.indptr[self.row + 1]))
@@ -395,8 +450,8 @@ class SubsentenceReward:
     ``lam_g`` takes cloudpickle, as Ray uses it).
 
     Args:
-        vocabulary: what counts as an object.
-        oracle: what is in the images: a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
+        vocabulary: what counts as an object: a vocabulary, the name of one that is shipped, or a file.
+        oracle: what is in the images: a file, a PresenceOracle, or what else :mod:`scapo_eval.truths.oracles` names.
         config: the settings of Eq. 1.
         on_error: ``raise`` on a faulty row (an image that the oracle does not know, a response that is not
             a string), or give it no reward, count it and log a warning: one bad row then does not end a run. A
@@ -409,8 +464,8 @@ class SubsentenceReward:
 
     def __init__(
         self,
-        vocabulary: Vocabulary,
-        oracle: AnyOracle,
+        vocabulary: Vocabulary | str | Path,
+        oracle: AnyOracle | str | Path,
         config: RewardConfig | None = None,
         *,
         on_error: OnError = "raise",
@@ -420,11 +475,13 @@ class SubsentenceReward:
         self.config = config or RewardConfig()
         self.on_error = on_error
         self.any_fingerprint = any_fingerprint
+        vocabulary = vocabulary_of(vocabulary)
         self.truth = truth_of(oracle, vocabulary, any_fingerprint=any_fingerprint)
         if self.truth.warning:
             _log.warning(self.truth.warning)
         self.matcher = AliasMatcher(vocabulary, self.config.claims)
         most = len(vocabulary.labels)
+        self._near = NearMisses(vocabulary) if self.config.near_misses else None
         self._lam_g = _scaling_table("lam_g", self.config.lam_g, most)
         self._lam_h = _scaling_table("lam_h", self.config.lam_h, most)
 
@@ -432,7 +489,8 @@ class SubsentenceReward:
     def signature(self) -> Signature:
         """One line that makes the rewards reproducible."""
         oracle, world = self.truth.identity
-        settings = self.config.described()
+        preset = "robust" if self.config.is_robust else None
+        settings = {"preset": preset, **self.config.described(), "reading": reading_of(self.config.claims)}
         return Signature.of("reward", vocab=self.truth.vocabulary.identity, oracle=oracle, world=world, **settings)
 
     def __call__(self, image_ids: Sequence[object], responses: Sequence[object]) -> list[RewardResult]:
@@ -492,70 +550,36 @@ class SubsentenceReward:
     def _rewards(
         self, image_ids: Sequence[object], rows: NDArray[Any], texts: list[str], errors: dict[int, InputError]
     ) -> RewardColumns:
-        n, n_labels = len(texts), len(self.truth.vocabulary.labels)
-        besides = dict[int, list[tuple[int, int]]]()
-        if self.config.answer_only:
-            besides = {k: found for k, text in enumerate(texts) if (found := spans_besides_answer(text))}
-        answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
-        mentions, counts = self.matcher.find_all(answers)
         whole = self.config.level != "subsentence"
-        if whole:
-            spans = _whole_responses(texts, errors)
-        elif callable(self.config.rule):
-            spans = with_cuts(split_batch_by(answers, self.config.rule), besides)
-        else:
-            spans = with_cuts(split_batch(answers, self.config.rule, mentions), besides)
-        mentions = mentions.only(counts)  # after the cut: no boundary falls inside a mention, claim or not
-        owner = np.repeat(np.arange(n), np.diff(spans.indptr))
+        read = self._read(texts)
+        spans = _whole_responses(texts, errors) if whole else self._cut(read)
+        owner = np.repeat(np.arange(len(texts)), np.diff(spans.indptr))
         silent = np.zeros(len(owner), dtype=bool)
         if not whole:
-            silent = _silent(answers, spans, wordless=self.config.rule == "discourse", of=besides)
-
-        # the claim set of each piece: (piece, label) without duplicates, in the order of the text
-        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
-        base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
-        caption = mentions.caption
-        piece = np.searchsorted(base[owner] + spans.start, base[caption] + mentions.start, side="right") - 1
-        claims = np.sort(piece * n_labels + mentions.label_id)
-        distinct = np.ones(len(claims), dtype=bool)
-        distinct[1:] = claims[1:] != claims[:-1]
-        claims = claims[distinct]
-        piece, label = np.divmod(claims, n_labels)
-        caption = owner[piece]
-        state = self.truth.values(rows[caption], label)
-        probability = None
-        if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
-            probability, state = state, np.where(state < 0, -1, state >= 0.5)
-
-        # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
-        # table keeps the first position of every (response, label).
-        position = np.arange(len(claims))
-        key = caption * n_labels + label
-        first_at = np.empty(n * n_labels, dtype=np.int64)
-        first_at[key[::-1]] = position[::-1]
-        first = first_at[key] == position
-        supported = state == Verdict.SUPPORTED
-        absent = state == Verdict.HALLUCINATED
-
-        def per_piece(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-            return np.bincount(piece[chosen], minlength=len(owner))
+            silent = _silent(read.answers, spans, wordless=self.config.rule == "discourse", of=read.besides)
+        claims = self._claims(texts, read, spans, owner, rows)
+        n_pieces = len(owner)
+        new, rep = (
+            claims.count_of(claims.supported & claims.first, n_pieces),
+            claims.count_of(claims.supported & ~claims.first, n_pieces),
+        )
+        hal = claims.count_of(claims.absent, n_pieces)
+        if whole:
+            reward = self._response_rewards(*claims.present_and_absent(n_pieces), rows[owner])
+        else:
+            share = self._paid_share(read, spans)
+            if claims.probability is None:
+                reward = self._piece_rewards(new, rep, hal)
+                paid = (hal == 0) | self.config.additive
+                reward[paid] -= ((1 - share) * self.config.r_g * self._lam_g[new])[paid]
+            else:
+                reward = self._expected_rewards(claims, share, n_pieces)
+        reward[silent] = 0.0
 
         def per_response(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-            return np.bincount(caption[chosen], minlength=n)
+            return np.bincount(owner[claims.piece[chosen & claims.first]], minlength=len(texts))
 
-        new, rep, hal = per_piece(supported & first), per_piece(supported & ~first), per_piece(absent)
-        covered, hallucinated = per_response(supported & first), per_response(absent & first)
-        verdict = np.where(supported & ~first, Verdict.REPEATED, state).astype(np.int8)
-        if probability is not None and not whole:
-            reward = self._expected_rewards(piece, first, probability, len(owner))
-        elif probability is not None:
-            known = probability >= 0
-            present = np.bincount(piece[known], weights=probability[known], minlength=len(owner))
-            claimed = np.bincount(piece[known], minlength=len(owner))
-            reward = self._response_rewards(present, claimed - present, rows[owner])
-        else:
-            reward = self._response_rewards(new, hal, rows[owner]) if whole else self._piece_rewards(new, rep, hal)
-        reward[silent] = 0.0
+        covered, hallucinated = per_response(claims.supported), per_response(claims.absent)
         return RewardColumns(
             image_ids=image_ids,
             responses=texts,
@@ -570,17 +594,109 @@ class SubsentenceReward:
             generated=covered + hallucinated,
             hallucinated=hallucinated,
             covered=covered,
-            unknown=per_response((state == -1) & first),
-            claim_part=piece,
-            claim_label=label,
-            claim_verdict=verdict,
+            unknown=per_response(claims.state == -1),
+            claim_part=claims.piece,
+            claim_label=claims.label,
+            claim_verdict=claims.verdict,
             labels=self.truth.vocabulary.labels,
             r_reg=self.config.r_reg,
             errors=errors,
         )
 
+    def _read(self, texts: list[str]) -> _Read:
+        """What is answered in responses, and what they mention there."""
+        besides = dict[int, list[tuple[int, int]]]()
+        if self.config.answer_only:
+            besides = {k: found for k, text in enumerate(texts) if (found := spans_besides_answer(text))}
+        answers = [only_answer(text, besides[k]) if k in besides else text for k, text in enumerate(texts)]
+        return _Read(answers, besides, *self.matcher.find_left_out(answers))
+
+    def _cut(self, read: _Read) -> SpanColumns:
+        """The pieces of responses; no boundary falls inside a mention, claim or not."""
+        if callable(self.config.rule):
+            return with_cuts(split_batch_by(read.answers, self.config.rule), read.besides)
+        return with_cuts(split_batch(read.answers, self.config.rule, read.mentions), read.besides)
+
+    def _claims(
+        self,
+        texts: Sequence[str],
+        read: _Read,
+        spans: SpanColumns,
+        owner: NDArray[np.int64],
+        rows: NDArray[Any],
+    ) -> _Claims:
+        """The labels of each piece, without duplicates, in the order of the text, and what the truth says of them.
+
+        Args:
+            texts: n responses.
+            read: what is in them.
+            spans: their pieces.
+            owner: (pieces,) response of each.
+            rows: (n,) row of each response's image in the truth.
+        """
+        n, n_labels = len(texts), len(self.truth.vocabulary.labels)
+        caption, start, label = self._counted(read, rows)
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=n)
+        base = np.cumsum(lengths + 1) - lengths  # + 1, so that an empty text has a place of its own
+        piece = np.searchsorted(base[owner] + spans.start, base[caption] + start, side="right") - 1
+        key = np.sort(piece * n_labels + label)
+        distinct = np.ones(len(key), dtype=bool)
+        distinct[1:] = key[1:] != key[:-1]
+        piece, label = np.divmod(key[distinct], n_labels)
+        caption = owner[piece]
+        state = self.truth.values(rows[caption], label)
+        probability = None
+        if state.dtype != np.int8:  # an oracle on demand, whose values may be probabilities
+            probability, state = state, np.where(state < 0, -1, state >= 0.5)
+        # H: a claim is new where no earlier piece of its response holds the label. Written backwards, the
+        # table keeps the first position of every (response, label).
+        position = np.arange(len(piece))
+        key = caption * n_labels + label
+        first_at = np.empty(n * n_labels, dtype=np.int64)
+        first_at[key[::-1]] = position[::-1]
+        return _Claims(piece, label, state, probability, first_at[key] == position)
+
+    def _counted(self, read: _Read, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+        """Caption, start and label id of the mentions that count, (mentions,) each.
+
+        They are what the reading does not leave out, and of the rest what is asked about or quoted, but written
+        nowhere, where it is absent: else inventions between quotation marks would be free. With ``near_misses``, too,
+        what nearly names an absent label.
+        """
+        mentions, left_out = read.mentions, left_out_codes(self.config.claims)[read.uses]
+        caption, start, label = mentions.caption, mentions.start, mentions.label_id.astype(np.int64)
+        counted = ~left_out
+        excused = (left_out & _CHARGED[read.uses]).nonzero()[0]
+        if len(excused):
+            written = [is_written(read.answers[k], at) for k, at in zip(caption[excused], start[excused], strict=True)]
+            excused = excused[~np.array(written)]
+            counted[excused] = self._is_absent(rows[caption[excused]], label[excused])
+        columns = caption[counted], start[counted], label[counted]
+        if self._near is None:
+            return columns
+        near = np.array(self._near.find(read.answers), dtype=np.int64).reshape(-1, 3)
+        near = near[self._is_absent(rows[near[:, 0]], near[:, 2])]
+        return tuple(np.concatenate([own, extra]) for own, extra in zip(columns, near.T, strict=True))  # type: ignore[return-value]
+
+    def _is_absent(self, rows: NDArray[Any], label: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(cells,) whether the truth says that labels are not in images."""
+        state = self.truth.values(rows, label)
+        absent: NDArray[np.bool_] = (state >= 0) & (state < 0.5)
+        return absent
+
+    def _paid_share(self, read: _Read, spans: SpanColumns) -> NDArray[np.float64] | float:
+        """(pieces,) how much of its gain each piece gets, or the same for all."""
+        discount = self.config.template_discount
+        if not discount:
+            return 1.0
+        fresh = fresh_share(read.answers, spans, read.mentions)
+        return 1 - discount * (1 - np.minimum(1, 2 * fresh))
+
     def _piece_rewards(
-        self, new: NDArray[np.int64], rep: NDArray[np.int64], hal: NDArray[np.int64]
+        self,
+        new: NDArray[np.int64],
+        rep: NDArray[np.int64],
+        hal: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """Eq. 1."""
         config = self.config
@@ -590,31 +706,32 @@ class SubsentenceReward:
         reward[new + rep + hal == 0] = -config.r_reg
         return reward
 
-    def _expected_rewards(
-        self, piece: NDArray[np.int64], first: NDArray[np.bool_], probability: NDArray[np.float64], n: int
-    ) -> NDArray[np.float64]:
+    def _expected_rewards(self, claims: _Claims, share: NDArray[np.float64] | float, n: int) -> NDArray[np.float64]:
         """The expectation of Eq. 1 where labels are present independently with given probabilities.
 
         Args:
-            piece, first, probability: (claims,) piece of each claim, whether no earlier piece claims the label, and
-                the probability that it is present, -1 where that is unknown.
+            claims: of the pieces; a probability of -1 is unknown.
+            share: of the gain for new labels, for each piece or for all.
             n: number of pieces.
         """
         config = self.config
         reward = np.full(n, -config.r_reg)
+        shares = np.broadcast_to(np.asarray(share, dtype=np.float64), (n,))
+        probability = claims.known_probability
         known = np.flatnonzero(probability >= 0)  # claims lie in the order of their pieces
-        pieces, starts = np.unique(piece[known], return_index=True)
+        pieces, starts = np.unique(claims.piece[known], return_index=True)
         for k, own in zip(pieces.tolist(), np.split(known, starts[1:]), strict=True):
-            p, is_first = probability[own], first[own]
+            p, is_first = probability[own], claims.first[own]
             absent = _distribution(1 - p)
             penalty = config.r_h * float(absent[1:] @ self._lam_h[1 : len(absent)])
+            r_g = config.r_g * float(shares[k])
             if config.additive:
                 new, rep = _distribution(p[is_first]), _distribution(p[~is_first])
-                gain = config.r_g * float(new @ self._lam_g[: len(new)])
+                gain = r_g * float(new @ self._lam_g[: len(new)])
                 gain += config.r_rep * float(rep @ self._lam_g[: len(rep)])
             else:
                 n_new = int(is_first.sum())
-                gain = config.r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(own) - n_new]
+                gain = r_g * self._lam_g[n_new] + config.r_rep * self._lam_g[len(own) - n_new]
                 gain *= absent[0]
             reward[k] = gain - penalty
         return reward
@@ -648,6 +765,76 @@ class SubsentenceReward:
         cover = covered / np.maximum(self.truth.present_counts(rows), 1)
         return np.asarray(harmonic_mean(faithful, cover), dtype=np.float64)
 
+
+class _Read(NamedTuple):
+    """What is in responses.
+
+    Attributes:
+        answers: n responses, with line ends in the place of what is not the answer.
+        besides: the spans of what is not, of responses that have any.
+        mentions: of the answers.
+        uses: (mentions,) which of the uses that the reading leaves out each has.
+    """
+
+    answers: list[str]
+    besides: Mapping[int, list[tuple[int, int]]]
+    mentions: MentionColumns
+    uses: NDArray[np.uint8]
+
+
+class _Claims(NamedTuple):
+    """The labels of pieces, without duplicates.
+
+    Attributes:
+        piece, label: (claims,) in the order of the text.
+        state: (claims,) 1, 0 or -1: present, absent, unknown.
+        probability: (claims,) that it is present, -1 where that is unknown; None where states are known for certain.
+        first: (claims,) whether no earlier piece of its response holds the label.
+    """
+
+    piece: NDArray[np.int64]
+    label: NDArray[np.int64]
+    state: NDArray[Any]
+    probability: NDArray[np.float64] | None
+    first: NDArray[np.bool_]
+
+    @property
+    def supported(self) -> NDArray[np.bool_]:
+        """(claims,) whether the label is in the image."""
+        found: NDArray[np.bool_] = self.state == Verdict.SUPPORTED
+        return found
+
+    @property
+    def absent(self) -> NDArray[np.bool_]:
+        """(claims,) whether it is not."""
+        found: NDArray[np.bool_] = self.state == Verdict.HALLUCINATED
+        return found
+
+    @property
+    def known_probability(self) -> NDArray[np.float64]:
+        """(claims,) that it is present; -1 where that is unknown."""
+        return self.state.astype(np.float64) if self.probability is None else self.probability
+
+    @property
+    def verdict(self) -> NDArray[np.int8]:
+        """(claims,) a Verdict each."""
+        return np.where(self.supported & ~self.first, Verdict.REPEATED, self.state).astype(np.int8)
+
+    def count_of(self, chosen: NDArray[np.bool_], n_pieces: int) -> NDArray[np.int64]:
+        """(pieces,) how many of some claims each piece has."""
+        return np.bincount(self.piece[chosen], minlength=n_pieces)
+
+    def present_and_absent(self, n_pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(pieces,) expected numbers of the labels of each that are, and are not, in its image; for whole responses."""
+        probability = self.known_probability
+        known = probability >= 0
+        present = np.bincount(self.piece[known], weights=probability[known], minlength=n_pieces).astype(np.float64)
+        claimed = np.bincount(self.piece[known], minlength=n_pieces)
+        return present, (claimed - present).astype(np.float64)
+
+
+_CHARGED = np.array([use in ("question", "quoted") for use in USES])
+"""(uses,) left out of a reading, and yet a way to name what is not there."""
 
 FILE_WORDS = {
     Verdict.SUPPORTED: "new",

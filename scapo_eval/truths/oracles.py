@@ -131,18 +131,20 @@ class TruthOnDemand(Truth):
         return counts
 
 
-def truth_of(oracle: AnyOracle, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
+def truth_of(oracle: AnyOracle | str | Path, vocabulary: Vocabulary, *, any_fingerprint: bool = False) -> Truth:
     """Any oracle seen through a vocabulary.
 
     Args:
-        oracle: see the module. Of a mapping to lists, what is not listed is absent; of a mapping to values and of a
-            DataFrame, what has no value is unknown.
+        oracle: see the module, or a file. Of a mapping to lists, what is not listed is absent; of a mapping to values
+            and of a DataFrame, what has no value is unknown.
         vocabulary: the labels.
         any_fingerprint: accept a matrix that was made for another vocabulary; see :meth:`Truth.of`.
 
     Raises:
         InputError: none of these, or what :meth:`Truth.of` raises.
     """
+    if isinstance(oracle, (str, Path)):
+        return truth_of(PresenceOracle.load(oracle), vocabulary, any_fingerprint=any_fingerprint)
     if isinstance(oracle, Mapping):
         if any(isinstance(values, Mapping) for values in oracle.values()):
             return TruthOnDemand.asking(TableOracle.from_mapping(oracle), vocabulary)
@@ -155,8 +157,8 @@ def truth_of(oracle: AnyOracle, vocabulary: Vocabulary, *, any_fingerprint: bool
         return TruthOnDemand.asking(oracle, vocabulary)
     if callable(oracle):
         return TruthOnDemand.asking(FunctionOracle(oracle), vocabulary)
-    kinds = "a PresenceOracle, a mapping, a DataFrame, a function or an object with a method lookup"
-    raise InputError(f"an oracle must be {kinds}, not {type(oracle).__name__} (files: PresenceOracle.load)")
+    kinds = "a file, a PresenceOracle, a mapping, a DataFrame, a function or an object with a method lookup"
+    raise InputError(f"an oracle must be {kinds}, not {type(oracle).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

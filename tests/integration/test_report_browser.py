@@ -20,6 +20,7 @@ import pytest
 
 from scapo_eval import PresenceOracle
 from scapo_eval.cli import vocab
+from scapo_eval.validation.judgements import Judgements
 
 REAL = ("r1_llava15_7b", "r2_vcd", "r6_lim")
 PAGES = (
@@ -491,9 +492,17 @@ def test_hallucinated_mentions_are_marked_by_keyboard_and_saved(reader: Reader, 
         for mark in line["marks"]:
             assert line["caption"][mark["start"] : mark["end"]] == mark["surface"]
             assert (mark["label"] in line["objects"]) == (mark["mark"] == "truth")
-        assert line["spans"] == [[m["start"], m["end"], m["label"]] for m in line["marks"] if m["mark"] == "invented"]
+        assert "spans" not in line  # neither caption is read to its end
     assert list(vocab._texts(str(path))) == [line["caption"] for line in lines]
     assert PresenceOracle.load(path).state(lines[0]["image_id"], marks[0]["label"]) == 1
+    for _ in range(page.locator("#detail mark[data-mention]:not([data-given])").count()):
+        page.keyboard.press("n")
+        page.keyboard.press("m")
+    with page.expect_download() as download:
+        page.locator("#marks-save").click()
+    download.value.save_as(tmp_path / "whole.jsonl")
+    judged = Judgements.load(tmp_path / "whole.jsonl")
+    assert [len(item.spans or ()) for item in judged.items].count(1) == 1  # the one that is really invented
     page.evaluate("localStorage.clear()")
     reader.open("page=captions")
     assert page.locator("mark[data-given]").count() == 0
@@ -523,6 +532,37 @@ def test_picture_and_text_share_the_first_screen(browser: Any, tmp_path: Path, w
     assert picture["y"] + picture["height"] < height
     assert text["y"] < height / 3
     assert text["x"] > picture["x"] + picture["width"]
+    opened.close()
+
+
+def test_pointing_at_a_mention_shows_its_boxes(browser: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "pictures").mkdir()
+    image.new("RGB", (400, 200), "teal").save(tmp_path / "pictures" / "000000000007.jpg")
+    coco = {
+        "images": [{"id": 7, "width": 400, "height": 200, "file_name": "000000000007.jpg"}],
+        "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}, {"id": 3, "name": "car"}],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 1, "bbox": [100, 50, 200, 100]},
+            {"id": 2, "image_id": 7, "category_id": 2, "bbox": [0, 0, 40, 20]},
+        ],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    (tmp_path / "c.jsonl").write_text('{"image_id": 7, "caption": "A dog, a cat and a car."}\n')
+    opened = Reader(browser, make(tmp_path, "c.jsonl", "--truth", "coco.json", "--images", "pictures", "--thumbnails"))
+    page = opened.open("page=captions")
+    boxes = page.locator("#picture .boxes span")
+    page.locator("#detail mark", has_text="dog").hover()
+    assert boxes.all_inner_texts() == ["dog"]
+    picture, box = page.locator("#picture img").bounding_box(), boxes.bounding_box()
+    assert picture is not None
+    assert box is not None
+    assert (box["x"] - picture["x"]) / picture["width"] == pytest.approx(0.25, abs=0.01)
+    assert box["height"] / picture["height"] == pytest.approx(0.5, abs=0.02)
+    page.locator("#detail mark", has_text="car").hover()
+    assert boxes.all_inner_texts() == ["dog", "cat"]  # what stands there by the truth
+    page.mouse.move(0, 0)
+    assert boxes.count() == 0
     opened.close()
 
 
@@ -972,8 +1012,8 @@ def test_claims_are_filtered_like_captions(browser: Any, tmp_path: Path) -> None
     for system, wrong in (("base", 2), ("ours", 1)):
         rows = [
             {
-                "image_id": k, "facts": ["A <b>dog</b>.", "A cat.", f"Number {k}."],
-                "verified": [1, int(k % 4 >= wrong), 1],
+                "id": k, "image_id": k, "claims": ["A <b>dog</b>.", "A cat.", f"Number {k}."],
+                "descriptive": [1, 1, 1], "verified": [1, int(k % 4 >= wrong), 1],
             }
             for k in range(40)
         ]  # fmt: skip

@@ -62,11 +62,17 @@ def dataset(records: list[dict[str, Any]]) -> StandInDataset:
 FORMS: list[Callable[[list[dict[str, Any]]], Any]] = [list, iter, tuple, pd.DataFrame, dataset]
 
 
+def of_records(run: Run) -> dict[str, Any]:
+    """A run without the number of bytes, which records in memory have not."""
+    found = run.to_dict()
+    return {**found, "account": {**found["account"], "bytes": 0}}
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_run_of_the_file(form: Callable[[list[dict[str, Any]]], Any]) -> None:
     from_file = scapo_eval.score(str(BASELINE), truth=TRUTH)
     run = scapo_eval.score(form(lines(BASELINE)), truth=TRUTH, name="captions_baseline")
-    assert run.to_dict() == from_file.to_dict()
+    assert of_records(run) == of_records(from_file)
     assert run.n_records == len(lines(BASELINE))
 
 
@@ -355,7 +361,7 @@ def test_bold_is_what_the_test_supports() -> None:
 
     found = compare([run("base", 40), run("clean", 0), run("same", 39)])
     page = found._repr_html_()
-    assert "<td>clean</td><td><b>0.0</b>** [0.0, 0.0]</td>" in page
+    assert "<td>clean</td><td><b>0.0</b>** [0.0, 9.3]</td>" in page
     assert page.split("<td>same</td>")[1].split("</tr>")[0].count("<b>") == 0
     frame = found.to_pandas().query("metric == 'hal_rate'")
     assert frame.p_holm.tolist()[1] == 2 * frame.p_value.tolist()[1]

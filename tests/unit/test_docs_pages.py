@@ -116,18 +116,18 @@ def run(line: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*TUTORIALS, ROOT / "README.md", DOCS / "tasks.md"], ids=lambda page: page.stem)
 @pytest.mark.slow
 def test_a_page_runs_as_it_stands(page: Path, user: Path) -> None:
     """Commands on the example, in order; where output is shown, its lines are printed; then the Python blocks."""
     run("scapo-eval example")
-    of_the_readme = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    on_the_example = commands(page.read_text(encoding="utf-8"))
     blocks = FENCE.findall(page.read_text(encoding="utf-8"))
     printed = ""
     for language, source in blocks:
         if language == "bash":
-            found = re.findall(r"^scapo-eval (?!.*runs/).*$", source, re.MULTILINE)
-            known = [line for line in found if page.stem != "README" or line in of_the_readme]
+            found = re.findall(r"^scapo-eval (?!.*runs/).*$", source.replace("\\\n", " "), re.MULTILINE)
+            known = [line for line in found if page.stem not in {"README", "tasks"} or line in on_the_example]
             printed = "".join(map(run, known))
         elif language == "text" and page.stem != "train":  # its output: test_train_plan.py
             assert [line for line in source.splitlines() if line not in printed] == []
@@ -146,7 +146,7 @@ def test_the_blocks_of_the_reward_page_run(user: Path) -> None:
     for name in ("dopa.npz", "dopa_train.npz"):
         truth.save(name)
     names: dict[str, Any] = {
-        "vocabulary": vocabulary, "image_ids": ["1"], "responses": [response], "image_id": "1", "tokenizer": tokenizer,
+        "vocabulary": vocabulary, "image_id": "1", "tokenizer": tokenizer,
         "generated_ids": tokenizer.encode(response).ids, "data_frame": pandas.DataFrame({"dog": [1]}, index=["1"]),
         "score": lambda image, label: 0.5, "ask_the_judge": lambda image, labels: [1] * len(labels),
     }  # fmt: skip

@@ -49,6 +49,7 @@ def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_readme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_blocks(blocks("README.md"), "README.md")
-    assert "Mention(start=4, end=8, label='dog', surface='dogs', use='claim')" in capsys.readouterr().out
+    assert found["results"].to_markdown() in (shown := capsys.readouterr().out)
+    assert "(1.0, 'A family eats at a table. ')" in shown
     assert found["results"].comparisons
     assert found["result"].parts

@@ -15,14 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_page() -> None:
     page = (ROOT / "docs" / "gaming.md").read_text()
-    for table in gaming.tables().split("\n\n"):
+    for table in (*gaming.tables().split("\n\n"), gaming.worst_finds()):
         assert table in page
 
 
 def test_what_the_page_says() -> None:
     pays = gaming.pays()
     honest = pays["honest"]
-    no_gain = set(pays) - {"honest", "denial of present objects", "very short pieces", "in the reasoning"}
+    gain = {"denial of present objects", "very short pieces", "in the reasoning", "one template", "questions"}
+    no_gain = set(pays) - {"honest", "nowhere to be found", *gain}
     assert all(pays[name]["default"] <= honest["default"] for name in no_gain)
     assert pays["the same sentences three times"]["`r_rep=1`"] == 3 * honest["`r_rep=1`"]
     assert pays["denial of present objects"]["`claims=asserted`"] < 0 < pays["denial of present objects"]["default"]
@@ -36,6 +37,7 @@ def test_what_the_page_says() -> None:
 @pytest.mark.parametrize(
     ("name", "monitor", "sign"),
     [
+        *((name, monitor, sign) for name, (monitor, sign) in gaming.ALARMS.items()),
         ("the same sentences three times", "repeated_share", 1),
         ("filler about nothing", "without_label_share", 1),
         ("likely objects in one list", "labels_per_piece", 1),
@@ -61,3 +63,26 @@ def test_sums_add_up_and_are_logged() -> None:
     expected = behavior_metrics(behavior_sums(whole))
     assert {name: logged[f"scapo/{name}"] for name in expected} == expected
     assert set(log_metrics(reward.batch([], [])).values()) == {0.0}
+
+
+def test_no_trick_pays_under_the_robust_preset_and_some_do_under_the_papers() -> None:
+    robust = gaming.SETTINGS["`robust()`"]
+    assert gaming.attack(robust)[0].gain == 0
+    assert gaming.attack(gaming.SETTINGS["default"])[0].gain >= 3
+    pays = gaming.pays()
+    assert all(own["`robust()`"] <= pays["honest"]["`robust()`"] for own in pays.values())
+    assert "preset:robust" in gaming.reward_of(robust).signature
+    assert "preset" not in gaming.reward_of(gaming.SETTINGS["default"]).signature
+
+
+def test_inventions_cost_however_they_are_written() -> None:
+    pays = {name: own["`robust()`"] for name, own in gaming.pays().items()}
+    assert pays["inventions in quotes"] == pays["honest"] - 4
+    assert pays["inventions misspelt"] == pays["inventions in look-alike letters"] == pays["honest"] - 3
+    assert pays["hidden text"] < 0
+    visual = {name: own["`claims=visual`"] for name, own in gaming.pays().items()}
+    assert visual["inventions in quotes"] == visual["honest"] - 2
+    written = 'A sign reads "car" beside the bench.'
+    reward = gaming.reward_of(gaming.SETTINGS["`claims=visual`"])
+    assert reward(["1"], [written])[0].hallucinated == 0
+    assert reward(["1"], [written.replace("sign reads", "man sees a")])[0].hallucinated == 1

@@ -25,6 +25,7 @@ from scapo_eval.matching.context import noun_behind
 from scapo_eval.matching.matcher_batch import BatchMatcher
 from scapo_eval.matching.trie import AliasTrie
 from scapo_eval.matching.uses import Claims
+from scapo_eval.matching.visible import plain_letters, shown, without_breaks
 
 Found = list[tuple[int, int, str]]
 
@@ -91,9 +92,18 @@ def offsets(text: str) -> list[int | None]:
 
 
 def slow_find(vocabulary: Vocabulary, text: str) -> Found:
-    """Every match by brute force; ignore phrases take part and are left out."""
+    """Every match by brute force, of the text as it is read; ignore phrases take part and are left out."""
+    text = plain_letters(shown(text))
+    joined = without_breaks(text)
+    if joined is None:
+        return slow_find_plain(vocabulary, text)
+    body, places = joined
+    return [(places[start], places[end - 1] + 1, label) for start, end, label in slow_find_plain(vocabulary, body)]
+
+
+def slow_find_plain(vocabulary: Vocabulary, text: str) -> Found:
     entries: dict[str, str | None] = {
-        spelling(unicodedata.normalize("NFC", alias).strip(), True): label
+        spelling(unicodedata.normalize("NFC", plain_letters(alias)).strip(), True): label
         for alias, label in (*vocabulary.aliases.items(), *vocabulary.compounds.items())
     }
     entries |= {spelling(unicodedata.normalize("NFC", phrase).strip(), True): None for phrase in vocabulary.ignore}
@@ -240,7 +250,7 @@ WATCH = ("dog", "hot", "t", "fish", "seat", "absent", LONG[-1])
 @pytest.mark.slow
 def test_watched_words_are_all_reported_and_change_no_mention(case: tuple[Vocabulary, list[str]], look: bool) -> None:
     vocabulary, texts = case
-    mentions, columns, looked, _ = BatchMatcher(
+    mentions, columns, looked, *_ = BatchMatcher(
         AliasTrie(vocabulary), {word: k for k, word in enumerate(WATCH)}, look=look
     ).find(texts)
     plain = AliasMatcher(vocabulary).find_batch(texts)
@@ -395,7 +405,7 @@ def test_literal_examples(text: str, expected: Found) -> None:
             "トラックと犬、か\u3099っこう",
             ["トラック", "犬", "か\u3099っこう"],
         ),  # Japanese
-        (["ＴＶ", "ｔシャツ"], "ｔｖとＴシャツ、TV", ["ｔｖ", "Ｔシャツ"]),  # full-width letters are not ASCII ones
+        (["ＴＶ", "ｔシャツ"], "ｔｖとＴシャツ、TV", ["ｔｖ", "Ｔシャツ", "TV"]),  # full-width letters are ASCII ones
         (["หมา", "หมาป่า", "นก"], "มีหมาและหมาป่ากับน\u0e49ก", ["หมา", "หมาป่า"]),  # Thai: a mark belongs to its letter
         (["كلب", "كلاب"], "كلب، كلاب؛ كلبان", ["كلب", "كلاب"]),  # Arabic and Devanagari have spaces: whole words
         (["कुत्ता", "कुत्ते"], "कुत्ता और कुत्ते। कुत्तों", ["कुत्ता", "कुत्ते"]),

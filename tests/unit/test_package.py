@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from scapo_eval.base.errors import InputError
-from scapo_eval.cli.example import FILES, command
+from scapo_eval.cli.example import FILES, RECIPES, command
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +32,7 @@ def wheel() -> set[str]:
 
 def test_the_wheel_is_the_packages_the_vocabularies_and_the_example(tracked: set[str], wheel: set[str]) -> None:
     packages = {name for name in tracked if name.startswith(("scapo_eval/", "scapo_train/"))}
-    data = {name for name in tracked if name.startswith("vocab/")} | {f"examples/{name}" for name in FILES}
+    data = {name for name in tracked if name.startswith("vocab/")} | {f"examples/{name}" for name in FILES + RECIPES}
     new = {name for name in wheel if (CHECKOUT / name).exists()} - tracked  # of a working tree, not yet committed
     assert wheel - new == packages | {f"scapo_eval/{name}" for name in data}
 
@@ -51,6 +51,10 @@ def test_the_example_without_the_repository(tmp_path: Path) -> None:
         assert f"--truth {folder / 'truth.json'}" in done.output
         for name in FILES:
             assert (folder / name).read_bytes() == (CHECKOUT / "examples" / name).read_bytes()
+    more = CliRunner().invoke(command, [str(folder), "--recipes"], catch_exceptions=False)
+    assert more.exit_code == 0
+    for name in RECIPES:
+        assert (folder / name).read_bytes() == (CHECKOUT / "examples" / name).read_bytes()
     (folder / "truth.json").write_text("{}")
     with pytest.raises(InputError, match=r"truth\.json: exists and is not the example's"):
         CliRunner().invoke(command, [str(folder)], catch_exceptions=False)

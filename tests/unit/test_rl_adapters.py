@@ -348,6 +348,10 @@ def test_easyr1_s_reward_manager_and_estimator_are_replaced(
     main = SimpleNamespace(main=lambda: ray.init(runtime_env={"env_vars": {"NCCL_DEBUG": "WARN"}}))  # as EasyR1's
     monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "verl.trainer.main", main)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "argv", ["easyr1", "algorithm.adv_estimator=grpo"])
+    with pytest.raises(InputError, match=r"set algorithm\.use_kl_loss=true"):
+        module.main()
+    sys.argv.append("algorithm.use_kl_loss=true")
     module.main()
     hook = "scapo_eval.integrations.easyr1.install"
     assert begun == [{"env_vars": {"NCCL_DEBUG": "WARN"}, "worker_process_setup_hook": hook}]
@@ -375,10 +379,36 @@ def test_a_missing_library_is_named(name: str, message: str, monkeypatch: pytest
 def test_the_environment_names_the_reward(world: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCAPO_REWARD", '{"r_reg": 0.5}')
     assert loop.reward_from_environment()(["1"], ["Nothing."])[0].total == -0.5
-    for text in ("{", "[]", '{"r_rag": 1}'):
+    monkeypatch.setenv("SCAPO_REWARD", '{"r_rag": 1}')
+    with pytest.raises(InputError, match="unknown setting of the reward 'r_rag'; did you mean 'r_reg'"):
+        loop.reward_from_environment()
+    for text in ("{", "[]"):
         monkeypatch.setenv("SCAPO_REWARD", text)
         with pytest.raises(InputError, match="SCAPO_REWARD must be a JSON object of settings of the reward"):
             loop.reward_from_environment()
     monkeypatch.delenv("SCAPO_TRUTH")
     with pytest.raises(InputError, match="set the environment variable SCAPO_TRUTH to the truth file"):
         loop.reward_from_environment()
+
+
+def test_prime_rl_s_advantage_function(
+    world: dict[str, str], ids: list[list[int]], expected: np.ndarray[Any, Any], tokenizer: Any
+) -> None:
+    from scapo_eval.integrations.prime_rl import advantages
+
+    rollouts = [
+        {"info": {"image_id": "1"}, "trajectory": [{"tokens": {"completion_ids": ids[0]}}]},
+        {"info": {}, "answer": "2", "trajectory": [{"tokens": {"completion_ids": ids[1]}, "is_truncated": True}]},
+    ]
+    inputs = SimpleNamespace(rollouts=rollouts, completion_lengths=[len(own) for own in ids])
+    found = advantages(inputs, tokenizer=tokenizer, **world)
+    assert found == [row[: len(own)].tolist() for row, own in zip(expected, ids, strict=True)]
+    inputs.completion_lengths = [1, 2]
+    with pytest.raises(InputError, match="tokens in a completion of 1"):
+        advantages(inputs, tokenizer=tokenizer, **world)
+    rollouts[0]["trajectory"] = []
+    with pytest.raises(InputError, match="a rollout of 0 turns"):
+        advantages(inputs, tokenizer=tokenizer, **world)
+    rollouts[0] |= {"info": {}}
+    with pytest.raises(InputError, match="missing key 'image_id'"):
+        advantages(inputs, tokenizer=tokenizer, **world)

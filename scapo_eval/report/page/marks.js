@@ -237,6 +237,11 @@ export class Marks {
               mark,
             };
           });
+        // who reads parts takes what is not marked for right: parts only of a caption that is read to its end
+        const whole = mentions.every(
+          (each, m) =>
+            each.verdict !== "hallucinated" || (this.given.get([s, k, m].join(":")) || "unsure") !== "unsure",
+        );
         const invented = marks.filter(({ mark }) => mark === "invented");
         const row = {
           image_id: images[image],
@@ -244,7 +249,7 @@ export class Marks {
           system: system.name,
           line: system.line[k],
           objects: [...new Set([...present[image], ...(mended.get(image) || [])])].map((label) => labels[label]).sort(),
-          spans: invented.map(({ start, end, label }) => [start, end, label]),
+          ...(whole ? { spans: invented.map(({ start, end }) => ({ start, end, wrong: true })) } : {}),
           marks,
         };
         return JSON.stringify(row) + "\n";

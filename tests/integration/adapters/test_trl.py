@@ -225,12 +225,14 @@ def test_what_cannot_work_says_so(
     plain = settings(tmp_path, sampled_ids, len(tokenizer))
     with pytest.raises(InputError, match="importance_sampling_level='token'"):
         adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, importance_sampling_level="sequence"))
-    for version in ("1.17.0", "1.17.0.dev0", "1.15.2", "1.16.0.dev0"):
-        monkeypatch.setattr(adapter.trl, "__version__", version)
-        with pytest.raises(InputError, match=f"trl>=1.16,<1.17, not with {version}"):
-            adapter.ScapoTrainer(reward=reward)
-    monkeypatch.setattr(adapter.trl, "__version__", "1.16.2.dev0")
-    adapter._check_version()
+    with pytest.raises(InputError, match="use_liger_kernel computes the loss from one advantage per response"):
+        adapter.ScapoTrainer(reward=reward, args=adapter.scapo_config(**plain, use_liger_kernel=True))
+    monkeypatch.setattr(adapter.trl, "__version__", "99.0.0")
+    with pytest.warns(UserWarning, match=r"not with 99\.0\.0"):
+        adapter._probe()
+    monkeypatch.delattr(adapter.GRPOTrainer, "_calculate_rewards")
+    with pytest.raises(InputError, match=r"has no GRPOTrainer\._calculate_rewards"):
+        adapter._probe()
 
 
 def test_further_rewards_are_logged_and_every_reward_is_computed_once(

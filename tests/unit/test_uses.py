@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scapo_eval import AliasMatcher, PresenceOracle, RewardConfig, SubsentenceReward, Vocabulary, score_captions
 from scapo_eval.base.errors import InputError
 from scapo_eval.matching.context import CLOSED_WORDS, noun_behind
-from scapo_eval.matching.uses import _CUES, CLAIMS, LEFT_OUT, Claims, _pattern, clear_cache
+from scapo_eval.matching.cues import _FILE as CUES_FILE
+from scapo_eval.matching.cues import Cue, compiled, read_cues, shipped_cues
+from scapo_eval.matching.uses import CLAIMS, LEFT_OUT, Claims, clear_cache, reading_of
 
 THINGS = (
     "person people man dog dogs cat cats bird birds car cars bus buses truck hat phone laptop table bench book lake"
@@ -298,6 +300,31 @@ def test_reward_by_claims() -> None:
         RewardConfig(claims="none")  # type: ignore[arg-type]
 
 
-def test_the_expressions_of_all_cues_can_be_compiled() -> None:
-    for cue in _CUES.values():  # else one that cannot would fail in the first caption that holds its cue
-        assert _pattern(cue.after).flags & _pattern(cue.then).flags & re.VERBOSE
+@pytest.mark.parametrize("cue", shipped_cues().cues, ids=lambda cue: cue.words[0])
+def test_examples_of_cues(cue: Cue) -> None:
+    assert cue.holds
+    assert cue.fails
+    for expression in (cue.after, cue.then):
+        compiled(expression)
+    for marked, holds in [(text, True) for text in cue.holds] + [(text, False) for text in cue.fails]:
+        surfaces = re.findall(r"\[(.*?)\]", marked)
+        text = re.sub(r"[][]", "", marked)
+        begins = {match.start() - 2 * k for k, match in enumerate(re.finditer(r"\[", marked))}
+        read = {mention.start: mention for mention in MATCHER.find(text)}
+        assert [read[begin].surface for begin in sorted(begins)] == surfaces, marked
+        assert {read[begin].use == cue.use for begin in begins} == {holds}, marked
+
+
+def test_each_word_is_a_cue_once_and_the_hash_is_of_the_rules() -> None:
+    cues = shipped_cues()
+    words = [word for cue in cues.cues for word in cue.words]
+    assert len(words) == len(set(words))
+    data = CUES_FILE.read_bytes()
+    same = data.replace(b"There are no [people] on the bench.", b"No [people] at all.")
+    assert (
+        read_cues(same).fingerprint
+        == cues.fingerprint
+        != read_cues(data.replace(b"reach: 70", b"reach: 71")).fingerprint
+    )
+    assert reading_of("all") is None
+    assert len({reading_of(claims) for claims in CLAIMS}) == len(CLAIMS)

@@ -1,0 +1,86 @@
+"""How often the uses of mentions are read wrongly in 60 hard responses (benchmarks/gold/README.md, "Hard responses").
+
+    python benchmarks/readings.py
+
+Prints the share of the marked mentions that are read wrongly, and each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from scapo_eval import AliasMatcher, Mention, Vocabulary
+from scapo_eval.matching.uses import LEFT_OUT
+
+GOLD = Path(__file__).resolve().parent / "gold" / "hard.jsonl"
+_MARK = re.compile(r"\[\[([^\[\]|]*)(?:\|(\w+)(?::([^\]]*))?)?\]\]")
+
+
+class Marked(NamedTuple):
+    """A marked mention: its span in the text, its use (``none``: no mention of such a label), its label if said."""
+
+    start: int
+    end: int
+    use: str
+    label: str | None
+
+
+class Wrong(NamedTuple):
+    """A mention that is read wrongly: its text, the mark, and how it is read."""
+
+    text: str
+    marked: Marked
+    read: str
+
+
+def read_hard(path: Path = GOLD) -> Iterator[tuple[str, list[Marked]]]:
+    """Each response with its marks."""
+    for line in path.read_text().splitlines():
+        source = json.loads(line)["marked"]
+        text, marks, end = "", list[Marked](), 0
+        for match in _MARK.finditer(source):
+            text += source[end : match.start()]
+            marks.append(Marked(len(text), len(text) + len(match[1]), match[2] or "claim", match[3]))
+            text += match[1]
+            end = match.end()
+        yield text + source[end:], marks
+
+
+def kind(use: str) -> str:
+    """Which of four a use is: counts, hedged, left out by ``visual``, or no mention."""
+    return use if use in ("claim", "hedged", "none") else "left out"
+
+
+def read_as(mark: Marked, mentions: list[Mention]) -> str:
+    """How a marked mention is read."""
+    for mention in mentions:
+        overlaps = mention.start < mark.end and mark.start < mention.end
+        if overlaps and mark.label in (None, mention.label):
+            return mention.use
+    return "none"
+
+
+def wrongly_read() -> tuple[int, list[Wrong]]:
+    """How many mentions are marked, and those that are read wrongly."""
+    matcher, n, wrong = AliasMatcher(Vocabulary.load("coco80")), 0, list[Wrong]()
+    for text, marks in read_hard():
+        mentions = matcher.find(text)
+        for mark in marks:
+            read = read_as(mark, mentions)
+            n += 1
+            is_right = kind(read) == kind(mark.use) or (mark.use == "none" and read in LEFT_OUT["visual"])
+            if not is_right:
+                wrong.append(Wrong(text, mark, read))
+    return n, wrong
+
+
+if __name__ == "__main__":
+    n, wrong = wrongly_read()
+    print(f"{len(wrong)} of {n} read wrongly: {len(wrong) / n:.1%}")
+    for text, mark, read in wrong:
+        around = text[max(0, mark.start - 40) : mark.start], text[mark.start : mark.end], text[mark.end : mark.end + 30]
+        print(f"  {mark.use:9} read as {read:9} {'[['.join(around[:2])}]]{around[2]}".replace("\n", " / "))

@@ -1,0 +1,317 @@
+"""``python -m scapo_eval.conformance FRAMEWORK``: whether the installed version of a training library trains on SCAPO.
+
+What an adapter hands to the library's loss is compared, token by token, with the credit that the reward gives the same
+ids on a way of its own: each response alone, its tokens decoded one after another. For TRL a real step of a tiny random
+model runs on the CPU; of libraries whose step needs a GPU the adapter's part runs between their own classes.
+
+Exit codes: 0 equal, 1 something is wrong, 2 the library is missing or not of a kind that the adapter knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .base.errors import InputError
+from .rewarding.reward import SubsentenceReward
+from .rewarding.tokens import decode_with_offsets
+
+WORDS = "A The a the dog cat car tree man is are in on by of and with grass street table small red old near".split()
+SPECIAL = ("<|endoftext|>", "<|im_end|>")
+LABELS = ("dog", "cat", "car", "tree", "person")
+TRUTH = {"1": ["dog", "tree"], "2": ["cat"], "3": ["dog", "cat", "car", "tree"], "4": ["person"]}
+VOCABULARY = {label: {"aliases": [label]} for label in LABELS[:4]} | {"person": {"aliases": ["man"]}}
+RESPONSES = (
+    ("1", "A dog is near the tree. A cat is in the grass. A man is on the street."),
+    ("2", "The small cat is on a table. The cat is red and old and small."),
+    ("3", "A car and a dog are on the street. Some trees are near a tree"),
+)
+
+
+class Outcome(NamedTuple):
+    """What a check found.
+
+    Attributes:
+        tokens, wrong: how many tokens were compared, and how many got another credit.
+        loss: of the library, and what it must be; None where no loss was computed.
+        what: what of the library ran.
+    """
+
+    tokens: int
+    wrong: int
+    loss: tuple[float, float] | None
+    what: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all is equal, and there was something to compare."""
+        return self.tokens > 0 and not self.wrong and (self.loss is None or bool(np.isclose(*self.loss, atol=1e-6)))
+
+    def __str__(self) -> str:
+        said = f"{self.what}: {self.tokens:,} tokens, {self.wrong:,} wrong"
+        if self.loss is not None:
+            told, due = self.loss
+            said += ", loss equal" if np.isclose(told, due, atol=1e-6) else f", loss {told:.6g} in place of {due:.6g}"
+        return said
+
+
+def tiny_tokenizer() -> Any:
+    """A byte-level tokenizer whose tokens are words and full stops: random ids make readable captions."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [*SPECIAL, *(f"\u0120{word}" for word in WORDS), ".", ",", "\u0120", ".\u0120The"]
+    vocabulary = {piece: k for k, piece in enumerate([*pieces, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    vocabulary = {piece: k for k, piece in enumerate(vocabulary)}
+    built = Tokenizer(models.BPE(vocabulary, [], ignore_merges=True))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens([*SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=built, eos_token=SPECIAL[1], pad_token=SPECIAL[0], padding_side="left"
+    )
+
+
+def write_world(folder: Path) -> dict[str, str]:
+    """A truth and a vocabulary as files, by the names of the adapters' arguments."""
+    (folder / "truth.json").write_text(json.dumps({"objects": TRUTH, "labels": LABELS}))
+    (folder / "vocabulary.yaml").write_text(json.dumps({"name": "tiny", "labels": VOCABULARY}))
+    return {"truth": str(folder / "truth.json"), "vocabulary": str(folder / "vocabulary.yaml")}
+
+
+def expected_credit(
+    reward: SubsentenceReward, tokenizer: Any, image: str, ids: Sequence[int], *, finished: bool
+) -> np.ndarray[Any, Any]:
+    """(T,) the credit of one response's tokens, computed alone."""
+    text, offsets = decode_with_offsets(tokenizer, list(ids))
+    return reward([image], [text])[0].token_advantages(offsets, finished=finished)
+
+
+def check_trl(folder: Path) -> Outcome:
+    """One real step of TRL's GRPOTrainer with a random model of two layers; no KL, so that the loss is known."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from .integrations import trl as adapter
+
+    files, tokenizer = write_world(folder), tiny_tokenizer()
+    reward = SubsentenceReward(files["vocabulary"], files["truth"])
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), **shape, num_key_value_heads=2, max_position_embeddings=128,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(folder / "model")
+    model = Qwen2ForCausalLM.from_pretrained(folder / "model")
+    compared, wrong, losses = 0, 0, list[tuple[float, float]]()
+
+    class Recorder(adapter.ScapoTrainer):
+        """Compares what the loss is computed from, and the loss."""
+
+        def _calculate_rewards(self, inputs: Any, *given: Any) -> Any:
+            self.images = [row["image_id"] for row in inputs]
+            return super()._calculate_rewards(inputs, *given)
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            nonlocal compared, wrong
+            output = super()._generate_and_score_completions(inputs)
+            mask = output["completion_mask"].bool()
+            for row, image in enumerate(self.images):
+                ids = output["completion_ids"][row][mask[row]].tolist()
+                due = expected_credit(reward, tokenizer, image, ids, finished=ids[-1] == tokenizer.eos_token_id)
+                compared += len(ids)
+                wrong += int((output["advantages"][row][mask[row]].cpu().numpy() != due).sum())
+            wrong += int((output["advantages"][~mask] != 0).sum())
+            return output
+
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            loss = super()._compute_loss(model, inputs)
+            mask = inputs["completion_mask"]
+            losses.append((float(loss), float(-(inputs["advantages"] * mask).sum() / mask.sum())))
+            return loss
+
+    chosen = [tokenizer.convert_tokens_to_ids(piece) for piece in (*(f"\u0120{word}" for word in WORDS), ".")]
+    others = [k for k in range(len(tokenizer)) if k not in {*chosen, tokenizer.eos_token_id}]
+    args = adapter.scapo_config(
+        output_dir=str(folder), use_cpu=True, bf16=False, report_to=[], save_strategy="no", beta=0.0, max_steps=1,
+        per_device_train_batch_size=16, num_generations=4, max_completion_length=64, logging_steps=1,
+        disable_tqdm=True, generation_kwargs={"suppress_tokens": others},
+    )  # fmt: skip
+    from datasets import Dataset
+
+    rows = [{"prompt": "A dog", "image_id": str(k % 4 + 1)} for k in range(16)]
+    Recorder(
+        reward=reward, model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
+    ).train()
+    loss = losses[0] if losses else (float("nan"), 0.0)
+    return Outcome(compared, wrong, loss, f"trl {metadata.version('trl')}, one step")
+
+
+class _Case(NamedTuple):
+    """Responses as a library hands them to its adapter."""
+
+    folder: Path
+    files: Mapping[str, str]
+    tokenizer: Any
+    images: list[str]
+    ids: list[list[int]]
+    due: list[np.ndarray[Any, Any]]
+
+    @classmethod
+    def of(cls, folder: Path) -> _Case:
+        files, tokenizer = write_world(folder), tiny_tokenizer()
+        reward = SubsentenceReward(files["vocabulary"], files["truth"])
+        ids = [tokenizer.encode(text) for _, text in RESPONSES]
+        ids = [[*own, tokenizer.eos_token_id] for own in ids[:-1]] + ids[-1:]
+        images = [image for image, _ in RESPONSES]
+        due = [
+            expected_credit(reward, tokenizer, image, own, finished=own[-1] == tokenizer.eos_token_id)
+            for image, own in zip(images, ids, strict=True)
+        ]
+        return cls(folder, files, tokenizer, images, ids, due)
+
+    def padded(self, rows: Sequence[Sequence[float]]) -> Any:
+        """(B, T) float tensor, zero behind each row."""
+        import torch
+
+        made = torch.zeros((len(rows), max(map(len, self.ids))))
+        for own, row in zip(made, rows, strict=True):
+            own[: len(row)] = torch.tensor(row)
+        return made
+
+    def outcome(self, found: Sequence[Any], what: str) -> Outcome:
+        """Of the credits that were found, one array per response."""
+        wrong = sum(int((np.asarray(own)[: len(due)] != due).sum()) for own, due in zip(found, self.due, strict=True))
+        return Outcome(sum(map(len, self.due)), wrong, None, what)
+
+
+def check_verl(folder: Path) -> Outcome:
+    """Token rewards through the estimator that verl looks up by its name."""
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    case = _Case.of(folder)
+    mask = (case.padded([[1.0] * len(own) for own in case.ids]) > 0).float()
+    advantages, _returns = get_adv_estimator_fn("scapo")(
+        token_level_rewards=case.padded([own.tolist() for own in case.due]), response_mask=mask
+    )
+    return case.outcome(advantages.numpy(), f"verl {metadata.version('verl')}, the estimator")
+
+
+def check_skyrl(folder: Path) -> Outcome:
+    """A generator's responses through ScapoGenerator, and its rewards through the estimator."""
+    import asyncio
+
+    from .integrations.skyrl import ScapoGenerator
+    from .rewarding.batch import compute_scapo_advantage, load_reward
+
+    case = _Case.of(folder)
+
+    class Generator:
+        async def generate(self, _: Any) -> Any:
+            stops = ["stop" if own[-1] == case.tokenizer.eos_token_id else "length" for own in case.ids]
+            return {"response_ids": case.ids, "rewards": [0.0] * len(case.ids), "stop_reasons": stops}
+
+    batch = {"prompts": [[]] * len(case.ids), "env_extras": [{"image_id": image} for image in case.images]}
+    output = asyncio.run(ScapoGenerator(Generator(), case.tokenizer, load_reward(**case.files)).generate(batch))
+    mask = (case.padded([[1.0] * len(own) for own in case.ids]) > 0).float()
+    advantages, _returns = compute_scapo_advantage(case.padded(output["rewards"]), mask)
+    return case.outcome(advantages.numpy(), "SkyRL, generator and estimator")
+
+
+def check_slime(folder: Path) -> Outcome:
+    """The reward function's credits through the advantage function."""
+    import torch
+
+    from .integrations import slime as adapter
+    from .rewarding.batch import load_reward, rewards_for_batch
+
+    case = _Case.of(folder)
+    found = rewards_for_batch(case.images, case.ids, case.tokenizer, load_reward(**case.files))
+    rewards = [adapter.Credit(0.0, own[: len(ids)].tolist()) for own, ids in zip(found, case.ids, strict=True)]
+    data: dict[str, Any] = {"rewards": rewards, "kl": [torch.zeros(len(ids)) for ids in case.ids]}
+    adapter.advantages(None, data)
+    return case.outcome([own.numpy() for own in data["advantages"]], "slime, the advantage function")
+
+
+def check_easyr1(folder: Path) -> Outcome:
+    """A batch through the reward manager's replacement and the estimator's."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from .integrations import easyr1 as adapter
+    from .rewarding.batch import compute_scapo_advantage
+
+    case = _Case.of(folder)
+    adapter.install()
+    mask = case.padded([[1.0] * len(own) for own in case.ids]) > 0
+    batch = {"responses": case.padded(case.ids).to(torch.int64), "response_mask": mask}
+    data = SimpleNamespace(batch=batch, non_tensor_batch={"ground_truth": case.images})
+    config = SimpleNamespace(reward_function_kwargs=dict(case.files))
+    rewards, _metrics = adapter.compute_reward(SimpleNamespace(tokenizer=case.tokenizer, config=config), data)
+    advantages, _returns = compute_scapo_advantage(rewards, mask.float())
+    return case.outcome(advantages.numpy(), "EasyR1, reward manager and estimator")
+
+
+def check_ms_swift(folder: Path) -> Outcome:
+    """Encoded samples through what fills the trainer's advantages."""
+    from types import SimpleNamespace
+
+    case = _Case.of(folder)
+    os.environ |= {"SCAPO_TRUTH": case.files["truth"], "SCAPO_VOCABULARY": case.files["vocabulary"]}
+    from .integrations import ms_swift as adapter
+
+    samples = [
+        SimpleNamespace(
+            encoded={"input_ids": own, "labels": own},
+            extra={"image_id": image},
+            is_truncated=own[-1] != case.tokenizer.eos_token_id,
+        )
+        for own, image in zip(case.ids, case.images, strict=True)
+    ]
+    mask = case.padded([[1.0] * len(own) for own in case.ids]) > 0
+    advantages, _metrics = adapter.token_advantages(samples, mask, case.tokenizer)
+    return case.outcome(advantages.numpy(), "ms-swift, the trainer's advantages")
+
+
+CHECKS: dict[str, Callable[[Path], Outcome]] = {
+    "trl": check_trl,
+    "verl": check_verl,
+    "ms-swift": check_ms_swift,
+    "skyrl": check_skyrl,
+    "slime": check_slime,
+    "easyr1": check_easyr1,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Checks one library; prints what was found and returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if len(given) != 1 or given[0] not in CHECKS:
+        print(f"usage: python -m scapo_eval.conformance {'|'.join(CHECKS)}", file=sys.stderr)
+        return 0 if given in (["-h"], ["--help"]) else 2
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            outcome = CHECKS[given[0]](Path(folder))
+        except (InputError, ImportError) as error:
+            print(f"{given[0]}: {error}", file=sys.stderr)
+            return 2
+    print(outcome)
+    return 0 if outcome.is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""prime-rl: an advantage function with a credit per subsentence.
+
+prime-rl's algorithm ``custom`` takes a function from a group's rollouts to one advantage per completion token::
+
+    [orchestrator.algo.advantage]
+    type = "custom"
+    import_path = "scapo_eval.integrations.prime_rl.advantages"
+    kwargs = { truth = "truth.npz", vocabulary = "dopa160", tokenizer = "Qwen/Qwen2.5-VL-7B-Instruct" }
+
+The image id stands in each rollout's ``info`` (``image_id``) or is its ``answer``. Rollouts of one turn only.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..base.errors import InputError
+from ..rewarding.batch import advantages_for_batch, load_reward
+
+IMAGE_ID = "image_id"
+"""The key of a rollout's ``info`` that names its image."""
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(path: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=True)
+
+
+def advantages(inputs: Any, *, truth: str, vocabulary: str = "coco80", tokenizer: Any, **settings: Any) -> Any:
+    """The token credits of a group of rollouts, without any group statistics.
+
+    Args:
+        inputs: prime-rl's AdvantageInputs: ``rollouts`` as verifiers hands them out, ``completion_lengths``.
+        truth: see :meth:`PresenceOracle.load`.
+        vocabulary: see :meth:`Vocabulary.load`.
+        tokenizer: the policy's, or its name.
+        settings: fields of :class:`~scapo_eval.rewarding.reward.RewardConfig`.
+
+    Returns:
+        One list of floats per rollout, as long as its completion.
+
+    Raises:
+        InputError: no image id, several turns, or a completion of another length than its tokens.
+    """
+    images, ids, finished = list[object](), list[list[int]](), list[bool]()
+    for rollout, length in zip(inputs.rollouts, inputs.completion_lengths, strict=True):
+        image = (rollout.get("info") or {}).get(IMAGE_ID) or rollout.get("answer")
+        if image is None:
+            raise InputError(f"missing key '{IMAGE_ID}' in the rollout's info")
+        if len(rollout["trajectory"]) != 1:
+            raise InputError(f"a rollout of {len(rollout['trajectory'])} turns; only those of one turn get credit")
+        step = rollout["trajectory"][0]
+        own = list(step["tokens"]["completion_ids"])
+        if len(own) != length:
+            raise InputError(f"{len(own)} tokens in a completion of {length}")
+        images.append(image)
+        ids.append(own)
+        finished.append(not (step.get("is_truncated") or step["tokens"].get("is_truncated")))
+    reward = load_reward(truth, vocabulary, **settings)
+    policy = _tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    found, _ = advantages_for_batch(images, ids, policy, reward, finished=finished)
+    return [row[: len(own)].tolist() for row, own in zip(found, ids, strict=True)]

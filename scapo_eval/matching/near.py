@@ -1,0 +1,134 @@
+"""Near misses: words that are no aliases and nearly are ("carr", "bycicle", "cha1r").
+
+A policy that is charged for naming what is not there may learn to misspell it. A word is a near miss of an alias if
+digits in it stand for letters, if it is the alias with a letter doubled or a double one single, or, of labels' own
+long names, if one letter differs or all are there in another order, both begin and end alike, and it is no inflection
+of a known word. Words of the vocabulary, function words, the nouns and verbs that descriptions use, and the English
+words that lie so near to a common label, are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from .context import CLOSED_WORDS, FUNCTION_WORDS, PRESUPPOSING
+from .visible import plain_letters, shown
+from .vocabulary import Vocabulary, tokenize_alias
+
+LONG = 7
+"""Letters of a label's name from which on a word that differs in one letter is taken for it."""
+
+_DIGITS = [str.maketrans("01345789", letters) for letters in ("oieastbg", "oleastbg")]
+_WORD = re.compile(r"[^\W_]{3,}")
+_REMEMBERED = 1 << 15  # words
+_DOUBLED = re.compile(r"([a-z])\1+")
+
+
+_ENGLISH = frozenset(
+    """
+    airline airlines binding bindings bracket breaks bridle carries cartons chocks cluster clusters clutching clutter
+    coaster cutters defines divides elegant footrests pillars planks situation streaks toilettes
+    backhand bandana bandanas basses battle battles better bitter bottom bottoms bowel bowels brooch busses butter
+    castle
+    certain chars clocks collage curtain dinning forks graphs harness hose hoses knifes panting picture pictures planet
+    planets plans plant posture postures remove removes sand scissor beaches bunches caches
+    coaches crouches parsons prisons scoreboard scoreboards shape stain stains state
+    states street tables toilets tricks trucks workplace
+""".split()
+)
+
+
+class NearMisses:
+    """Finds the near misses of the aliases of a vocabulary that are single words of ASCII letters.
+
+    Args:
+        vocabulary: labels and aliases.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        words = {
+            word
+            for alias in (*vocabulary.aliases, *vocabulary.ignore, *vocabulary.compounds)
+            for word in tokenize_alias(alias)[::2]
+        }
+        self._known = words | _ENGLISH | FUNCTION_WORDS | PRESUPPOSING | set(CLOSED_WORDS)
+        self._labels = {
+            alias.lower(): vocabulary.label_ids[label]
+            for alias, label in vocabulary.aliases.items()
+            if alias.isascii() and alias.isalpha() and len(alias) > 2
+        }
+        self._single: dict[str, str] = {}
+        self._long: dict[str, list[str]] = {}
+        for alias in self._labels:
+            self._single.setdefault(_DOUBLED.sub(r"\1", alias), alias)
+        names = {name for label in vocabulary.labels for name in (label.lower(), f"{label.lower()}s")}
+        for alias in names & self._labels.keys():
+            for key in _keys(alias) if len(alias) >= LONG else ():
+                self._long.setdefault(key, []).append(alias)
+        self._remembered: dict[str, int | None] = {}
+
+    def find(self, texts: Sequence[str]) -> list[tuple[int, int, int]]:
+        """Index of the text, start and label id of every near miss."""
+        found = []
+        for k, text in enumerate(texts):
+            lowered = plain_letters(shown(text)).lower()
+            suspects = {
+                word for word in _WORD.findall(lowered) if word not in self._known and self._of_word(word) is not None
+            }
+            if suspects and len(lowered) == len(text):
+                for match in _WORD.finditer(lowered):
+                    if match.group() in suspects:
+                        label = self._of_word(match.group())
+                        assert label is not None
+                        found.append((k, match.start(), label))
+        return found
+
+    def _of_word(self, word: str) -> int | None:
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.clear()
+        if word not in self._remembered:
+            self._remembered[word] = self._find_word(word)
+        return self._remembered[word]
+
+    def _find_word(self, word: str) -> int | None:
+        """Label id of the alias that a word nearly is."""
+        if not word.isascii():
+            return None
+        if not word.isalpha():
+            if not any(map(str.isalpha, word)):
+                return None
+            spelled = (word.translate(table) for table in _DIGITS)
+            return next((self._labels[plain] for plain in spelled if plain in self._labels), None)
+        alias = self._single.get(_DOUBLED.sub(r"\1", word))
+        if alias is not None and alias[0] == word[0]:
+            return self._labels[alias]
+        if any(stem in self._known for stem in _stems(word)):
+            return None
+        for key in _keys(word) if len(word) >= LONG - 1 else ():
+            for alias in self._long.get(key, ()):
+                if alias[0] == word[0] and alias[-1] == word[-1] and _differ_little(word, alias):
+                    return self._labels[alias]
+        return None
+
+
+def _keys(word: str) -> Iterator[str]:
+    """What two long words share where one letter differs, or the order of letters."""
+    yield from (word[:k] + word[k + 1 :] for k in range(len(word)))
+    yield word
+    yield "".join(["=", *sorted(word)])
+
+
+def _differ_little(word: str, alias: str) -> bool:
+    """Whether two words differ in one letter, or in the order of their letters only."""
+    from rapidfuzz.distance import OSA
+
+    return sorted(word) == sorted(alias) or bool(OSA.distance(word, alias, score_cutoff=1) <= 1)
+
+
+def _stems(word: str) -> Iterable[str]:
+    """What a word may be an inflection of."""
+    for ending in ("s", "es", "ed", "d", "ing", "er", "ers", "ly", "y", "'s"):
+        if word.endswith(ending):
+            yield word.removesuffix(ending)
+            yield word.removesuffix(ending) + "e"

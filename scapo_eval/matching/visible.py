@@ -1,0 +1,127 @@
+"""What a reader of a text sees: hidden text, characters without a width, and letters that only look like others.
+
+A caption is matched as it is read: HTML comments and elements that are not shown say nothing, a soft hyphen or a space
+without width inside a word does not part it, and a letter that looks like a Latin one is that letter within Latin text.
+Spans still index the original.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+_HIDDEN = re.compile(
+    r"<!--.*?(?:-->|\Z)"
+    r"|<(?P<tag>script|style|template)\b[^<>]{0,500}>.*?(?:</(?P=tag)\s*>|\Z)"
+    r"|<(?P<name>\w{1,20})\b[^<>]{0,500}(?:\shidden\b|display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0)"
+    r"[^<>]{0,500}>.*?(?:</(?P=name)\s*>|\Z)"
+    r"|^\[[^\]\n]{1,20}\]:\s*(?:#|<>)[^\n]*$",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+
+_LOOK_ALIKE = """
+a ɑΑαАаᎪꓮ
+b ΒВЬᏏᏴꓐ
+c СсᏟⲤⲥꓚꮯ
+d ԁᎠᏧꓒꓓ
+e ΕЕеҽᎬꓰ
+f Ϝքꓝ
+g ɡԌցᏀᏳꓖ
+h ΗНһհᎻᏂⲎꓧ
+i ιіӏᎥιꙇꭵ
+j ͿϳЈјᎫꓙ
+k ΚКᏦⲔꓗ
+l ΙІӀᏞⲒⳐꓡꓲ
+m ΜϺМᎷⲘꓟ
+n ΝոռⲚꓠ
+o ΟοσОоՕօⲞⲟꓳ
+p ΡρРрᏢⲢⲣꓑ
+q ԛգզ
+r гᎡᏒᴦⲅꓣꮁ
+s ЅѕՏᏕᏚꓢꮪ
+t ΤТᎢⲦꓔ
+u υՍսꓴ
+v νѴѵᏙꓦꮩ
+w ѡԜԝաᎳᏔꓪꮃ
+x ΧХхⲬꓫ
+y ΥγУуҮүᎩᎽⲨꓬ
+z ΖᏃꓜꮓ
+"""
+"""Letters of Greek, Cyrillic, Armenian, Cherokee, Coptic and Lisu (and of phonetics two) that Unicode's list of
+confusables (Technical Standard 39) gives as looking like a Latin letter, which stands first in
+each row, in any case."""
+
+_ASCII_LETTER = re.compile("[A-Za-z]")
+_WORD = re.compile(r"[^\W\d_]+")
+_NO_WIDTH = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u180e\u034f\u061c"
+_BETWEEN = re.compile(f"(?<=[^\\W_])\u00ad+(?=[^\\W_])|(?<=[A-Za-z0-9])[{_NO_WIDTH}\u00ad]+(?=[A-Za-z0-9])")
+
+
+def shown(text: str) -> str:
+    """A text, character by character as long, with spaces in the place of what its reader does not see."""
+    if "<" not in text and "[" not in text:
+        return text
+    return _HIDDEN.sub(lambda hidden: " " * len(hidden.group()), text)
+
+
+@cache
+def _plain() -> tuple[dict[str, str], dict[str, str], re.Pattern[str]]:
+    """Variants of ASCII letters and digits, letters that look like one, and what finds either."""
+    variants = dict[str, str]()
+    for code in (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF5B), *range(0x24B6, 0x24EA)):
+        plain = unicodedata.normalize("NFKC", chr(code))
+        if len(plain) == 1 and plain.isascii() and plain.isalnum():
+            variants[chr(code)] = plain
+    rows = (row.split() for row in _LOOK_ALIKE.split("\n") if row)
+    alike = {character: latin for latin, characters in rows for character in characters}
+    return variants, alike, re.compile(f"[{''.join((*variants, *alike))}]")
+
+
+def plain_letters(text: str) -> str:
+    """A text, as long, with ASCII in the place of letters that are written in full width, as mathematics or in circles.
+
+    The same of words whose letters all are Latin ones or look like it, in a text that is mostly Latin.
+    """
+    variants, alike, find = _plain()
+    if text.isascii() or find.search(text) is None:
+        return text
+    text = "".join(variants.get(character, character) for character in text)
+    letters = sum(map(str.isalpha, text))
+    if 2 * len(_ASCII_LETTER.findall(text)) <= letters:
+        return text
+
+    def spelled(word: re.Match[str]) -> str:
+        plain = "".join(alike.get(character, character) for character in word.group())
+        return plain if len(plain) > 1 and plain.isascii() else word.group()
+
+    return _WORD.sub(spelled, text)
+
+
+def without_breaks(text: str) -> tuple[str, list[int]] | None:
+    """The text without characters of no width inside words, and for each of its characters the place in the original.
+
+    None where there is none of these.
+    """
+    if text.isascii() or _BETWEEN.search(text) is None:
+        return None
+    places: list[int] = []
+    at = 0
+    for match in _BETWEEN.finditer(text):
+        places += range(at, match.start())
+        at = match.end()
+    places += range(at, len(text))
+    return "".join(map(text.__getitem__, places)), places
+
+
+@cache
+def disguises() -> str:
+    """The characters without one of which no text is disguised."""
+    variants, alike, _ = _plain()
+    no_width = (chr(code) for code in range(0xAD, 0xFF00) if re.match(f"[\u00ad{_NO_WIDTH}]", chr(code)))
+    return "".join((*variants, *alike, *no_width))
+
+
+def is_disguised(text: str) -> bool:
+    """Whether a text without hidden spans is read otherwise than it is written."""
+    return plain_letters(text) != text or without_breaks(text) is not None

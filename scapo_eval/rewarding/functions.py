@@ -1,0 +1,140 @@
+"""The reward as one function with the signatures of several libraries, without any of them.
+
+:func:`reward_fn` gives one number per response, the sum of its pieces: good for logs, evaluation and response-level
+training. Credit for single tokens takes an adapter (docs/integrations.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError
+from ..matching.vocabulary import Vocabulary
+from ..truths.oracles import AnyOracle
+from .batch import log_metrics
+from .reward import RewardColumns, RewardConfig, SubsentenceReward
+
+IMAGE_ID = "image_id"
+"""The column, or key, that names each response's image."""
+
+
+def reward_fn(
+    vocabulary: Vocabulary | str | Path,
+    truth: AnyOracle | str | Path,
+    config: RewardConfig | None = None,
+    *,
+    name: str = "scapo",
+    **settings: Any,
+) -> RewardFunction:
+    """A reward function for TRL, ms-swift, verifiers and lighteval, which pick their arguments by name.
+
+    Args:
+        vocabulary: a vocabulary, the name of one that is shipped, or a file.
+        truth: what is in the images: a file, or what :mod:`scapo_eval.truths.oracles` names.
+        config: the settings of Eq. 1; ``RewardConfig.robust()`` for long runs.
+        name: under which libraries log it.
+        settings: fields of RewardConfig, in place of ``config``.
+
+    Raises:
+        InputError: a file or name that is not found, a setting that does not exist, both ``config`` and ``settings``.
+    """
+    if config is not None and settings:
+        raise InputError("give either config or its settings")
+    reward = SubsentenceReward(vocabulary, truth, config or RewardConfig(**settings), on_error="zero")
+    return RewardFunction(reward, name)
+
+
+class RewardFunction:
+    """One number per response; see :func:`reward_fn`.
+
+    Attributes:
+        reward: behind it.
+    """
+
+    def __init__(self, reward: SubsentenceReward, name: str = "scapo") -> None:
+        self.reward = reward
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}: {self.reward.signature}>"
+
+    def __call__(
+        self,
+        completions: Any = None,
+        *,
+        completion: Any = None,
+        doc: Any = None,
+        model_response: Any = None,
+        **given: Any,
+    ) -> Any:
+        """The rewards of responses, by whichever arguments a library hands over.
+
+        Args:
+            completions: n responses, as texts or lists of messages (TRL, ms-swift); the n image ids are ``image_id``.
+            completion: one response (verifiers), its image id in ``info`` or ``answer``.
+            doc, model_response: one response (lighteval), its image id in ``doc.specific``.
+            given: further columns; of ``log_metric`` (TRL) use is made.
+
+        Returns:
+            n numbers, None for what cannot be scored; of one response a single number, 0.0 for what cannot be scored.
+
+        Raises:
+            InputError: no image id, or no response.
+        """
+        if completions is not None:
+            images = given.get(IMAGE_ID)
+            if images is None:
+                raise InputError(f"missing column '{IMAGE_ID}' in the data set")
+            return self._many(list(images), list(completions), given.get("log_metric"))
+        if doc is not None:
+            return self._one((getattr(doc, "specific", None) or {}).get(IMAGE_ID), _first_text(model_response))
+        if completion is None:
+            raise InputError("expected completions and image_id, completion and info, or doc and model_response")
+        return self._one(_image_of(given), text_of_completion(completion))
+
+    def _many(self, images: Sequence[object], completions: Sequence[Any], log: Any) -> list[float | None]:
+        columns = self.reward.batch(images, [text_of_completion(completion) for completion in completions])
+        if log is not None:
+            for key, value in log_metrics(columns).items():
+                log(f"{self.__name__}/{key.removeprefix('scapo/')}", value)
+        return totals(columns)
+
+    def _one(self, image: object, response: object) -> float:
+        if image is None:
+            raise InputError(f"missing key '{IMAGE_ID}' beside the response")
+        return float(self.reward.batch([image], [response], whole=False).total[0])
+
+    def compute(self, model_response: Any = None, doc: Any = None, **given: Any) -> float:
+        """As lighteval calls a metric of its class."""
+        return float(self(doc=doc, model_response=model_response, **given))
+
+
+def totals(columns: RewardColumns) -> list[float | None]:
+    """The sum of each response's rewards, None for a faulty row."""
+    return [None if k in columns.errors else total for k, total in enumerate(columns.total.tolist())]
+
+
+def text_of_completion(completion: Any) -> object:
+    """A completion's text: a string, or a list of messages whose texts are joined; anything else as it is."""
+    if not isinstance(completion, list):
+        return completion
+    texts: list[str] = []
+    for message in completion:
+        content = message.get("content") or ""
+        texts += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return "".join(texts)
+
+
+def _image_of(given: Mapping[str, Any]) -> object:
+    info, answer = given.get("info"), given.get("answer")
+    if isinstance(info, Mapping) and info.get(IMAGE_ID) is not None:
+        return info[IMAGE_ID]
+    return given.get(IMAGE_ID) or answer
+
+
+def _first_text(response: Any) -> object:
+    """The first text of lighteval's ModelResponse."""
+    texts = getattr(response, "final_text", None) or getattr(response, "text", response)
+    return texts[0] if isinstance(texts, (list, tuple)) and texts else texts

@@ -1,0 +1,78 @@
+"""The reward as one function of several libraries, its explanation, and the conformance command."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scapo_eval import InputError, RewardConfig, SubsentenceReward, reward_fn
+from scapo_eval.conformance import CHECKS, Outcome, main
+
+TRUTH = {"1": ["dog", "bench"], "2": ["cat"]}
+
+
+def test_each_library_s_arguments() -> None:
+    logged: dict[str, float] = {}
+    score = reward_fn("coco80", TRUTH)
+    messages = [[{"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}], "A dog."]
+    trl = score(prompts=["", ""], completions=messages, image_id=[1, "2"], log_metric=logged.__setitem__)
+    assert trl == [-1.0, -1.0]
+    assert logged["scapo/reward"] == -1.0
+    assert score(["A dog.", None], image_id=["1", "2"]) == [1.0, None]  # ms-swift, by position
+    assert score(completion="A dog.", info={"image_id": "1"}, state={}) == 1.0  # verifiers
+    assert score(completion="A cat.", answer="2") == 1.0
+    response = SimpleNamespace(final_text=["A dog on a bench."])
+    assert score.compute(doc=SimpleNamespace(specific={"image_id": "1"}), model_response=response) == 1.0  # lighteval
+    assert score.__name__ == "scapo"
+
+
+def test_what_is_missing_is_named(tmp_path: Any) -> None:
+    score = reward_fn("coco80", TRUTH)
+    for given, message in (
+        ({"completions": ["A dog."]}, "missing column 'image_id'"),
+        ({"completion": "A dog."}, "missing key 'image_id'"),
+        ({}, "expected completions and image_id"),
+    ):
+        with pytest.raises(InputError, match=message):
+            score(**given)
+    with pytest.raises(InputError, match="unknown setting of the reward 'claim'; did you mean 'claims'"):
+        reward_fn("coco80", TRUTH, claim="visual")
+    with pytest.raises(InputError, match="either config or its settings"):
+        reward_fn("coco80", TRUTH, RewardConfig(), r_g=2)
+    with pytest.raises(InputError, match="coco81"):
+        SubsentenceReward("coco81", TRUTH)
+    with pytest.raises(InputError, match=r"nothing\.json"):
+        SubsentenceReward("coco80", tmp_path / "nothing.json")
+
+
+def test_an_explanation_says_why() -> None:
+    (result,) = SubsentenceReward("coco80", TRUTH)(
+        ["1"], ["A dog <b>sleeps</b> here today. A cat sits on a bench now."]
+    )
+    shown = result.explain()
+    assert str(shown).splitlines()[1:] == [
+        " +1.00  A dog <b>sleeps</b> here today.",
+        "        supported: dog",
+        " -1.00  A cat sits on a bench now.",
+        "        supported: bench; hallucinated: cat",
+    ]
+    assert "A dog &lt;b&gt;sleeps&lt;/b&gt; here today." in shown.html() == shown._repr_html_()
+    assert "cat: hallucinated" in shown.html()
+
+
+def test_the_conformance_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    for outcome, code in (
+        (Outcome(3, 0, (0.5, 0.5), "x"), 0),
+        (Outcome(3, 1, None, "x"), 1),
+        (Outcome(0, 0, None, "x"), 1),
+        (Outcome(3, 0, (0.5, 0.6), "x"), 1),
+    ):
+        monkeypatch.setitem(CHECKS, "trl", lambda _, outcome=outcome: outcome)  # type: ignore[arg-type]
+        assert main(["trl"]) == code
+    assert "3 tokens, 0 wrong, loss equal" in capsys.readouterr().out
+    monkeypatch.setitem(__import__("sys").modules, "verl", None)
+    assert main(["verl"]) == 2
