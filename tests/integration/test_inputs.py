@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -195,6 +196,11 @@ def said(run: Run, words: tuple[str, ...], path: str) -> str:
     return out
 
 
+def unpacked(out: str) -> str:
+    """The same without the number of bytes, which packing changes."""
+    return re.sub(r'"bytes":\d+', '"bytes":"?"', out)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="the system has no /dev/fd")
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_way_of_giving_a_file_gives_the_same_bytes(
@@ -206,7 +212,10 @@ def test_every_way_of_giving_a_file_gives_the_same_bytes(
     assert len(expected) > 100
     for way, packed in WAYS:
         with given(way, world / f"{name}.jsonl", packed) as path:
-            assert said(run, words, path) == expected, (way, packed)
+            out = said(run, words, path)
+        if packed == ".jsonl":
+            assert out == expected, way
+        assert unpacked(out) == unpacked(expected), (way, packed)
 
 
 @pytest.mark.parametrize("verb", ["score", "score, two workers", "chair", "labels", "show", "import, captions"])
@@ -221,7 +230,7 @@ def test_parquet_gives_the_same_bytes_from_a_file_and_through_a_pipe(
     expected = said(run, words, "captions.jsonl")
     for way in ("path", "-", "/dev/stdin", "fifo", "substituted"):
         with given(way, world / "captions.jsonl", ".parquet") as path:
-            assert said(run, words, path) == expected, way
+            assert unpacked(said(run, words, path)) == unpacked(expected), way
 
 
 def test_more_than_is_kept_of_a_pipe(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

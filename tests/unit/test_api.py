@@ -62,11 +62,17 @@ def dataset(records: list[dict[str, Any]]) -> StandInDataset:
 FORMS: list[Callable[[list[dict[str, Any]]], Any]] = [list, iter, tuple, pd.DataFrame, dataset]
 
 
+def of_records(run: Run) -> dict[str, Any]:
+    """A run without the number of bytes, which records in memory have not."""
+    found = run.to_dict()
+    return {**found, "account": {**found["account"], "bytes": 0}}
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_run_of_the_file(form: Callable[[list[dict[str, Any]]], Any]) -> None:
     from_file = scapo_eval.score(str(BASELINE), truth=TRUTH)
     run = scapo_eval.score(form(lines(BASELINE)), truth=TRUTH, name="captions_baseline")
-    assert run.to_dict() == from_file.to_dict()
+    assert of_records(run) == of_records(from_file)
     assert run.n_records == len(lines(BASELINE))
 
 

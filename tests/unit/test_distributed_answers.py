@@ -63,7 +63,9 @@ def counter(benchmark: str = "pope", questions: Any = None, **reading: Any) -> A
 
 
 def said(run: Run) -> dict[str, Any]:
-    return {**run.to_dict(), "name": "", "evidence": run.evidence()}
+    told = run.account.notes if run.account else []  # an account is kept in one process only
+    notes = [note for note in run.notes if note not in told]
+    return {**run.to_dict(), "name": "", "account": None, "notes": notes, "evidence": run.evidence()}
 
 
 def scattered(rows: list[dict[str, Any]], seed: int) -> list[pa.Table]:
